@@ -1,0 +1,82 @@
+# `make demo` and `make test` set everything up by themselves in .venv; they need Python 3.11 and a C++ compiler.
+#
+#   make demo     run examples/first.py
+#   make test     formatting, lint, types, tests
+#   make slow     all tests, the slow ones too, with more examples per property
+#   make lint     formatting, lint, types
+#   make format   rewrite the sources in the project's format
+#   make bench    run the benchmarks
+#   make clean    remove caches and build outputs (make distclean: .venv too)
+
+PYTHON ?= python3
+# Further options for installing torch, say an index that has a CPU build.
+TORCH_PIP_ARGS ?=
+PYTEST_ARGS ?=
+BENCH ?= benchmarks/run.py
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime-stamp
+TEST := $(VENV)/.test-stamp
+# -qq: errors are still shown.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
+
+.PHONY: test demo lint format slow bench clean distclean
+.NOTPARALLEL:
+.DEFAULT_GOAL := test
+
+test: lint
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+demo: $(RUNTIME)
+	@echo "==> examples/first.py"
+	@$(BIN)/python examples/first.py
+
+lint: $(TEST)
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --check
+	@echo "==> ruff check"
+	@$(BIN)/ruff check
+	@echo "==> mypy"
+	@$(BIN)/mypy
+
+format: $(TEST)
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+slow: $(TEST)
+	@echo "==> pytest, with the slow tests"
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "slow or not slow" $(PYTEST_ARGS)
+
+bench: $(TEST)
+	@echo "==> $(BENCH)"
+	@$(BIN)/python $(BENCH)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serrate needs Python 3.11 or newer; set PYTHON=...")'
+	@echo "==> creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch goes first, by its exact version, so that nothing that depends on it chooses another build.
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing torch"
+	@$(PIP) $(TORCH_PIP_ARGS) torch==2.13.0
+	@echo "==> installing serrate"
+	@$(PIP) -e .
+	@touch $@
+
+# torchrec and fbgemm-gpu-cpu without their dependencies: torchrec asks for the CUDA build of fbgemm-gpu.
+$(TEST): $(RUNTIME)
+	@echo "==> installing the test tools"
+	@$(PIP) -e '.[test]'
+	@echo "==> installing fbgemm-gpu-cpu and torchrec"
+	@$(PIP) --no-deps fbgemm-gpu-cpu==1.8.0 torchrec==1.8.0
+	@touch $@
+
+clean:
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .serrate-cache
+	@find src tests examples benchmarks \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)

@@ -1,0 +1,88 @@
+"""Serrate: ragged tensors for Python, packed from the file to the kernel.
+
+>>> import serrate as sr
+>>> x = sr.ragged([[1., 2.], [], [3., 4., 5.]])
+>>> x.lengths
+(tensor([2, 0, 3]),)
+"""
+
+from serrate import errors, testing
+from serrate.tensor.collate import collate
+from serrate.tensor.construct import (
+    asarray,
+    from_dense,
+    from_dlpack,
+    from_lengths,
+    from_offsets,
+    from_product,
+    from_row_ids,
+    from_rows,
+    ragged,
+    view_as_nested,
+)
+from serrate.tensor.convert.arrow import from_arrow
+from serrate.tensor.convert.awkward import from_awkward
+from serrate.tensor.convert.fbgemm import from_jagged, to_jagged
+from serrate.tensor.convert.nested import from_nested
+from serrate.tensor.convert.packed_sequence import from_packed_sequence
+from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
+from serrate.tensor.join import concat, stack
+from serrate.tensor.partition import Partition
+from serrate.tensor.persist import register
+from serrate.tensor.rearrange import (
+    expand_dims,
+    flip,
+    permute_dims,
+    positions,
+    repeat,
+    roll,
+    split,
+    squeeze,
+    tile,
+)
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor
+
+register(Tensor)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Partition",
+    "Ragged",
+    "Tensor",
+    "asarray",
+    "collate",
+    "concat",
+    "errors",
+    "expand_dims",
+    "flip",
+    "from_arrow",
+    "from_awkward",
+    "from_dense",
+    "from_dlpack",
+    "from_jagged",
+    "from_jt",
+    "from_kjt",
+    "from_lengths",
+    "from_nested",
+    "from_offsets",
+    "from_packed_sequence",
+    "from_product",
+    "from_row_ids",
+    "from_rows",
+    "permute_dims",
+    "positions",
+    "ragged",
+    "repeat",
+    "roll",
+    "split",
+    "squeeze",
+    "stack",
+    "testing",
+    "tile",
+    "to_jagged",
+    "to_jt",
+    "to_kjt",
+    "view_as_nested",
+]

@@ -1,0 +1,28 @@
+"""The exceptions Serrate raises; each is also the builtin a Python user would catch."""
+
+from __future__ import annotations
+
+__all__ = ["AxisError", "DeviceMismatchError", "RaggednessError", "SyncError"]
+
+
+class RaggednessError(ValueError):
+    """Offsets, lengths or structures that are malformed, or that do not fit each other.
+
+    >>> import serrate as sr
+    >>> sr.Partition.from_offsets([0, 3, 2])
+    Traceback (most recent call last):
+        ...
+    serrate.errors.RaggednessError: offsets must never decrease, but position 2 holds 2 after 3
+    """
+
+
+class AxisError(ValueError, IndexError):
+    """An axis number that the tensor does not have, or that the operation cannot take."""
+
+
+class DeviceMismatchError(RuntimeError):
+    """Operands that live on different devices. Serrate never moves data by itself."""
+
+
+class SyncError(RuntimeError):
+    """A host wait for the device inside `sr.testing.forbid_sync()`."""

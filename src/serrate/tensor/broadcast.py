@@ -1,0 +1,179 @@
+"""Broadcasting: one shape for several operands, and each operand's values laid out for it.
+
+Axes meet by position from the right. A uniform axis of size 1 or a missing leading axis stretches against anything; a
+uniform axis of another size never matches a ragged one; two ragged axes match when their partitions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from serrate.errors import DeviceMismatchError, RaggednessError
+from serrate.tensor.layout import canonical, shape_of
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+Scalar = bool | int | float | complex
+
+
+def binary(op: Callable[..., torch.Tensor], left: Any, right: Any) -> Tensor:
+    """`op` of two operands, at least one of them a Tensor, elementwise on their common shape."""
+    from serrate.tensor.tensor import Tensor
+
+    require_one_device(left, right)
+    shape = broadcast_shapes(*(tuple(operand.shape) for operand in (left, right) if not isinstance(operand, Scalar)))
+    for operand in (left, right):
+        if isinstance(operand, Tensor) and operand.is_ragged and same_raggedness(operand.shape, shape):
+            structure, order = operand.structure, operand.order
+            break
+    else:
+        structure, _, order = canonical(shape)
+    team = next((operand.team for operand in (left, right) if isinstance(operand, Tensor)), None)
+    if structure is DENSE:
+        return Tensor(op(_plain(left), _plain(right)), team=team)
+    return Tensor(op(lay_out(left, structure, order), lay_out(right, structure, order)), structure, order, team)
+
+
+def require_one_device(*operands: Any) -> None:
+    """A DeviceMismatchError unless all operands live on one device (0-d CPU tensors go anywhere, as in torch)."""
+    devices = {o.device for o in operands if not isinstance(o, Scalar) and not (o.device.type == "cpu" and o.ndim == 0)}
+    if len(devices) > 1:
+        named = " and ".join(sorted(map(str, devices)))
+        raise DeviceMismatchError(f"operands lie on different devices: {named}; move one with .to(device)")
+
+
+def same_raggedness(shape: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
+    """Whether the ragged axes of both shapes, and their parents, are the same axes of the same sizes."""
+    if len(shape) != len(other):
+        return False
+    for axis, wanted in zip(shape, other, strict=True):
+        if isinstance(axis, Ragged) != isinstance(wanted, Ragged):
+            return False
+        if isinstance(axis, Ragged) and any(shape[p] != other[p] for p in axis.parents):
+            return False
+    return True
+
+
+def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The shape that all of `shapes` stretch to, or an error that shows the two axes that do not meet."""
+    ndim = max(map(len, shapes))
+    aligned = [_shifted(shape, ndim - len(shape)) for shape in shapes]
+    return tuple(_meet([shape[i] for shape in aligned], i, shapes) for i in range(ndim))
+
+
+def _shifted(shape: tuple[Axis, ...], by: int) -> tuple[Axis, ...]:
+    moved = (Ragged(a.partition, (p + by for p in a.parents)) if by and isinstance(a, Ragged) else a for a in shape)
+    return (*[1] * by, *moved)
+
+
+def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axis:
+    met: Axis = 1
+    for axis in axes:
+        if isinstance(axis, int) and axis == 1:
+            continue
+        if isinstance(met, int) and met == 1:
+            met = axis
+        elif isinstance(met, Ragged) and isinstance(axis, Ragged):
+            if met.parents != axis.parents or not met.partition.same_as(axis.partition):
+                raise RaggednessError(f"axis {i} has different raggedness: {met} and {axis}")
+        elif isinstance(met, Ragged) or isinstance(axis, Ragged):
+            raise RaggednessError(
+                f"axis {i} is ragged in one operand and uniform in the other: {met} and {axis}; a uniform axis of "
+                f"size 1 stretches, another never matches (sr.from_dense(d, like=x) turns a padded operand ragged)"
+            )
+        elif met != axis:
+            raise ValueError(
+                f"axis {i} has size {met} and {axis}; shapes {' and '.join(map(str, shapes))} do not broadcast"
+            )
+    return met
+
+
+def _plain(operand: Any) -> Any:
+    return operand if isinstance(operand, (torch.Tensor, Scalar)) else operand.values
+
+
+def align(operand: Any, like: Tensor) -> Any:
+    """`operand` laid out so that it broadcasts, in torch's sense, against `like.values`; it must not be larger."""
+    if isinstance(operand, Scalar):
+        return operand
+    shape = tuple(operand.shape)
+    while len(shape) > like.ndim and shape[0] == 1:
+        operand, shape = operand[0], tuple(operand.shape)[1:]
+    met = broadcast_shapes(shape, like.shape)
+    if len(met) != like.ndim or any(isinstance(a, int) and a != b for a, b in zip(met, like.shape, strict=True)):
+        raise ValueError(f"shape {shape} does not broadcast to shape {like.shape}")
+    return _plain(operand) if not like.is_ragged else lay_out(operand, like.structure, like.order)
+
+
+def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
+    """The operand's values as [packed or 1, *features or 1] in the canonical order of (structure, order).
+
+    The operand's shape must already be known to broadcast (`broadcast_shapes`).
+    """
+    if isinstance(operand, Scalar):
+        return operand
+    dense = isinstance(operand, torch.Tensor) or not operand.is_ragged
+    if not dense and operand.structure is structure and operand.order == order:
+        return operand.values
+    values: torch.Tensor = _plain(operand)
+    own_structure, own_order = (DENSE, tuple(range(values.ndim))) if dense else (operand.structure, operand.order)
+    shape = shape_of(values, own_structure, own_order)
+    shift = len(order) - len(shape)
+    packed = len(structure.axes)
+    # For each canonical axis of the result: the operand's canonical axis there, unless the operand stretches along it.
+    meets: dict[int, int] = {}
+    for logical, own in enumerate(own_order):
+        target = order[logical + shift]
+        if not (isinstance(shape[logical], int) and shape[logical] == 1):
+            meets[target] = own
+    own_packed = len(own_structure.axes)
+    rows = _packed_rows(values, structure, own_structure, meets)
+    # rows: [packed or 1, *features of the operand that are not packed in the result]
+    left = [
+        c
+        for c in range(own_packed, own_packed + values.ndim - (1 if own_packed else 0))
+        if not _is_packed(c, meets, packed)
+    ]
+    place = {own: i + 1 for i, own in enumerate(left)}
+    wanted = [place[meets[c]] if c in meets else None for c in range(packed, len(order))]
+    ones = [place[c] for c in left if c not in meets.values()]
+    arranged = rows.permute(0, *[p for p in wanted if p is not None], *ones)
+    arranged = arranged.reshape(arranged.shape[: arranged.ndim - len(ones)])
+    for i, p in enumerate(wanted):
+        if p is None:
+            arranged = arranged.unsqueeze(i + 1)
+    return arranged
+
+
+def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
+    return any(o == own and t < packed for t, o in meets.items())
+
+
+def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
+    """One row per packed row of the result (or one row for all), keeping only features that stay features."""
+    packed = len(structure.axes)
+    targets = [t for t in range(packed) if t in meets]
+    own_packed = len(own.axes)
+    sources = [meets[t] for t in targets]
+    if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
+        if targets == list(structure.whole):
+            return values
+        return values.index_select(0, structure.project(structure.whole, tuple(targets), values.device))
+    if not targets:
+        return values.unsqueeze(0) if own is DENSE else values
+    where = {meets[t]: structure.positions(structure.whole, t, values.device) for t in targets}
+    index: list[torch.Tensor] = []
+    if own is not DENSE:  # packed axes of size 1 that stretch stand at position 0
+        some = next(iter(where.values()))
+        index.append(own.rank(own.whole, {a: where.get(a, torch.zeros_like(some)) for a in own.whole}))
+    features = [s for s in sources if s >= own_packed]
+    index.extend(where[s] for s in features)
+    dims = [s - own_packed + (1 if own_packed else 0) for s in features]
+    lead = [0] if own is not DENSE else []
+    rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
+    return values.permute(*lead, *dims, *rest)[tuple(index)]

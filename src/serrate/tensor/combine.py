@@ -1,0 +1,89 @@
+"""Undoing a cut: a ragged axis merged with the axis that numbers its rows; always a view of the values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from serrate.errors import AxisError
+from serrate.tensor.layout import assemble
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Nest, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def flat(x: Tensor) -> Tensor:
+    """All packed axes as one, standing where the first of them stood."""
+    if not x.is_ragged:
+        return x
+    packed = len(x.structure.axes)
+    dims = [max(0, c - packed + 1) for c in x.order if c == 0 or c >= packed]
+    return type(x)(x.values.permute(dims), team=x.team)
+
+
+def combine(x: Tensor, axis: int) -> Tensor:
+    """Merge ragged axis `axis` with the axis before it."""
+    inner = x._axis(axis)
+    c = x.order[inner]
+    if not x.is_ragged or c >= len(x.structure.axes) or not isinstance(x.structure.axes[c], Ragged):
+        raise AxisError(f"axis {axis} of shape {x.shape} is not ragged")
+    if inner == 0 or x.order[inner - 1] != c - 1:
+        raise AxisError(
+            f"axis {axis} of shape {x.shape} does not stand right behind the axis stored before it; "
+            f"permute it there first"
+        )
+    axes = merge_axes(x.structure, c)
+    labels = [n for n in x.structure.whole if n != c]
+    return assemble(x, x.values, list(zip(labels, axes, strict=True)), [label for label in x.order if label != c])
+
+
+def merge_axes(structure: Structure, c: int) -> list[Axis]:
+    """The axes after merging packed axes c−1 and c (ragged); an axis that cannot name the merged one is expanded."""
+    outer: Nest = tuple(range(c - 1))
+    level = structure.level(tuple(range(c + 1)))
+    assert isinstance(level, Partition)
+    merged: Axis
+    if not outer:
+        merged = level.num_values
+    else:
+        above = structure.level(tuple(range(c)))
+        coarse = level.coarsened(above)
+        merged = coarse.uniform_length if coarse.uniform_length is not None else Ragged(coarse, outer)
+    axes: list[Axis] = [*structure.axes[: c - 1], merged]
+    for n in range(c + 1, len(structure.axes)):
+        axis = structure.axes[n]
+        if isinstance(axis, Ragged):
+            fits = (c - 1 in axis.parents) == (c in axis.parents) and (
+                c not in axis.parents or not isinstance(merged, Ragged) or set(outer) <= set(axis.parents)
+            )
+            parents = axis.parents if fits else tuple(range(n))
+            part = structure.level((*parents, n))
+            assert isinstance(part, Partition)
+            axis = Ragged(part, sorted({p - (p >= c) for p in parents}))
+        axes.append(axis)
+    return axes
+
+
+def row_offsets(x: Tensor) -> Partition:
+    """How the first axis, which must be the outermost packed one, cuts the packed axis."""
+    if not x.is_ragged or x.order[0] != 0:
+        raise AxisError(f"the first axis of shape {x.shape} does not cut the packed axis")
+    structure = x.structure
+    return group_partition(structure, 1, structure.whole)
+
+
+def group_partition(structure: Structure, depth: int, nest: Nest) -> Partition:
+    """How the cells of the first `depth` axes of `nest` cut the cells of the whole of it."""
+    result: Partition | None = None
+    for inner in range(len(nest), depth, -1):
+        level = structure.level(nest[:inner])
+        if result is None:
+            if isinstance(level, int):
+                result = Partition.uniform(structure.cells(nest[: inner - 1]), level)
+            else:
+                result = level
+        else:
+            result = result.coarsened(level)
+    assert result is not None
+    return result

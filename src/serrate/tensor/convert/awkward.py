@@ -1,0 +1,84 @@
+"""Awkward Array, both ways: list levels are ragged axes, regular levels uniform ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from serrate.tensor.convert.chain import from_levels, to_levels
+from serrate.tensor.partition import Partition
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def from_awkward(array: Any) -> Tensor:
+    """An Awkward array of numbers as a Tensor. Records, strings, unions and missing values have no place in one.
+
+    >>> import awkward as ak, serrate as sr
+    >>> sr.from_awkward(ak.Array([[1, 2], [], [3]])).shape
+    (3, Ragged([2, 0, 1]))
+    """
+    import awkward as ak
+
+    if not isinstance(array, ak.Array):
+        raise TypeError(f"from_awkward takes an ak.Array, got {type(array).__name__}")
+    layout = ak.to_packed(array).layout
+    outermost = len(layout)
+    levels: list[int | Partition] = []
+    while True:
+        kind = type(layout).__name__
+        text = layout.parameter("__array__") in ("string", "bytestring", "char", "byte")
+        if kind == "ListOffsetArray" and not text:
+            levels.append(Partition.from_offsets(np.asarray(layout.offsets), len(layout.content)))
+            layout = layout.content
+        elif kind == "RegularArray" and not text:
+            levels.append(int(layout.size))
+            layout = layout.content
+        elif kind == "NumpyArray" and not text:
+            break
+        elif kind == "EmptyArray":
+            return from_levels(outermost, levels, torch.zeros(0))
+        else:
+            what = "strings" if text else kind
+            raise TypeError(
+                f"an Awkward array of type {array.type} holds {what}; only lists of numbers become a Tensor"
+            )
+    data = np.asarray(layout.data)
+    if data.dtype.kind not in "biufc":
+        raise TypeError(f"an Awkward array of {data.dtype} has no torch dtype")
+    leaf = torch.from_numpy(data if data.flags.writeable else data.copy())
+    return from_levels(outermost, levels, leaf)
+
+
+def to_awkward(x: Tensor) -> Any:
+    """The tensor as an Awkward array, without a copy where it lies on the CPU in the order it is seen."""
+    import awkward as ak
+
+    if not x.is_ragged:
+        return ak.from_numpy(_numpy(x.values), regulararray=True)
+    _, levels, leaf = to_levels(x)
+    layout: Any = ak.from_numpy(_numpy(leaf), regulararray=True, highlevel=False)
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        if isinstance(level, Partition):
+            layout = ak.contents.ListOffsetArray(ak.index.Index(_numpy(level.host_offsets("to_awkward()"))), layout)
+        else:
+            outer = _cells_before(x, levels, depth)
+            layout = ak.contents.RegularArray(layout, level, zeros_length=outer)
+    return ak.Array(layout)
+
+
+def _cells_before(x: Tensor, levels: list[int | Partition], depth: int) -> int:
+    cells = len(x)
+    for level in levels[:depth]:
+        cells = cells * level if isinstance(level, int) else level.num_values
+    return cells
+
+
+def _numpy(values: torch.Tensor) -> Any:
+    if values.dtype == torch.bfloat16:
+        raise TypeError("Awkward has no bfloat16; convert with .to(torch.float32) first")
+    return values.detach().cpu().contiguous().numpy()

@@ -1,0 +1,55 @@
+"""Shared by the conversions: a tensor as a chain of list levels around a leaf, outermost first, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from serrate.tensor.broadcast import lay_out
+from serrate.tensor.layout import settle
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def from_levels(outermost: int, levels: Sequence[int | Partition], leaf: torch.Tensor) -> Tensor:
+    """The tensor [outermost, *levels, *features]: each partition has a component per cell of all axes before it."""
+    from serrate.tensor.tensor import Tensor
+
+    axes: list[Axis] = [outermost]
+    for level in levels:
+        axes.append(Ragged(level, range(len(axes))) if isinstance(level, Partition) else level)
+    features = range(len(axes), len(axes) + leaf.ndim - 1)
+    values, structure, labels = settle(leaf, list(enumerate(axes)), list(features))
+    order = tuple(labels.index(label) for label in range(len(labels)))
+    if structure is DENSE:
+        return Tensor(values)
+    structure.check()
+    return Tensor(values, structure, order)
+
+
+def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
+    """Outermost size, the level of each further axis up to the last ragged one, and the leaf [cells, *features].
+
+    Axes come in the order the user sees; where storage has another, the values are rearranged.
+    """
+    if not x.is_ragged:
+        raise TypeError(f"only a ragged tensor has list levels, got shape {x.shape}")
+    shape = x.shape
+    last = max(i for i, axis in enumerate(shape) if isinstance(axis, Ragged))
+    for i, axis in enumerate(shape):
+        if isinstance(axis, Ragged) and axis.parents[-1] > i:
+            raise TypeError(
+                f"axis {i} of shape {shape} is ragged on an axis behind it; permute it behind that one first"
+            )
+    structure, values = x.structure, x.values
+    if x.order != tuple(range(x.ndim)):
+        structure = Structure(shape[: last + 1])
+        values = lay_out(x, structure, tuple(range(x.ndim)))
+    first = structure.axes[0]
+    assert isinstance(first, int)
+    return first, [structure.level(structure.whole[: depth + 1]) for depth in range(1, last + 1)], values

@@ -1,0 +1,60 @@
+"""torch's PackedSequence, both ways: time-major storage sorted by length, against row-major storage in any order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from serrate.errors import RaggednessError
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def from_packed_sequence(packed: PackedSequence) -> Tensor:
+    """A PackedSequence as `[B, ragged, …]`, rows in the order the sequences were packed in.
+
+    >>> import torch, serrate as sr
+    >>> from torch.nn.utils.rnn import pack_sequence
+    >>> packed = pack_sequence([torch.tensor([1, 2]), torch.tensor([3, 4, 5])], enforce_sorted=False)
+    >>> sr.from_packed_sequence(packed).tolist()
+    [[1, 2], [3, 4, 5]]
+    """
+    from serrate.tensor.tensor import Tensor
+
+    if not isinstance(packed, PackedSequence):
+        raise TypeError(f"from_packed_sequence takes a PackedSequence, got {type(packed).__name__}")
+    steps = Partition.from_lengths(packed.batch_sizes, packed.data.shape[0], name="batch_sizes")
+    rows = int(packed.batch_sizes[0]) if packed.batch_sizes.numel() else 0
+    # Sequence b of the sorted ones has an entry in every step with more than b of them.
+    sorted_lengths = (packed.batch_sizes[None, :] > torch.arange(rows)[:, None]).sum(1)
+    device = packed.data.device
+    place = torch.arange(rows) if packed.unsorted_indices is None else packed.unsorted_indices.cpu()
+    partition = Partition.from_lengths(sorted_lengths[place])
+    time = steps.offsets_on(device)[:-1][partition.positions_on(device)]
+    source = time + place.to(device)[partition.row_ids_on(device)]
+    return Tensor(packed.data.index_select(0, source), Structure((rows, Ragged(partition))))
+
+
+def to_packed_sequence(x: Tensor) -> PackedSequence:
+    """The tensor, `[B, ragged, …]`, as a PackedSequence; torch's recurrent networks take no empty sequences."""
+    if len(x.structure.axes) != 2 or x.order != tuple(range(x.ndim)):
+        raise RaggednessError(f"a PackedSequence holds [B, ragged, …], got shape {x.shape}")
+    (partition,) = x.partitions
+    lengths = torch.diff(partition.host_offsets("packing sequences by length"))
+    if lengths.numel() == 0 or int(lengths.min()) == 0:
+        which = f"row {int(lengths.argmin())} is empty" if lengths.numel() else "there are no rows"
+        raise ValueError(f"a PackedSequence cannot hold empty sequences, but {which}")
+    ordered, indices = lengths.to(torch.int64).sort(descending=True, stable=True)
+    batch_sizes = lengths.numel() - torch.searchsorted(
+        ordered.flip(0).contiguous(), torch.arange(int(ordered[0])), right=True
+    )
+    steps = Partition.from_lengths(batch_sizes)
+    indices = indices.to(x.device)
+    starts = partition.offsets_on(x.device)[:-1].to(torch.int64)[indices]
+    source = starts[steps.positions_on(x.device)] + steps.row_ids_on(x.device)
+    return PackedSequence(x.values.index_select(0, source), batch_sizes, indices, torch.argsort(indices))

@@ -1,0 +1,100 @@
+"""TorchRec's KeyedJaggedTensor and JaggedTensor, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.tensor.construct import from_lengths
+from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor
+
+
+def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """The features of a KeyedJaggedTensor, views by key, and their weights (None if it has none).
+
+    Values and weights of a key share their partition.
+
+    >>> import serrate as sr  # doctest: +SKIP
+    >>> features, weights = sr.from_kjt(kjt)  # doctest: +SKIP
+    """
+    keys, values, weights, lengths = kjt.keys(), kjt.values(), kjt.weights_or_none(), kjt.lengths()
+    strides = kjt.stride_per_key()
+    if len(keys) != len(strides):
+        raise RaggednessError(
+            f"a KeyedJaggedTensor must have one stride per key, got {len(strides)} for {len(keys)} keys"
+        )
+    partition = Partition.from_lengths(lengths, values.shape[0], name="lengths of the KeyedJaggedTensor")
+    features: dict[str, Tensor] = {}
+    key_weights: dict[str, Tensor] = {}
+    row = 0
+    for key, stride in zip(keys, strides, strict=True):
+        if row + stride > partition.num_components:
+            raise RaggednessError(
+                f"key {key!r} needs lengths {row} … {row + stride}, but there are {partition.num_components}"
+            )
+        start, stop = partition.span(row, row + stride)
+        whole = from_lengths(values[start:stop], partition.slice(row, row + stride).lengths_on(values.device))
+        features[key] = whole
+        if weights is not None:
+            key_weights[key] = Tensor(weights[start:stop], whole.structure)
+        row += stride
+    return features, key_weights if weights is not None else None
+
+
+def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None) -> Any:
+    """A KeyedJaggedTensor of `[B, ragged]` tensors, one per key; `weights` must have the same keys and raggedness."""
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+    if not features:
+        return KeyedJaggedTensor.empty()
+    for key, x in features.items():
+        _require_one_level(x, f"feature {key!r}")
+    if weights is not None:
+        _require_matching(features, weights)
+    batch = {key: len(x) for key, x in features.items()}
+    strides = None if len(set(batch.values())) == 1 else [[size] for size in batch.values()]
+    return KeyedJaggedTensor(
+        keys=list(features),
+        values=torch.cat([x.values for x in features.values()]),
+        lengths=torch.cat([x.lengths[0] for x in features.values()]),
+        weights=None if weights is None else torch.cat([weights[key].values for key in features]),
+        **({} if strides is None else {"stride_per_key_per_rank": strides}),
+    )
+
+
+def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
+    """A TorchRec JaggedTensor as a Tensor, and its weights (None if it has none)."""
+    weights = jt.weights_or_none()
+    x = from_lengths(jt.values(), jt.lengths())
+    return x, None if weights is None else Tensor(weights, x.structure)
+
+
+def to_jt(x: Tensor, weights: Tensor | None = None) -> Any:
+    """A `[B, ragged, …]` tensor as a TorchRec JaggedTensor."""
+    from torchrec.sparse.jagged_tensor import JaggedTensor
+
+    _require_one_level(x, "the tensor")
+    if weights is not None:
+        _require_matching({"x": x}, {"x": weights})
+    return JaggedTensor(
+        x.values, lengths=x.lengths[0], offsets=x.offsets[0], weights=None if weights is None else weights.values
+    )
+
+
+def _require_one_level(x: Tensor, name: str) -> None:
+    if len(x.structure.axes) != 2 or x.order != tuple(range(x.ndim)):
+        raise RaggednessError(f"{name} must be [B, ragged, …] for TorchRec, got shape {x.shape}")
+
+
+def _require_matching(features: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    if set(features) != set(weights):
+        raise KeyError(f"weights must have the keys of the features, {sorted(features)}, got {sorted(weights)}")
+    for key, x in features.items():
+        if not x.structure.same_as(weights[key].structure):
+            raise RaggednessError(
+                f"feature {key!r} and its weights differ in raggedness: {x.shape} and {weights[key].shape}"
+            )

@@ -1,0 +1,138 @@
+"""Between packed and padded: to_dense, from_dense, mask. No row is walked in Python, nothing waits for a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.tensor import select
+from serrate.tensor.layout import assemble
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import DENSE, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def to_dense(x: Tensor, padding_value: Any, max_lengths: Any, axis: Any) -> Tensor:
+    """Ragged axes (all, or those in `axis`) made uniform by padding and cutting."""
+    chosen = _chosen_axes(x, axis)
+    if not chosen:
+        return x
+    sizes = _sizes(x, chosen, max_lengths)
+    if len(chosen) == len(x.partitions):
+        return _scatter(x, sizes, padding_value)
+    plan = select.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
+    cells = plan.source(x.structure.whole, x.device)
+    return assemble(x, select.rows(x.values, cells, padding_value), plan.result(), x.order)
+
+
+def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
+    """The canonical numbers of the ragged axes to pad."""
+    if axis is None:
+        return [c for c, a in enumerate(x.structure.axes) if isinstance(a, Ragged)]
+    chosen = []
+    for number in [axis] if isinstance(axis, int) else axis:
+        c = x.order[x._axis(number)]
+        if c >= len(x.structure.axes) or not isinstance(x.structure.axes[c], Ragged):
+            raise AxisError(f"axis {number} of shape {x.shape} is not ragged")
+        chosen.append(c)
+    return sorted(chosen)
+
+
+def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
+    """The padded size of each chosen axis: as given, outermost first, or the longest row."""
+    if max_lengths is None or isinstance(max_lengths, int):
+        max_lengths = [max_lengths] * len(chosen)
+    if not isinstance(max_lengths, Sequence) or len(max_lengths) != len(chosen):
+        raise ValueError(
+            f"max_lengths must be an int or {len(chosen)} of them (or None), one per ragged axis, got {max_lengths!r}"
+        )
+    sizes = {}
+    for c, given in zip(chosen, max_lengths, strict=True):
+        if given is not None and (not isinstance(given, int) or given < 0):
+            raise ValueError(f"max_lengths must be integers of 0 or more, got {given!r}")
+        axis = x.structure.axes[c]
+        assert isinstance(axis, Ragged)
+        sizes[c] = axis.partition.max_length if given is None else given
+    return sizes
+
+
+def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
+    """All ragged axes padded: each packed row is written to its place, rows that are cut off to a spare last one."""
+    structure, values = x.structure, x.values
+    grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
+    spare = any(size < _longest(structure, c) for c, size in sizes.items()) or not _is_exact(structure)
+    cells = math.prod(grid)
+    place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
+    base = torch.full((), padding_value, dtype=values.dtype, device=values.device)
+    base = base.expand(cells + spare, *values.shape[1:])
+    dense = torch.index_put(base, (place,), values)
+    dense = dense[:cells].view(*grid, *values.shape[1:])
+    return type(x)(dense.permute(x.order), DENSE, (), x.team)
+
+
+def _longest(structure: Structure, c: int) -> int:
+    axis = structure.axes[c]
+    assert isinstance(axis, Ragged)
+    return axis.partition.max_length_bound
+
+
+def _is_exact(structure: Structure) -> bool:
+    return all(p.is_host_born for p in structure.partitions)
+
+
+def _grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
+    """For each packed row its cell in a dense grid; rows outside the grid or past the last offset go to `drop`."""
+    cells: torch.Tensor | None = None
+    outside: torch.Tensor | None = None
+    for depth, size in enumerate(grid):
+        rows, positions = structure.rows_and_positions(structure.whole[: depth + 1], device)
+        cells = positions if cells is None else cells[rows] * size + positions
+        if drop is not None:
+            here = positions >= size
+            outside = here if outside is None else outside[rows] | here
+    assert cells is not None
+    if outside is not None and drop is not None:
+        if not _is_exact(structure):
+            last = structure.level(structure.whole)
+            assert isinstance(last, Partition)
+            outside = outside | (torch.arange(cells.numel(), device=device) >= last.offsets_on(device)[-1])
+        cells = torch.where(outside, cells.new_full((), drop), cells)
+    return cells
+
+
+def mask(x: Tensor, max_lengths: Any = None) -> Tensor:
+    """True where the padded tensor has an entry; features left out."""
+    packed = len(x.structure.axes)
+    values = torch.ones(x.values.shape[: 1 if x.is_ragged else x.values.ndim], dtype=torch.bool, device=x.device)
+    order = tuple(c for c in x.order if c < packed)
+    return to_dense(type(x)(values, x.structure, order, x.team), False, max_lengths, None)
+
+
+def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...], padding_value: Any) -> torch.Tensor:
+    """Packed values for (structure, order) read out of a padded tensor of those axes, `padding_value` past its end."""
+    packed = len(structure.axes)
+    if dense.ndim < len(order) or dense.ndim < packed:
+        raise RaggednessError(f"dense must have at least {len(order)} axes, got shape {list(dense.shape)}")
+    inverse = [order.index(c) for c in range(len(order))]
+    arranged = dense.permute(*inverse, *range(len(order), dense.ndim))
+    grid = arranged.shape[:packed]
+    for c, (axis, size) in enumerate(zip(structure.axes, grid, strict=True)):
+        if isinstance(axis, int) and axis != size:
+            raise RaggednessError(
+                f"axis {order.index(c)} of dense must have size {axis}, got shape {list(dense.shape)}"
+            )
+    rows = arranged.reshape(math.prod(grid), *arranged.shape[packed:])
+    covered = all(
+        size >= axis.partition.max_length_bound
+        for axis, size in zip(structure.axes, grid, strict=True)
+        if isinstance(axis, Ragged)
+    )
+    if covered and _is_exact(structure):
+        return rows.index_select(0, _grid_cells(structure, grid, dense.device, drop=None))
+    return select.rows(rows, _grid_cells(structure, grid, dense.device, drop=-1), padding_value)

@@ -1,0 +1,94 @@
+"""The one door between device and host: every read of device data by the host goes through here.
+
+Host reads stall the GPU, so they are counted at one place and can be forbidden. Checks that need no answer now are
+deferred: the verdict travels to pinned memory on its own and is looked at by a later call, which raises the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from serrate.errors import SyncError
+
+_state = threading.local()
+
+
+@contextlib.contextmanager
+def forbidding_sync() -> Iterator[None]:
+    """Make every host read of device data an error, ours and (on CUDA) torch's."""
+    cuda = torch.cuda.is_available()
+    before = torch.cuda.get_sync_debug_mode() if cuda else 0
+    outer = getattr(_state, "forbidden", False)
+    _state.forbidden = True
+    if cuda:
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        _state.forbidden = outer
+        if cuda:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
+    """`tensor` on the host, waiting for the device. `why` says what asked for it.
+
+    The caller calls this only for data that was born on a device; a CPU tensor may play that part in tests.
+    """
+    if getattr(_state, "forbidden", False):
+        raise SyncError(f"{why} would make the host wait for {tensor.device}, which forbid_sync() does not allow")
+    return tensor.cpu()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    event: torch.cuda.Event
+    verdict: torch.Tensor  # pinned; 0 is good, anything else is the position of the first fault, plus 1
+    error: Callable[[int], Exception]
+
+
+_pending: deque[_Pending] = deque()
+
+
+def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
+    """Raise `error(position)` from a later call if the 0-d `verdict` (first bad position + 1, or 0) is not 0.
+
+    On the CPU the answer is at hand, so the error is raised now.
+    """
+    if verdict.device.type != "cuda":
+        if verdict.device.type != "meta" and (position := int(verdict)):
+            raise error(position - 1)
+        return
+    if torch.cuda.is_current_stream_capturing():
+        return  # a graph replays without the host, so nobody could ever look at the verdict
+    landing = torch.empty((), dtype=verdict.dtype, pin_memory=True)
+    landing.copy_(verdict, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(verdict.device))
+    _pending.append(_Pending(event, landing, error))
+
+
+def raise_deferred(*, wait: bool = False) -> None:
+    """Raise the oldest deferred error that has arrived; with `wait`, let all of them arrive first."""
+    while _pending:
+        arrived = _pending[0].event.query() if not torch.cuda.is_current_stream_capturing() else False  # type: ignore[no-untyped-call]
+        if not wait and not arrived:
+            return
+        check = _pending.popleft()
+        check.event.synchronize()
+        if position := int(check.verdict):
+            raise check.error(position - 1)
+
+
+def first_fault(bad: torch.Tensor) -> torch.Tensor:
+    """The verdict for `defer`: position of the first True in the 1-D `bad`, plus 1, or 0; without a sync."""
+    if bad.numel() == 0:
+        return torch.zeros((), dtype=torch.int64, device=bad.device)
+    position = bad.to(torch.uint8).argmax()
+    return torch.where(bad.any(), position + 1, torch.zeros_like(position))

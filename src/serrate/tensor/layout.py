@@ -1,0 +1,140 @@
+"""Canonical storage: from axes to the one way their data is packed, and from one packing to another.
+
+Storage order is: axes that are ragged, or parents of a ragged one, as a structure; then everything else as trailing
+axes of the values, its features. `order` maps the axes a user sees to those canonical axes, so a permutation is a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def settle(
+    values: torch.Tensor, axes: Sequence[tuple[int, Axis]], features: Sequence[int]
+) -> tuple[torch.Tensor, Structure, list[int]]:
+    """Canonical form of `values` [cells of axes, *features]: values, structure, and the labels of the canonical axes.
+
+    `axes` are labelled packed axes left over by a selection. Uniform ones after the last ragged axis become features (a
+    view); uniform ones before it that no ragged axis depends on move behind it (a copy: the storage order changes).
+    """
+    last = max((i for i, (_, axis) in enumerate(axes) if isinstance(axis, Ragged)), default=-1)
+    tail = [(label, axis) for label, axis in axes[last + 1 :] if isinstance(axis, int)]
+    if tail or last < 0:
+        sizes = [size for _, size in tail]
+        rows = Structure(axis for _, axis in axes[: last + 1])
+        outer = [rows.cells(rows.whole)] if last >= 0 else []
+        values = values.reshape(*outer, *sizes, *values.shape[1:])
+    labels = [label for label, _ in axes[: last + 1]]
+    behind = [label for label, _ in tail]
+    kept = [axis for _, axis in axes[: last + 1]]
+    needed = {p for axis in kept if isinstance(axis, Ragged) for p in axis.parents}
+    stray = [i for i, axis in enumerate(kept) if isinstance(axis, int) and i not in needed]
+    if stray:
+        values, kept = _move_behind(values, Structure(kept), stray)
+        behind = [labels[i] for i in stray] + behind
+        labels = [label for i, label in enumerate(labels) if i not in stray]
+    return values, Structure(kept) if kept else DENSE, [*labels, *behind, *features]
+
+
+def assemble(
+    x: Tensor,
+    values: torch.Tensor,
+    axes: Sequence[tuple[int, Axis]],
+    seen: Sequence[int],
+    features: Sequence[int] | None = None,
+) -> Tensor:
+    """The tensor with labelled packed `axes`, whose axes the user sees in the order of the labels `seen`.
+
+    Labels are canonical axis numbers of `x`; `features` are those of the trailing axes of `values` (default: x's own).
+    """
+    packed = len(x.structure.axes)
+    features = range(packed, packed + x.values.ndim - 1) if features is None else features
+    values, structure, labels = settle(values, axes, list(features))
+    order = tuple(labels.index(label) for label in seen)
+    if structure is DENSE:
+        return type(x)(values.permute(order), team=x.team)
+    return type(x)(values, structure, order, x.team)
+
+
+def _move_behind(values: torch.Tensor, old: Structure, stray: list[int]) -> tuple[torch.Tensor, list[Axis]]:
+    """Make the uniform axes `stray` of a structure the first features: [cells, …] → [fewer cells, *stray, …]."""
+    stay = [i for i in old.whole if i not in stray]
+    axes: list[Axis] = []
+    for i in stay:
+        axis = old.axes[i]
+        axes.append(Ragged(axis.partition, map(stay.index, axis.parents)) if isinstance(axis, Ragged) else axis)
+    new = Structure(axes)
+    sizes = [size for i in stray if isinstance(size := old.axes[i], int)]
+    grid = torch.cartesian_prod(*[torch.arange(n, device=values.device) for n in sizes]).view(-1, len(sizes))
+    positions = {i: new.positions(new.whole, k, values.device)[:, None] for k, i in enumerate(stay)}
+    positions |= {i: grid[None, :, k] for k, i in enumerate(stray)}
+    cells = old.rank(old.whole, {i: p.expand(-1, grid.shape[0]) if i in stay else p for i, p in positions.items()})
+    return values[cells].view(cells.shape[0], *sizes, *values.shape[1:]), axes
+
+
+def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[int, ...]]:
+    """Structure, feature sizes and order for a shape whose ragged axes name their parents by position in it."""
+    ragged = [i for i, axis in enumerate(shape) if isinstance(axis, Ragged)]
+    if not ragged:
+        return DENSE, tuple(a for a in shape if isinstance(a, int)), tuple(range(len(shape)))
+    needed = {p for i in ragged if isinstance(axis := shape[i], Ragged) for p in axis.parents} | set(ragged)
+    packed: list[int] = []
+    waiting = [i for i in range(len(shape)) if i in needed]
+    while waiting:
+        ready = next((i for i in waiting if set(_parents(shape, i)) <= set(packed)), None)
+        if ready is None:
+            raise RaggednessError(f"the ragged axes of {tuple(shape)} depend on each other in a circle")
+        packed.append(ready)
+        waiting.remove(ready)
+    last = max(i for i, a in enumerate(packed) if isinstance(shape[a], Ragged))
+    packed = packed[: last + 1]
+    axes: list[Axis] = []
+    for i in packed:
+        axis = shape[i]
+        axes.append(Ragged(axis.partition, map(packed.index, axis.parents)) if isinstance(axis, Ragged) else axis)
+    behind = [i for i in range(len(shape)) if i not in packed]
+    where = {label: k for k, label in enumerate([*packed, *behind])}
+    sizes = tuple(size for i in behind if isinstance(size := shape[i], int))
+    return Structure(axes).check(), sizes, tuple(where[i] for i in range(len(shape)))
+
+
+def _parents(shape: Sequence[Axis], i: int) -> tuple[int, ...]:
+    axis = shape[i]
+    return axis.parents if isinstance(axis, Ragged) else ()
+
+
+def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -> tuple[Axis, ...]:
+    """The shape a user sees: canonical axes in `order`, parents renumbered to match."""
+    if structure is DENSE:
+        return tuple(values.shape)
+    canonical_axes = (*structure.axes, *values.shape[1:])
+    if tuple(order) == tuple(range(len(order))):
+        return canonical_axes
+    seen: list[Axis] = []
+    for c in order:
+        axis = canonical_axes[c]
+        if isinstance(axis, Ragged):
+            axis = Ragged(axis.partition, sorted(order.index(p) for p in axis.parents))
+        seen.append(axis)
+    return tuple(seen)
+
+
+def check_rows(values: torch.Tensor, structure: Structure) -> None:
+    """A RaggednessError unless the values have one row per cell of the structure."""
+    if values.ndim == 0:
+        raise RaggednessError("values must have a packed axis, got a 0-d tensor")
+    cells = structure.cells(structure.whole)
+    if values.shape[0] != cells:
+        level = len(structure.partitions) - 1
+        raise RaggednessError(
+            f"level {level} cuts {cells} values, but values has {values.shape[0]} rows (shape {list(values.shape)})"
+        )

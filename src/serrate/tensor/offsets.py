@@ -1,0 +1,130 @@
+"""Offsets and lengths as users hand them in: read, checked with the first bad position named, and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.tensor import host
+
+INT32_MAX = 2**31 - 1
+
+
+def as_index_vector(given: Any, name: str) -> torch.Tensor:
+    """`given` as a 1-D int32 or int64 tensor, or a RaggednessError that says what it is instead."""
+    if not isinstance(given, torch.Tensor):
+        given = _vector_from_python(given, name)
+    if given.ndim != 1:
+        raise RaggednessError(f"{name} must be 1-D, got shape {list(given.shape)}")
+    if given.dtype in (torch.int32, torch.int64):
+        return cast(torch.Tensor, given.detach())
+    if given.dtype in (torch.int8, torch.int16, torch.uint8, torch.uint16, torch.uint32):
+        return cast(torch.Tensor, given.to(torch.int64))
+    if given.is_floating_point() and given.numel() and given.device.type == "cpu":
+        odd = (given != given.floor()).nonzero()  # NaN is unequal to itself; an infinity is its own floor
+        odd = odd if odd.numel() else given.isinf().nonzero()
+        if odd.numel():
+            position = int(odd[0])
+            raise RaggednessError(f"{name} must be integers, but position {position} holds {float(given[position])}")
+    raise RaggednessError(f"{name} must be int32 or int64, got {given.dtype}")
+
+
+def _vector_from_python(given: Any, name: str) -> torch.Tensor:
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) and len(given) == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise RaggednessError(f"{name} must be a flat sequence of integers, got {given!r:.80}") from error
+    if array.dtype.kind not in "iuf":
+        raise RaggednessError(f"{name} must be a sequence of integers, got {array.dtype} in {given!r:.80}")
+    if array.dtype == np.uint64:
+        raise RaggednessError(f"{name} must fit in int64, got uint64")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return torch.from_numpy(np.ascontiguousarray(array) if array.flags.writeable else array.copy())
+
+
+def shares_memory(made: torch.Tensor, given: Any) -> bool:
+    """Whether `made` may still look at the memory of `given` (a tensor or a numpy array)."""
+    if isinstance(given, np.ndarray):
+        return bool(np.shares_memory(made.numpy(), given))
+    return isinstance(given, torch.Tensor) and made.data_ptr() == given.data_ptr() and made.numel() > 0
+
+
+def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tensor:
+    """[0, l0, l0+l1, …]; int64, or int32 if the lengths are and the known total fits."""
+    narrow = lengths.dtype == torch.int32 and total is not None and total <= INT32_MAX
+    offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int32 if narrow else torch.int64, device=lengths.device)
+    torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
+    return offsets
+
+
+def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str) -> None:
+    """A RaggednessError unless host offsets start with 0, never decrease and end with `num_values`."""
+    array = offsets.numpy()  # numpy compares and reduces in one cache-resident pass where torch writes a mask to memory
+    if array[0] != 0:
+        raise RaggednessError(f"{name} must start with 0, but position 0 holds {array[0]}")
+    grows = array[1:] >= array[:-1]
+    if not grows.all():
+        i = int(grows.argmin()) + 1
+        raise RaggednessError(f"{name} must never decrease, but position {i} holds {array[i]} after {array[i - 1]}")
+    if num_values is not None and array[-1] != num_values:
+        raise RaggednessError(
+            f"{name} must end with the number of values they cut, {num_values}, "
+            f"but the last, position {array.size - 1}, holds {array[-1]}"
+        )
+
+
+def check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> None:
+    """A RaggednessError unless host lengths are 0 or more and add up to `num_values`."""
+    negative = lengths < 0
+    if bool(negative.any()):
+        i = int(negative.to(torch.uint8).argmax())
+        raise RaggednessError(f"{name} must be 0 or more, but position {i} holds {int(lengths[i])}")
+    # A sum of non-negative int64 that overflows comes out negative or is caught by the float estimate.
+    if float(lengths.sum(dtype=torch.float64)) >= 2.0**63:
+        raise RaggednessError(f"{name} add up to more than an int64 holds")
+    total = int(lengths.sum(dtype=torch.int64))
+    if num_values is not None and total != num_values:
+        raise RaggednessError(f"{name} must add up to the number of values, {num_values}, but add up to {total}")
+
+
+def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str) -> None:
+    """The same check for offsets on a device, `safe` being their clamped and monotone copy; a later call raises."""
+    bad = given != safe
+    bad[0] |= given[0] != 0
+    bad[-1] |= given[-1] != num_values
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(
+            f"{name} must start with 0, never decrease and end with the number of values, {num_values}, "
+            f"but position {i} holds {int(given[i])}" + (f" after {int(given[i - 1])}" if i else "")
+        )
+
+    host.defer(host.first_fault(bad), error)
+
+
+def defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int, name: str) -> None:
+    """The same check for lengths on a device and their running sum `raw`; a later call raises."""
+    bad = torch.cat([given < 0, (raw[-1:] != num_values)])
+
+    def error(i: int) -> RaggednessError:
+        if i < given.numel():
+            return RaggednessError(f"{name} must be 0 or more, but position {i} holds {int(given[i])}")
+        total = int(given.sum())
+        return RaggednessError(f"{name} must add up to the number of values, {num_values}, but add up to {total}")
+
+    host.defer(host.first_fault(bad), error)
+
+
+def preview_lengths(offsets: torch.Tensor, edge: int = 3) -> str:
+    """The lengths between `offsets` as text, elided past a few, in constant time: `[1, 2, 3, …, 7, 8, 9]`."""
+    if offsets.numel() - 1 <= 2 * edge + 2:
+        return str(torch.diff(offsets).tolist())
+    head, tail = torch.diff(offsets[: edge + 1]).tolist(), torch.diff(offsets[-edge - 1 :]).tolist()
+    return "[" + ", ".join(map(str, head)) + ", …, " + ", ".join(map(str, tail)) + "]"

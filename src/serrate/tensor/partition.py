@@ -1,0 +1,467 @@
+"""Partition: how a packed axis of N values is cut into K components; raggedness as an immutable value.
+
+Notation: K components, N values, offsets [K+1] with offsets[0] = 0, component c owns values offsets[c] .. offsets[c+1].
+A partition born on the host keeps its host offsets for good; one born on a device answers host questions only by
+waiting for that device (`serrate.tensor.host`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.tensor import host
+from serrate.tensor.offsets import (
+    INT32_MAX,
+    as_index_vector,
+    check_lengths,
+    check_offsets,
+    defer_length_check,
+    defer_offset_check,
+    offsets_from_lengths,
+    preview_lengths,
+    shares_memory,
+)
+
+CPU = torch.device("cpu")
+
+
+class _Identity:
+    """Node of a union-find forest: partitions found equal share a root, so no equality is worked out twice."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self) -> None:
+        self.parent: _Identity | None = None
+
+    def root(self) -> _Identity:
+        node = self
+        while node.parent is not None:
+            if node.parent.parent is not None:
+                node.parent = node.parent.parent
+            node = node.parent
+        return node
+
+
+class Partition:
+    """A cut of N values into K components, with everything that can be derived from it computed at most once.
+
+    >>> import serrate as sr
+    >>> p = sr.Partition.from_lengths([3, 5, 2])
+    >>> p
+    Partition([3, 5, 2])
+    >>> p.offsets
+    tensor([ 0,  3,  8, 10])
+    >>> p.num_components, p.num_values, p.max_length
+    (3, 10, 5)
+    """
+
+    __slots__ = (
+        "_bound",
+        "_coarse",
+        "_device_born",
+        "_identity",
+        "_max_length",
+        "_memo",
+        "_moved",
+        "_num_values",
+        "_offsets",
+        "num_components",
+        "uniform_length",
+    )
+
+    _offsets: torch.Tensor
+    _num_values: int
+    _device_born: bool
+    _bound: int | None
+    _max_length: int | None
+    _memo: dict[tuple[str, torch.device], torch.Tensor]
+    _coarse: dict[int, Partition]
+    _moved: dict[torch.device, Partition]
+    _identity: _Identity
+
+    num_components: int
+    """K, known on the host always."""
+    uniform_length: int | None
+    """The one length of every component, where that was declared (never guessed from data)."""
+
+    def __init__(self) -> None:
+        raise TypeError("make a Partition with from_offsets, from_lengths, from_row_ids or uniform")
+
+    # ---------------------------------------------------------------------------------------------- construction
+
+    @classmethod
+    def from_offsets(
+        cls,
+        offsets: Any,
+        num_values: int | None = None,
+        *,
+        copy: bool = True,
+        validate: bool = True,
+        max_length_bound: int | None = None,
+        name: str = "offsets",
+    ) -> Partition:
+        """The partition with these K+1 offsets: a list, numpy array or tensor, int32 or int64 (kept), first 0.
+
+        `num_values` is what the last offset must equal, where the caller knows it. CPU offsets are checked now, CUDA
+        offsets by a check whose error a later call raises. `validate=False` skips the check, `copy=False` the copy (the
+        caller then promises never to write to them).
+
+        >>> import serrate as sr
+        >>> sr.Partition.from_offsets([0, 127, 127, 325]).lengths
+        tensor([127,   0, 198])
+        """
+        given = as_index_vector(offsets, name)
+        if given.numel() == 0:
+            raise RaggednessError(f"{name} must have one entry more than there are components, so at least 1; got none")
+        if given.device.type == "cuda":
+            if num_values is None:
+                num_values = int(host.read(given[-1], "asking how many values unmeasured offsets cover"))
+            safe = given.clamp(0, num_values).cummax(0).values
+            if validate:
+                defer_offset_check(given, safe, num_values, name)
+            return cls._of(safe, num_values, device_born=True, bound=max_length_bound)
+        if validate:
+            check_offsets(given, num_values, name)
+        total = int(given[-1]) if num_values is None else num_values
+        own = given.clone() if copy and shares_memory(given, offsets) else given
+        return cls._of(own, total, bound=max_length_bound)
+
+    @classmethod
+    def from_lengths(
+        cls, lengths: Any, num_values: int | None = None, *, validate: bool = True, name: str = "lengths"
+    ) -> Partition:
+        """The partition whose components have these lengths. int32 lengths whose sum needs more give int64 offsets.
+
+        >>> import serrate as sr
+        >>> sr.Partition.from_lengths([2, -1])
+        Traceback (most recent call last):
+            ...
+        serrate.errors.RaggednessError: lengths must be 0 or more, but position 1 holds -1
+        """
+        given = as_index_vector(lengths, name)
+        if given.device.type == "cuda":
+            if num_values is None:
+                num_values = int(host.read(given.sum(), "adding up lengths born on a device"))
+            raw = offsets_from_lengths(given, num_values)
+            safe = raw.clamp(0, num_values).cummax(0).values
+            if validate:
+                defer_length_check(given, raw, num_values, name)
+            return cls._of(safe, num_values, device_born=True)
+        if validate:
+            check_lengths(given, num_values, name)
+        wide = offsets_from_lengths(given, None)
+        total = int(wide[-1])
+        narrow = given.dtype == torch.int32 and total <= INT32_MAX
+        return cls._of(wide.to(torch.int32) if narrow else wide, total)
+
+    @classmethod
+    def from_row_ids(cls, row_ids: Any, num_components: int, *, name: str = "row_ids") -> Partition:
+        """The partition in which value i belongs to component `row_ids[i]`; the ids must never decrease.
+
+        >>> import serrate as sr
+        >>> sr.Partition.from_row_ids([0, 0, 2, 2, 2], 3)
+        Partition([2, 0, 3])
+        """
+        ids = as_index_vector(row_ids, name)
+        if num_components < 0:
+            raise RaggednessError(f"the number of rows must be 0 or more, got {num_components}")
+        bad = torch.ones_like(ids, dtype=torch.bool)
+        bad[1:] = ids[1:] < ids[:-1]
+        bad[:1] = False
+        unsorted = bad
+        bad = bad | (ids < 0) | (ids >= num_components)
+
+        def error(i: int) -> RaggednessError:
+            where = f"position {i} holds {int(ids[i])}"
+            if bool(unsorted[i]):
+                return RaggednessError(f"{name} must never decrease, but {where} after {int(ids[i - 1])}")
+            return RaggednessError(f"{name} must lie in 0 .. {num_components - 1}, but {where}")
+
+        host.defer(host.first_fault(bad), error)
+        bounds = torch.arange(num_components + 1, dtype=ids.dtype, device=ids.device)
+        offsets = torch.searchsorted(ids, bounds).to(ids.dtype)
+        on_device = ids.device.type == "cuda"
+        if on_device:  # unsorted ids are only reported later, so keep what they give in bounds until then
+            offsets = offsets.clamp(0, ids.numel()).cummax(0).values
+        return cls._of(offsets, ids.numel(), device_born=on_device)
+
+    @classmethod
+    def uniform(cls, num_components: int, length: int, *, dtype: torch.dtype = torch.int64) -> Partition:
+        """K components of one length each, and known to be so: combining such an axis away gives a uniform axis back.
+
+        >>> import serrate as sr
+        >>> sr.Partition.uniform(3, 2).offsets
+        tensor([0, 2, 4, 6])
+        """
+        if num_components < 0 or length < 0:
+            raise RaggednessError(f"need a count and a length of 0 or more, got {num_components} and {length}")
+        offsets = torch.arange(num_components + 1, dtype=torch.int64) * length
+        total = num_components * length
+        made = cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total)
+        made.uniform_length = length
+        return made
+
+    @classmethod
+    def _of(
+        cls,
+        offsets: torch.Tensor,
+        num_values: int,
+        *,
+        device_born: bool = False,
+        bound: int | None = None,
+    ) -> Partition:
+        """Wrap offsets that are valid and ours. `num_values` may exceed the last offset of a device-born partition."""
+        self = object.__new__(cls)
+        self._offsets = offsets
+        self._num_values = num_values
+        self._device_born = device_born
+        self._bound = bound
+        self._max_length = None
+        self._memo = {}
+        self._coarse = {}
+        self._moved = {}
+        self._identity = _Identity()
+        self.num_components = offsets.numel() - 1
+        self.uniform_length = None
+        return self
+
+    # --------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def num_values(self) -> int:
+        """N: the packed axis's size. The last offset, or a capacity of at least that where lengths are device-born."""
+        return self._num_values
+
+    @property
+    def is_host_born(self) -> bool:
+        """Whether the host has the offsets, so that lengths, maxima and equality cost it no wait."""
+        return not self._device_born
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """int32 or int64, as the offsets were given."""
+        return self._offsets.dtype
+
+    @property
+    def home(self) -> torch.device:
+        """The device the offsets were born on; work on partitions alone happens there."""
+        return self._offsets.device
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """The K+1 offsets, where they were born. Read them, do not write to them."""
+        return self._offsets
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """The K lengths, where the offsets were born."""
+        return self.lengths_on(self.home)
+
+    def offsets_on(self, device: torch.device) -> torch.Tensor:
+        """The offsets on `device`, copied there on first use."""
+        if device == self._offsets.device:
+            return self._offsets
+        return self._remember(("offsets", device), lambda: self._offsets.to(device, non_blocking=True))
+
+    def lengths_on(self, device: torch.device) -> torch.Tensor:
+        """The lengths on `device`."""
+        return self._remember(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
+
+    def row_ids_on(self, device: torch.device) -> torch.Tensor:
+        """For each of the N values the component it belongs to, int64, on `device`."""
+        return self._remember(("row_ids", device), lambda: self._make_row_ids(device))
+
+    def positions_on(self, device: torch.device) -> torch.Tensor:
+        """For each of the N values its position in its component, int64, on `device`."""
+        return self._remember(("positions", device), lambda: self._make_positions(device))
+
+    def host_offsets(self, why: str = "reading offsets on the host") -> torch.Tensor:
+        """The offsets on the host: free if born there, else a wait, once."""
+        if not self._device_born:
+            return self._offsets
+        return self._remember(("host", CPU), lambda: host.read(self._offsets, why))
+
+    @property
+    def total(self) -> int:
+        """The last offset: how many of the N values are in a component. Waits if the partition is device-born."""
+        return int(self.host_offsets("asking for the total of device-born lengths")[-1])
+
+    @property
+    def max_length(self) -> int:
+        """The longest component's length, 0 if there is none. Waits, once, if the partition is device-born."""
+        if self._max_length is None:
+            offsets = self.host_offsets("asking for the longest of device-born lengths")
+            self._max_length = int(torch.diff(offsets).max()) if self.num_components else 0
+        return self._max_length
+
+    @property
+    def max_length_bound(self) -> int:
+        """A length no component exceeds, known without a wait."""
+        if self._max_length is not None or not self._device_born:
+            return self.max_length
+        return self._num_values if self._bound is None else self._bound
+
+    def _remember(self, key: tuple[str, torch.device], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = make()
+        return found
+
+    def _make_row_ids(self, device: torch.device) -> torch.Tensor:
+        if self._device_born:  # searching needs no total and stays in bounds, whatever the offsets hold
+            values = torch.arange(self._num_values, device=device, dtype=self.dtype)
+            ids = torch.searchsorted(self.offsets_on(device)[1:], values, right=True)
+            return ids.clamp(max=max(self.num_components - 1, 0))
+        components = torch.arange(self.num_components, device=device)
+        return torch.repeat_interleave(components, self.lengths_on(device), output_size=self._num_values)
+
+    def _make_positions(self, device: torch.device) -> torch.Tensor:
+        starts = self.offsets_on(device).to(torch.int64)[:-1]
+        return torch.arange(self._num_values, device=device) - starts[self.row_ids_on(device)]
+
+    # ---------------------------------------------------------------------------------------------- new from old
+
+    def slice(self, start: int, stop: int) -> Partition:
+        """Components start .. stop as a partition of their own values."""
+        if start == 0 and stop == self.num_components:
+            return self
+        cut = self._offsets[start : stop + 1]
+        first, last = self.span(start, stop)
+        return Partition._of(cut - first, last - first, device_born=self._device_born, bound=self._bound)
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """The values that components start .. stop own, as host numbers."""
+        if start == 0 and stop == self.num_components:
+            return 0, self._num_values
+        if self._device_born and ("host", CPU) not in self._memo:
+            ends = host.read(self._offsets[[start, stop]], "finding the values of a range of rows")
+            return int(ends[0]), int(ends[1])
+        offsets = self.host_offsets()
+        return int(offsets[start]), int(offsets[stop])
+
+    def with_lengths(
+        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None
+    ) -> Partition:
+        """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
+
+        `capacity` is a host number the lengths cannot sum past; without it device-born lengths are added up by waiting.
+        """
+        if not self._device_born:
+            wide = offsets_from_lengths(lengths, None)
+            total = int(wide[-1])
+            fits = self.dtype == torch.int32 and total <= INT32_MAX
+            return Partition._of(wide.to(torch.int32) if fits else wide, total)
+        wide = offsets_from_lengths(lengths, None)
+        if capacity is None:
+            capacity = int(host.read(wide[-1], "adding up device-born lengths"))
+        fits = self.dtype == torch.int32 and capacity <= INT32_MAX
+        return Partition._of(wide.to(torch.int32) if fits else wide, capacity, device_born=True, bound=bound)
+
+    def take(self, components: torch.Tensor, *, capacity: int | None = None) -> Partition:
+        """The partition whose component i is component `components[i]` of this one (−1: an empty one)."""
+        lengths = self.lengths_on(components.device)
+        if self.num_components == 0:
+            return self.with_lengths(torch.zeros_like(components), capacity=0)
+        picked = lengths.to(torch.int64)[components.clamp(min=0)]
+        return self.with_lengths(torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound)
+
+    def scaled(self, factor: int) -> Partition:
+        """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
+        made = self.with_lengths(self.lengths.to(torch.int64) * factor, capacity=self._num_values * factor)
+        if self.uniform_length is not None:
+            made.uniform_length = self.uniform_length * factor
+        return made
+
+    def coarsened(self, outer: Partition | int) -> Partition:
+        """The level seen from the one above: components merged as `outer`, a partition of K or a count, groups them."""
+        if isinstance(outer, int):
+            found = self._coarse.get(outer)
+            if found is None:
+                found = self._coarse[outer] = self._at(self._offsets[:: max(outer, 1)])
+            return found
+        return self._at(self.offsets_on(outer.home)[outer.offsets.to(torch.int64)])
+
+    def pinned(self) -> Partition:
+        """The same partition with its host offsets in page-locked memory."""
+        if self._device_born or self._offsets.is_pinned():
+            return self
+        made = Partition._of(self._offsets.pin_memory(), self._num_values, bound=self._bound)
+        made._identity, made.uniform_length = self._identity, self.uniform_length
+        return made
+
+    def moved(self, device: torch.device) -> Partition:
+        """This partition for a tensor on `device`: itself if the host has the offsets, else a copy that lives there."""
+        if not self._device_born or device == self.home:
+            return self
+        if device not in self._moved:
+            offsets = self._offsets.to(device)
+            made = Partition._of(offsets, self._num_values, device_born=device != CPU, bound=self._bound)
+            made._identity = self._identity
+            self._moved[device] = made
+        return self._moved[device]
+
+    def _at(self, offsets: torch.Tensor) -> Partition:
+        return Partition._of(offsets.contiguous(), self._num_values, device_born=self._device_born)
+
+    def declare_groups(self, group: int, length: int) -> None:
+        """Record that every `group` consecutive components own `length` values together, as the maker declared."""
+        self._coarse[group] = Partition.uniform(self.num_components // max(group, 1), length, dtype=self.dtype)
+
+    # -------------------------------------------------------------------------------------------------- equality
+
+    def same_as(self, other: Partition) -> bool:
+        """Whether both cut alike, without ever waiting for a device.
+
+        False is certain. True is certain when both are host-born, or were found equal before; otherwise the comparison
+        runs on the device and a later call raises if it fails.
+
+        >>> import serrate as sr
+        >>> sr.Partition.from_lengths([3, 5]).same_as(sr.Partition.from_offsets([0, 3, 8]))
+        True
+        """
+        if self is other:
+            return True
+        mine, theirs = self._identity.root(), other._identity.root()
+        if mine is theirs:
+            return True
+        if self.num_components != other.num_components:
+            return False
+        if not self._device_born and not other._device_born:
+            if self._num_values != other._num_values or not bool((self._offsets == other._offsets).all()):
+                return False
+        else:
+            if self._num_values != other._num_values and not (self._device_born and other._device_born):
+                return False
+            self._defer_comparison(other)
+        theirs.parent = mine
+        return True
+
+    def _defer_comparison(self, other: Partition) -> None:
+        device = self.home if self._device_born else other.home
+        left, right = self.offsets_on(device), other.offsets_on(device)
+
+        def error(i: int) -> RaggednessError:
+            return RaggednessError(
+                f"two partitions taken for equal differ: offset {i} is {int(left[i])} in one and {int(right[i])} in "
+                f"the other; lengths {preview_lengths(left)} and {preview_lengths(right)}"
+            )
+
+        host.defer(host.first_fault(left != right), error)
+
+    def __repr__(self) -> str:
+        return f"Partition({preview_lengths(self._offsets)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from serrate.tensor.persist import rebuild
+
+        return rebuild, ("partition", self._offsets, self._num_values, self._device_born, self.uniform_length)
+
+    def __copy__(self) -> Partition:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Partition:
+        return self

@@ -1,0 +1,88 @@
+"""Pickling and pytrees: how tensors travel between processes, into files, and through torch's tree functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from serrate.errors import RaggednessError
+from serrate.tensor.layout import check_rows
+from serrate.tensor.partition import CPU, Partition
+from serrate.tensor.structure import DENSE, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+
+def reduce(x: Tensor) -> tuple[Any, ...]:
+    """What pickle stores: partitions as objects of their own, so tensors pickled together go on sharing them."""
+    axes = tuple((a.partition, a.parents) if isinstance(a, Ragged) else a for a in x.structure.axes)
+    return rebuild, ("tensor", x.values, axes, x.order)
+
+
+def rebuild(kind: str, *state: Any) -> Any:
+    """Make a pickled Partition or Tensor again, checking it as if a user had handed it in.
+
+    The only function a pickle of ours calls, so `torch.load(weights_only=True)` needs to trust nothing else.
+    """
+    if kind == "partition":
+        return _rebuild_partition(*state)
+    if kind == "tensor":
+        return _rebuild_tensor(*state)
+    raise RaggednessError(f"a pickled object must be a partition or a tensor, got {kind!r:.40}")
+
+
+def _rebuild_partition(offsets: Any, num_values: Any, device_born: Any, uniform_length: Any) -> Partition:
+    if not isinstance(offsets, torch.Tensor) or not isinstance(num_values, int):
+        raise RaggednessError("a pickled partition must hold an offsets tensor and a number of values")
+    exact = not device_born
+    if device_born and offsets.device == CPU:  # born on a device, read back onto a machine that maps it to the host
+        num_values = max(num_values, int(offsets[-1]) if offsets.numel() else 0)
+    made = Partition.from_offsets(offsets, num_values if exact or offsets.is_cuda else None, copy=False)
+    if device_born:
+        made = Partition._of(made.offsets, num_values, device_born=True)
+    if uniform_length is not None:
+        declared = Partition.uniform(made.num_components, int(uniform_length), dtype=made.dtype)
+        if not declared.same_as(made):
+            raise RaggednessError(f"a pickled partition declares the length {uniform_length}, but its offsets differ")
+        made = declared
+    return made
+
+
+def _rebuild_tensor(values: Any, axes: Any, order: Any) -> Tensor:
+    from serrate.tensor.tensor import Tensor
+
+    if not isinstance(values, torch.Tensor) or not isinstance(axes, tuple) or not isinstance(order, tuple):
+        raise RaggednessError("a pickled tensor must hold values, axes and an order")
+    if not axes:
+        return Tensor(values)
+    structure = Structure(a if isinstance(a, int) else Ragged(*a) for a in axes).check()
+    check_rows(values, structure)
+    if sorted(order) != list(range(len(axes) + values.ndim - 1)):
+        raise RaggednessError(f"a pickled tensor's order must name each of its axes once, got {order}")
+    return Tensor(values, structure, order)
+
+
+def register(tensor_class: type[Tensor]) -> None:
+    """Make the class a pytree node with one leaf, its values, and let `torch.load(weights_only=True)` rebuild it."""
+
+    def unflatten(leaves: Any, context: Any) -> Tensor:
+        (values,) = leaves
+        made = object.__new__(tensor_class)  # leaves may be anything a tree function puts there: nothing is checked
+        made.values = values
+        made.structure, made.order, made.team = context
+        return made
+
+    pytree.register_pytree_node(
+        tensor_class,
+        lambda x: ([x.values], (x.structure, x.order, x.team)),
+        unflatten,
+        serialized_type_name="serrate.Tensor",
+        flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], (x.structure, x.order, x.team)),
+    )
+    torch.serialization.add_safe_globals([rebuild])
+
+
+__all__ = ["DENSE", "rebuild", "reduce", "register"]

@@ -1,0 +1,229 @@
+"""Rearranging entries along one axis: flip, roll, repeat, tile, split, and axes of size 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.tensor import host, indexing, select
+from serrate.tensor.layout import assemble
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
+    """The same storage with its axes in another order.
+
+    >>> import torch, serrate as sr
+    >>> x = sr.from_lengths(torch.zeros(3, 4), [1, 2])
+    >>> sr.permute_dims(x, (0, 2, 1)).shape
+    (2, 4, Ragged([1, 2]))
+    """
+    return as_tensor(x).permute_dims(axes)
+
+
+def expand_dims(x: Any, /, *, axis: int = 0) -> Tensor:
+    """A new axis of size 1 at `axis`; a view.
+
+    >>> import serrate as sr
+    >>> sr.expand_dims(sr.ragged([[1, 2], [3]]), axis=1).shape
+    (2, 1, Ragged([2, 1]))
+    """
+    tensor = as_tensor(x)
+    if not -tensor.ndim - 1 <= axis <= tensor.ndim:
+        raise AxisError(f"axis {axis} is out of range for a new axis of a tensor with {tensor.ndim} axes")
+    return indexing.expand_dims(tensor, axis % (tensor.ndim + 1))
+
+
+def squeeze(x: Any, /, axis: int | Sequence[int]) -> Tensor:
+    """Axes of size 1 removed.
+
+    >>> import serrate as sr
+    >>> sr.squeeze(sr.ragged([[1, 2, 3]]), axis=0).shape
+    (3,)
+    """
+    tensor = as_tensor(x)
+    chosen = {tensor._axis(a) for a in ([axis] if isinstance(axis, int) else axis)}
+    for a in chosen:
+        if tensor.shape[a] != 1:
+            raise ValueError(f"axis {a} of shape {tensor.shape} has not size 1")
+    return tensor[tuple(0 if a in chosen else slice(None) for a in range(tensor.ndim))]
+
+
+def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Entries along `axis` (all axes by default) in reverse, each row on its own.
+
+    >>> import serrate as sr
+    >>> sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()
+    [[2, 1], [], [5, 4, 3]]
+    """
+    tensor = as_tensor(x)
+    chosen = (
+        range(tensor.ndim) if axis is None else {tensor._axis(a) for a in ([axis] if isinstance(axis, int) else axis)}
+    )
+    return tensor[tuple(slice(None, None, -1) if a in chosen else slice(None) for a in range(tensor.ndim))]
+
+
+def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Entries moved along `axis` by `shift` places, those that fall off the end of a row returning at its start.
+
+    Without `axis` the packed values roll as one vector and the raggedness stays.
+
+    >>> import serrate as sr
+    >>> sr.roll(sr.ragged([[1, 2], [], [3, 4, 5]]), 1, axis=1).tolist()
+    [[2, 1], [], [5, 3, 4]]
+    """
+    tensor = as_tensor(x)
+    if axis is None:
+        return tensor._with(tensor.values.roll(shift))
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    if len(shifts) != len(axes):
+        raise ValueError(f"roll needs one shift per axis, got {len(shifts)} for {len(axes)} axes")
+    for a, by in zip(axes, shifts, strict=True):
+        tensor = _roll_one(tensor, by, tensor._axis(a))
+    return tensor
+
+
+def _roll_one(x: Tensor, shift: int, axis: int) -> Tensor:
+    size = x.shape[axis]
+    if isinstance(size, Ragged):
+        return _remap(x, axis, size.partition, lambda r, have: (r - shift) % have.clamp(min=1))
+    return x[_along(axis, torch.arange(size).roll(shift))]
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each entry along `axis` repeated: an int, one count per entry of a uniform axis, or a ragged tensor of counts.
+
+    >>> import serrate as sr
+    >>> sr.repeat(sr.ragged([[1, 2], [3]]), 2, axis=1).tolist()
+    [[1, 1, 2, 2], [3, 3]]
+    >>> sr.repeat(sr.ragged([[1, 2], [3]]), [2, 0], axis=0).tolist()
+    [[1, 2], [1, 2]]
+    """
+    tensor = as_tensor(x)
+    if axis is None:
+        flat = tensor.flat()
+        return repeat(Tensor(flat.values.reshape(-1)), repeats, axis=0)
+    number = tensor._axis(axis)
+    size = tensor.shape[number]
+    if isinstance(repeats, Tensor) and repeats.is_ragged:
+        return _repeat_ragged(tensor, repeats, number)
+    counts = repeats.values if isinstance(repeats, Tensor) else torch.as_tensor(repeats)
+    if counts.is_floating_point() or counts.dtype == torch.bool or counts.ndim > 1:
+        raise TypeError(
+            f"repeats must be an int, a 1-D sequence of ints or a ragged tensor of ints, got {repeats!r:.80}"
+        )
+    counts = host.read(counts, "repeating by counts that lie on a device") if counts.is_cuda else counts
+    if bool((counts < 0).any()):
+        raise ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
+    if isinstance(size, Ragged):
+        if counts.numel() != 1:
+            raise RaggednessError(
+                f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
+            )
+        times = int(counts)
+        return _remap(tensor, number, size.partition.scaled(times), lambda r, _: r // max(times, 1))
+    if counts.ndim == 1 and counts.numel() not in (1, size):
+        raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
+    return tensor[_along(number, torch.repeat_interleave(torch.arange(size), counts.expand(size)))]
+
+
+def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
+    """x[b, i] repeated repeats[b, i] times: a gather within rows whose index names each entry so often."""
+    if repeats.ndim != axis + 1 or repeats.is_floating_point() or repeats.dtype == torch.bool:
+        raise TypeError(
+            f"ragged repeats must hold integers and end at axis {axis}, got {repeats.dtype} of shape {repeats.shape}"
+        )
+    level = repeats.structure.level(repeats.structure.whole)
+    assert isinstance(level, Partition)
+    counts = repeats.values.to(torch.int64)
+    index = torch.repeat_interleave(level.positions_on(x.device), counts)
+    before = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=x.device)
+    torch.cumsum(counts, 0, out=before[1:])
+    lengths = torch.diff(before[level.offsets_on(x.device).to(torch.int64)])
+    lengths = lengths if lengths.device == level.home else host.read(lengths, "repeating by counts on a device")
+    axes = (*repeats.structure.axes[:-1], Ragged(level.with_lengths(lengths), range(axis)))
+    return x[Tensor(index, type(repeats.structure)(axes))]
+
+
+def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
+    """The whole of each axis repeated, rows on their own; `repetitions` count from the last axis.
+
+    >>> import serrate as sr
+    >>> sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()
+    [[1, 2, 1, 2], [3, 3]]
+    """
+    tensor = as_tensor(x)
+    for _ in range(len(repetitions) - tensor.ndim):
+        tensor = indexing.expand_dims(tensor, 0)
+    counts = (*[1] * (tensor.ndim - len(repetitions)), *repetitions)
+    for axis, times in enumerate(counts):
+        if times < 0:
+            raise ValueError(f"repetitions must be 0 or more, got {tuple(repetitions)}")
+        size = tensor.shape[axis]
+        if times == 1:
+            continue
+        if isinstance(size, Ragged):
+            tensor = _remap(tensor, axis, size.partition.scaled(times), lambda r, have: r % have.clamp(min=1))
+        else:
+            tensor = tensor[_along(axis, torch.arange(size).repeat(times))]
+    return tensor
+
+
+def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+    """Pieces along `axis`: of one size (the last may be smaller), or of the given sizes, which must cover the axis.
+
+    On a ragged axis each row gives each piece what it has there.
+
+    >>> import serrate as sr
+    >>> [piece.tolist() for piece in sr.split(sr.ragged([[1, 2, 3], [4]]), 2, axis=1)]
+    [[[1, 2], [4]], [[3], []]]
+    """
+    tensor = as_tensor(x)
+    number = tensor._axis(axis)
+    extent = tensor.shape[number]
+    longest = extent.partition.max_length if isinstance(extent, Ragged) else extent
+    if isinstance(sizes, int):
+        if sizes <= 0:
+            raise ValueError(f"the size of the pieces must be positive, got {sizes}")
+        sizes = [min(sizes, longest - start) for start in range(0, longest, sizes)] or [0]
+    if min(sizes, default=0) < 0 or (sum(sizes) != longest if isinstance(extent, int) else sum(sizes) < longest):
+        raise ValueError(f"sizes must be 0 or more and cover axis {axis} of length {longest}, got {list(sizes)}")
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(tensor[_along(number, slice(start, start + size))])
+        start += size
+    return pieces
+
+
+def positions(x: Tensor, axis: int = 1) -> Tensor:
+    """For each entry its position along `axis`, a packed axis of `x`; int64, with x's structure and no features.
+
+    >>> import serrate as sr
+    >>> sr.positions(sr.ragged([[7., 8.], [], [9.]]), axis=1).tolist()
+    [[0, 1], [], [0]]
+    """
+    packed = len(x.structure.axes)
+    c = x.order[x._axis(axis)]
+    if c >= packed:
+        raise AxisError(f"axis {axis} of shape {x.shape} is neither ragged nor a parent of a ragged axis")
+    numbers = x.structure.positions(x.structure.whole, c, x.device)
+    return Tensor(numbers, x.structure, tuple(o for o in x.order if o < packed), x.team)
+
+
+def _along(axis: int, entry: Any) -> tuple[Any, ...]:
+    return (*[slice(None)] * axis, entry)
+
+
+def _remap(
+    x: Tensor, axis: int, partition: Partition, rule: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> Tensor:
+    c = x.order[axis]
+    plan = select.Plan(x.structure, {c: select.Remap(partition, rule)})
+    cells = plan.source(x.structure.whole, x.device)
+    return assemble(x, select.rows(x.values, cells), plan.result(), x.order)

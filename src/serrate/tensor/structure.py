@@ -1,0 +1,228 @@
+"""Structure: the packed axes of a ragged tensor, and the arithmetic of their cells.
+
+A structure is a loop nest. Its axes, outermost first, are uniform (an int) or ragged (a partition and its parents: the
+outer axes whose cells number the partition's components). The packed axis of a tensor's values walks the cells of the
+whole nest in order. Axes after the last ragged one are not part of it: they are ordinary trailing axes of the values.
+
+    [B, r]           axes (B, Ragged(p, (0,)))                           cell of (b, i)    = p.off[b] + i
+    [B, r1, r2]      axes (B, Ragged(p, (0,)), Ragged(q, (0, 1)))        cell of (b, i, j) = q.off[p.off[b] + i] + j
+    [B, q, k]        axes (B, Ragged(p, (0,)), Ragged(q, (0,)))          per b a p[b] × q[b] block
+
+A *nest* is a tuple of axis numbers, closed under parents, in order; `(0, 1)` is the nest of the first two axes. Every
+nest has its own cells. The level of a nest is what its last axis adds to the nest without it: an int, or a partition
+with one component per outer cell: the axis's own if its parents are exactly the axes before it, else that one expanded
+over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from serrate.errors import DeviceMismatchError, RaggednessError
+from serrate.tensor.offsets import preview_lengths
+from serrate.tensor.partition import CPU, Partition
+
+Nest = tuple[int, ...]
+
+
+class Ragged:
+    """A ragged axis as a shape shows it: its partition, and which axes of that shape are its parents.
+
+    It is no number, so code that would pad by accident fails instead.
+
+    >>> import serrate as sr
+    >>> sr.ragged([[1., 2.], [], [3.]]).shape
+    (3, Ragged([2, 0, 1]))
+    >>> sr.Ragged([2, 0, 1]) == sr.ragged([[1., 2.], [], [3.]]).shape[1]
+    True
+    """
+
+    __slots__ = ("parents", "partition")
+
+    partition: Partition
+    parents: tuple[int, ...]
+
+    def __init__(self, partition: Partition | Any, parents: Iterable[int] = (0,)) -> None:
+        self.partition = partition if isinstance(partition, Partition) else Partition.from_lengths(partition)
+        self.parents = tuple(parents)
+
+    def __repr__(self) -> str:
+        text = preview_lengths(self.partition.offsets)
+        return f"Ragged({text})" if self.parents == (0,) else f"Ragged({text}, parents={self.parents})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ragged):
+            return NotImplemented
+        return self.parents == other.parents and self.partition.same_as(other.partition)
+
+    def __hash__(self) -> int:
+        return hash((self.parents, self.partition.num_components))
+
+
+Axis = int | Ragged
+
+
+class Structure:
+    """The packed axes of one tensor; immutable, shared by every tensor computed from it, derived parts cached."""
+
+    __slots__ = ("_levels", "_projections", "axes")
+
+    axes: tuple[Axis, ...]
+
+    def __init__(self, axes: Iterable[Axis] = ()) -> None:
+        self.axes = tuple(axes)
+        self._levels: dict[Nest, int | Partition] = {}
+        self._projections: dict[tuple[Nest, Nest, torch.device], torch.Tensor] = {}
+
+    def check(self) -> Structure:
+        """Itself, or a RaggednessError that says which level does not fit the ones outside it."""
+        level = 0
+        for i, axis in enumerate(self.axes):
+            if isinstance(axis, int):
+                continue
+            parents = axis.parents
+            if not parents or list(parents) != sorted(set(parents)) or parents[-1] >= i:
+                raise RaggednessError(f"level {level}: parents must be outer axes in order, got {parents} for axis {i}")
+            for p in parents:
+                outer = self.axes[p]
+                if isinstance(outer, Ragged) and not set(outer.parents) <= set(parents):
+                    raise RaggednessError(
+                        f"level {level}: parents {parents} leave out some of {outer.parents}, the parents of one"
+                    )
+            cells, have = self.cells(parents), axis.partition.num_components
+            if cells != have:
+                raise RaggednessError(
+                    f"level {level} has lengths for {have} components, but the axes outside it have {cells} cells"
+                )
+            level += 1
+        homes = {p.home for p in self.partitions if not p.is_host_born}
+        if len(homes) > 1:
+            raise DeviceMismatchError(f"the offsets of one tensor lie on several devices: {sorted(map(str, homes))}")
+        return self
+
+    # --------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def whole(self) -> Nest:
+        """The nest of all axes."""
+        return tuple(range(len(self.axes)))
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of the ragged axes, outermost first."""
+        return tuple(axis.partition for axis in self.axes if isinstance(axis, Ragged))
+
+    def partition_of(self, number: int) -> Partition:
+        """The partition of axis `number`, which must be ragged."""
+        axis = self.axes[number]
+        assert isinstance(axis, Ragged)
+        return axis.partition
+
+    @property
+    def home(self) -> torch.device:
+        """Where offsets are worked on: the host if it has them all, else the device they were born on."""
+        for partition in self.partitions:
+            if not partition.is_host_born:
+                return partition.home
+        return CPU
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each ragged axis depends on all axes outside it, so that storage needs no derived offsets."""
+        return all(isinstance(axis, int) or axis.parents == tuple(range(i)) for i, axis in enumerate(self.axes))
+
+    def same_as(self, other: Structure) -> bool:
+        """Whether both have the same axes, partitions compared by `Partition.same_as`."""
+        if self is other:
+            return True
+        if len(self.axes) != len(other.axes):
+            return False
+        return all(type(a) is type(b) and a == b for a, b in zip(self.axes, other.axes, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self.same_as(other)
+
+    def __hash__(self) -> int:
+        return hash(self.axes)
+
+    def __repr__(self) -> str:
+        return f"Structure{self.axes}"
+
+    # -------------------------------------------------------------------------------------------- cells of nests
+
+    def cells(self, nest: Nest) -> int:
+        """How many cells a nest has (a capacity, where lengths are device-born)."""
+        count = 1
+        for depth in range(len(nest)):
+            level = self.level(nest[: depth + 1])
+            count = count * level if isinstance(level, int) else level.num_values
+        return count
+
+    def level(self, nest: Nest) -> int | Partition:
+        """What the last axis of `nest` adds: a size, or a partition with one component per cell of the nest before."""
+        axis = self.axes[nest[-1]]
+        if isinstance(axis, int):
+            return axis
+        if axis.parents == nest[:-1]:
+            return axis.partition
+        found = self._levels.get(nest)
+        if found is None:
+            component = self.project(nest[:-1], axis.parents, self.home)
+            found = self._levels[nest] = axis.partition.take(component)
+        return found
+
+    def rows_and_positions(self, nest: Nest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """For each cell of `nest`: the outer cell it lies in, and its position there."""
+        level = self.level(nest)
+        if isinstance(level, Partition):
+            return level.row_ids_on(device), level.positions_on(device)
+        cells = torch.arange(self.cells(nest), device=device)
+        size = max(level, 1)
+        return cells // size, cells % size
+
+    def positions(self, nest: Nest, axis: int, device: torch.device) -> torch.Tensor:
+        """For each cell of `nest` its position along `axis`."""
+        rows, last = self.rows_and_positions(nest, device)
+        return last if nest[-1] == axis else self.positions(nest[:-1], axis, device)[rows]
+
+    def project(self, nest: Nest, onto: Nest, device: torch.device) -> torch.Tensor:
+        """For each cell of `nest` the cell of the smaller nest `onto` that it lies over."""
+        key = (nest, onto, device)
+        found = self._projections.get(key)
+        if found is None:
+            found = self._projections[key] = self._project(nest, onto, device)
+        return found
+
+    def _project(self, nest: Nest, onto: Nest, device: torch.device) -> torch.Tensor:
+        if nest == onto:
+            return torch.arange(self.cells(nest), device=device)
+        if not onto:
+            return torch.zeros(self.cells(nest), dtype=torch.int64, device=device)
+        rows, positions = self.rows_and_positions(nest, device)
+        if nest[-1] != onto[-1]:
+            return rows if nest[:-1] == onto else self.project(nest[:-1], onto, device)[rows]
+        outer = rows if nest[:-1] == onto[:-1] else self.project(nest[:-1], onto[:-1], device)[rows]
+        return step_into(self.level(onto), outer, positions)
+
+    def rank(self, nest: Nest, positions: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The cell of `nest` at the given position along each of its axes."""
+        cell = torch.zeros_like(positions[nest[0]])
+        for depth, axis in enumerate(nest):
+            cell = step_into(self.level(nest[: depth + 1]), cell, positions[axis])
+        return cell
+
+
+def step_into(level: int | Partition, outer: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The inner cells at `positions` of the `outer` cells: index backward through Merge or Partition."""
+    if isinstance(level, int):
+        return outer * level + positions
+    starts = level.offsets_on(outer.device)[:-1].to(torch.int64)
+    if starts.numel() == 0:
+        return positions
+    return starts[outer] + positions
+
+
+DENSE = Structure()

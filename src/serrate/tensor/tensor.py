@@ -1,0 +1,497 @@
+"""Tensor: packed values, the structure of their ragged axes, and how a user sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex, cast
+
+import torch
+from torch import Tensor as TorchTensor
+from torch.nn.utils.rnn import PackedSequence
+
+from serrate.errors import AxisError
+from serrate.tensor import broadcast, combine, dense, indexing, persist, printing
+from serrate.tensor import host as host_door
+from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
+from serrate.tensor.layout import shape_of
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+
+
+class Size(int):
+    """The number of elements, as the array API has it; called, it answers as torch's `size()`."""
+
+    _shape: tuple[Axis, ...]
+
+    def __new__(cls, count: int, shape: tuple[Axis, ...]) -> Size:
+        """`count` elements in a tensor of this shape."""
+        self = super().__new__(cls, count)
+        self._shape = shape
+        return self
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or its entry `dim`."""
+        return self._shape if dim is None else self._shape[dim]
+
+
+@dataclass(eq=False, repr=False)
+class Tensor:
+    """A dense or ragged tensor: `values` packed without padding, cut by the partitions of its ragged axes.
+
+    Make one with `sr.ragged`, `sr.from_rows`, `sr.from_offsets` and their like; the constructor trusts its caller.
+
+    >>> import serrate as sr
+    >>> x = sr.ragged([[1., 2.], [], [3., 4., 5.]])
+    >>> x.shape
+    (3, Ragged([2, 0, 3]))
+    >>> x.values
+    tensor([1., 2., 3., 4., 5.])
+    >>> x.to_dense()
+    sr.Tensor([[1., 2., 0.],
+               [0., 0., 0.],
+               [3., 4., 5.]], shape=(3, 3), dtype=torch.float32)
+    """
+
+    values: TorchTensor
+    """Canonical storage: the packed axis first, then the features. For a dense tensor, the tensor itself."""
+    structure: Structure = DENSE
+    """The packed axes; shared by identity between tensors computed from each other."""
+    order: tuple[int, ...] = ()
+    """For each axis the user sees, the canonical axis: packed ones first, then the features."""
+    team: None = None
+    """The team the tensor is spread over; None on one process."""
+
+    __array_ufunc__ = None  # numpy must hand `array + x` to us instead of looping over x
+    is_nested = False
+
+    def __post_init__(self) -> None:
+        host_door.raise_deferred()
+        if not self.order:
+            self.order = tuple(
+                range(self.values.ndim - 1 + len(self.structure.axes) if self.is_ragged else self.values.ndim)
+            )
+
+    # ------------------------------------------------------------------------------------------------------ look
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some axis is ragged."""
+        return self.structure is not DENSE
+
+    @property
+    def shape(self) -> tuple[Axis, ...]:
+        """Sizes of uniform axes as ints, ragged axes as `sr.Ragged`."""
+        return shape_of(self.values, self.structure, self.order)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the shape has."""
+        return len(self.order)
+
+    def dim(self) -> int:
+        """`ndim`, by torch's name."""
+        return self.ndim
+
+    @property
+    def size(self) -> Size:
+        """The number of elements; `x.size()` is the shape and `x.size(dim)` one entry of it."""
+        return Size(self.numel(), self.shape)
+
+    def numel(self) -> int:
+        """The number of elements (the capacity, where lengths were born on a device)."""
+        return self.values.numel()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and offsets together."""
+        offsets = sum(p.offsets.numel() * p.offsets.element_size() for p in self.partitions)
+        return self.values.numel() * self.values.element_size() + offsets
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type, one of torch's."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values live."""
+        return self.values.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the values live on a CUDA device."""
+        return self.values.is_cuda
+
+    def is_floating_point(self) -> bool:
+        """Whether elements are real floating-point numbers."""
+        return self.values.is_floating_point()
+
+    def is_complex(self) -> bool:
+        """Whether elements are complex."""
+        return self.values.is_complex()
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of the ragged axes in storage order, outermost first; () if dense."""
+        return self.structure.partitions
+
+    @property
+    def offsets(self) -> tuple[TorchTensor, ...]:
+        """Offsets of each ragged level on the tensor's device, outermost first.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[1., 2.], [], [3.]]).offsets
+        (tensor([0, 2, 2, 3]),)
+        """
+        return tuple(p.offsets_on(self.device) for p in self.partitions)
+
+    @property
+    def lengths(self) -> tuple[TorchTensor, ...]:
+        """Lengths of each ragged level on the tensor's device, outermost first."""
+        return tuple(p.lengths_on(self.device) for p in self.partitions)
+
+    @property
+    def max_lengths(self) -> tuple[int, ...]:
+        """The longest length of each ragged level (waits if lengths were born on a device)."""
+        return tuple(p.max_length for p in self.partitions)
+
+    def cu_seqlens(self) -> TorchTensor:
+        """int32 offsets of the rows of the packed axis along the first axis, as attention kernels take them.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[1., 2.], [], [3.]]).cu_seqlens()
+        tensor([0, 2, 2, 3], dtype=torch.int32)
+        """
+        return combine.row_offsets(self).offsets_on(self.device).to(torch.int32)
+
+    def rows(self) -> list[Tensor]:
+        """The entries of the first axis, each a view.
+
+        >>> import serrate as sr
+        >>> [len(row) for row in sr.ragged([[1., 2.], [], [3.]]).rows()]
+        [2, 0, 1]
+        """
+        return indexing.rows(self)
+
+    def tolist(self) -> Any:
+        """Nested Python lists of Python numbers.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[[1], []], [[2, 3]]]).tolist()
+        [[[1], []], [[2, 3]]]
+        """
+        return printing.to_list(self)
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self.values.numel() != 1:
+            raise ValueError(f"only a tensor of one element converts to a Python number, got shape {self.shape}")
+        return self.values.item()
+
+    def mask(self, max_lengths: Any = None) -> Tensor:
+        """A dense boolean tensor of the padded shape without features: True where the tensor has an entry.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[1., 2.], [3.]]).mask()
+        sr.Tensor([[ True,  True],
+                   [ True, False]], shape=(2, 2), dtype=torch.bool)
+        """
+        return dense.mask(self, max_lengths)
+
+    # ----------------------------------------------------------------------------------------------------- leave
+
+    def to_dense(self, padding_value: Any = 0, max_lengths: Any = None, axis: Any = None) -> Tensor:
+        """A padded copy: every ragged axis (or those in `axis`) becomes uniform, as long as its longest row.
+
+        `max_lengths` (an int, or one per axis, None for the longest) sets the sizes; rows longer keep their prefix.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[1, 2], [], [3, 4, 5]]).to_dense(-1, max_lengths=2).tolist()
+        [[1, 2], [-1, -1], [3, 4]]
+        """
+        return dense.to_dense(self, padding_value, max_lengths, axis)
+
+    def flat(self) -> Tensor:
+        """The packed values as a dense view: the packed axis stands where the outermost packed axis stood.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[1, 2], [], [3]]).flat().tolist()
+        [1, 2, 3]
+        """
+        return combine.flat(self)
+
+    def combine(self, axis: int) -> Tensor:
+        """Axis `axis`, ragged, merged with the axis before it, which numbers its rows; a view.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[[1], []], [[2, 3]]]).combine(2).tolist()
+        [[1], [2, 3]]
+        """
+        return combine.combine(self, axis)
+
+    def torch(self) -> TorchTensor:
+        """The torch tensor inside a dense tensor."""
+        if self.is_ragged:
+            raise TypeError(
+                f"only a dense tensor is a torch tensor, got shape {self.shape}; use to_dense(), flat() or values"
+            )
+        return self.values
+
+    def to_nested(self) -> TorchTensor:
+        """As `torch.nested` (jagged layout); one ragged axis, on the batch axis."""
+        return nested.to_nested(self)
+
+    def to_awkward(self) -> Any:
+        """As an Awkward array; ragged axes as lists, uniform ones as regular."""
+        return awkward.to_awkward(self)
+
+    def to_arrow(self) -> Any:
+        """As a pyarrow array; ragged axes as lists, uniform ones as fixed-size lists; no copy on the CPU."""
+        return arrow.to_arrow(self)
+
+    def to_packed_sequence(self) -> PackedSequence:
+        """As torch's `PackedSequence`, for recurrent networks."""
+        return packed_sequence.to_packed_sequence(self)
+
+    # ----------------------------------------------------------------------------------------------------- views
+
+    def permute_dims(self, axes: Sequence[int]) -> Tensor:
+        """The same storage seen with its axes in another order.
+
+        >>> import serrate as sr
+        >>> sr.ragged([[[1, 2]], []], ragged_rank=1).permute_dims((0, 2, 1)).shape
+        (2, 2, Ragged([1, 0]))
+        """
+        chosen = tuple(self._axis(a) for a in axes)
+        if sorted(chosen) != list(range(self.ndim)):
+            raise AxisError(f"axes must name each of the {self.ndim} axes once, got {tuple(axes)}")
+        if not self.is_ragged:
+            return self._with(self.values.permute(chosen))
+        return Tensor(self.values, self.structure, tuple(self.order[a] for a in chosen), self.team)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged; a view."""
+        if self.ndim < 2:
+            raise AxisError(f"mT needs at least two axes, got shape {self.shape}")
+        return self.permute_dims((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+    # ----------------------------------------------------------------------------------------------------- index
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        indexing.put(self, key, value)
+
+    def __len__(self) -> int:
+        if not self.order:
+            raise TypeError("a 0-d tensor has no len()")
+        first = self.shape[0]
+        if isinstance(first, Ragged):
+            raise TypeError("the first axis is ragged, so it has no one length; see x.lengths")
+        return first
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.rows())
+
+    def __contains__(self, item: Any) -> bool:
+        found = broadcast.binary(torch.eq, self, item).values
+        if not all(p.is_host_born for p in self.partitions):
+            rows = torch.arange(found.shape[0], device=found.device) < self.partitions[-1].offsets_on(found.device)[-1]
+            found = found & rows.view(-1, *[1] * (found.ndim - 1))
+        return bool(host_door.read(found.any(), "`in`") if found.is_cuda else found.any())
+
+    # ------------------------------------------------------------------------------------------ compare, convert
+
+    def __eq__(self, other: object) -> Any:
+        return False if other is None else self._compare(torch.eq, other)
+
+    def __ne__(self, other: object) -> Any:
+        return True if other is None else self._compare(torch.ne, other)
+
+    __hash__ = object.__hash__
+
+    def _compare(self, op: Any, other: object) -> Any:
+        if isinstance(other, (Tensor, torch.Tensor, bool, int, float, complex)):
+            return broadcast.binary(op, self, other)
+        return NotImplemented
+
+    def __bool__(self) -> bool:
+        if self.values.numel() != 1:
+            raise ValueError(f"the truth value of a tensor of shape {self.shape} is ambiguous; it needs one element")
+        return bool(self.values)
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.ndim or self.values.is_floating_point() or self.values.is_complex():
+            raise TypeError(f"only a 0-d integer tensor is an index, got {self.dtype} of shape {self.shape}")
+        return int(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if self.is_ragged:
+            raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
+        array = self.values.detach().cpu().numpy()
+        return array if dtype is None else array.astype(dtype, copy=bool(copy))
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import serrate
+
+        return serrate
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.is_ragged:
+            raise BufferError("DLPack carries dense tensors; export x.values and x.offsets")
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.values.__dlpack_device__()
+
+    # --------------------------------------------------------------------------------------- memory and autograd
+
+    def _with(self, values: TorchTensor) -> Tensor:
+        """The same structure and order around other values of the same packed size."""
+        if not self.is_ragged:
+            return Tensor(values, team=self.team)
+        return Tensor(values, self.structure, self.order, self.team)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Like torch's `to`. Offsets the host knows stay known; they reach a device when first used there."""
+        values = self.values.to(*args, **kwargs)
+        structure = self.structure
+        if values.device != self.device and not all(p.is_host_born for p in structure.partitions):
+            structure = Structure(
+                Ragged(a.partition.moved(values.device), a.parents) if isinstance(a, Ragged) else a
+                for a in structure.axes
+            )
+        if values is self.values and structure is self.structure:
+            return self
+        return Tensor(values, structure, self.order, self.team)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on `device` (array API)."""
+        return self.to(device)
+
+    def cpu(self) -> Tensor:
+        """The tensor on the host."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Tensor:
+        """The tensor on a CUDA device."""
+        return self.to("cuda" if device is None else device, non_blocking=non_blocking)
+
+    def pin_memory(self) -> Tensor:
+        """Values and host offsets in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
+        structure = Structure(
+            Ragged(a.partition.pinned(), a.parents) if isinstance(a, Ragged) else a for a in self.structure.axes
+        )
+        return Tensor(self.values.pin_memory(), structure if self.is_ragged else DENSE, self.order, self.team)
+
+    def is_pinned(self) -> bool:
+        """Whether the values are in page-locked memory."""
+        return self.values.is_pinned()
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses the tensor."""
+        self.values.record_stream(stream)
+        for p in self.partitions:
+            p.offsets_on(self.device).record_stream(stream)
+
+    def contiguous(self) -> Tensor:
+        """The same tensor with contiguous values; the order of axes is kept."""
+        values = self.values.contiguous()
+        return self if values is self.values else self._with(values)
+
+    def clone(self) -> Tensor:
+        """A copy of the values; the partitions, which never change, are shared."""
+        return self._with(self.values.clone())
+
+    def detach(self) -> Tensor:
+        """The same values without their history."""
+        return self._with(self.values.detach())
+
+    def copy_(self, other: Any, non_blocking: bool = False) -> Tensor:
+        """Overwrite the values with those of `other`, which must broadcast to this shape."""
+        self.values.copy_(broadcast.align(other, self), non_blocking=non_blocking)
+        return self
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into the values."""
+        return self.values.requires_grad
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for gradients of the values."""
+        self.values.requires_grad_(requires_grad)
+        return self
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of values that are not a leaf."""
+        self.values.retain_grad()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the values have no history."""
+        return self.values.is_leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        """The autograd node that made the values."""
+        return self.values.grad_fn
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient of the values, with the same structure."""
+        return None if self.values.grad is None else self._with(self.values.grad)
+
+    @grad.setter
+    def grad(self, gradient: Tensor | TorchTensor | None) -> None:
+        self.values.grad = gradient.values if isinstance(gradient, Tensor) else gradient
+
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
+        """Run autograd from here; `gradient` has this tensor's shape and may be left out for one element."""
+        if gradient is not None:
+            gradient = broadcast.align(gradient, self)
+            gradient = gradient.expand(self.values.shape) if isinstance(gradient, torch.Tensor) else gradient
+        self.values.backward(gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]
+
+    # --------------------------------------------------------------------------------------- print, copy, pickle
+
+    def __repr__(self) -> str:
+        return printing.to_text(self)
+
+    def _repr_html_(self) -> str:
+        return printing.to_html(self)
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self.values, self.structure, self.order, self.team)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        import copy
+
+        made = memo[id(self)] = self._with(copy.deepcopy(self.values, memo))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return persist.reduce(self)
+
+    def _axis(self, axis: SupportsIndex) -> int:
+        """`axis`, counted from the end if negative, checked."""
+        number = int(axis.__index__())
+        if not -self.ndim <= number < self.ndim:
+            raise AxisError(f"axis {number} is out of range for a tensor of {self.ndim} axes, shape {self.shape}")
+        return number % self.ndim if self.ndim else 0
+
+
+def as_tensor(given: Any) -> Tensor:
+    """`given`, a Tensor or a torch tensor, as a Tensor."""
+    return given if isinstance(given, Tensor) else Tensor(cast(torch.Tensor, given))

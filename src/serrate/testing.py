@@ -1,0 +1,58 @@
+"""Tools for tests of code that uses Serrate: prove that nothing waits for the device, and play a device on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import torch
+
+from serrate.tensor import host
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Ragged, Structure
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+__all__ = ["device_born", "forbid_sync", "raise_deferred"]
+
+
+def forbid_sync() -> AbstractContextManager[None]:
+    """A context in which every wait of the host for a device is a `sr.errors.SyncError` (CUDA's own included).
+
+    >>> import serrate as sr
+    >>> x = sr.testing.device_born(sr.ragged([[1., 2.], [3.]]))
+    >>> with sr.testing.forbid_sync():
+    ...     x.max_lengths
+    Traceback (most recent call last):
+        ...
+    serrate.errors.SyncError: asking for the longest of device-born lengths would make the host wait for cpu...
+    """
+    return host.forbidding_sync()
+
+
+def device_born(x: Tensor, spare: int = 0) -> Tensor:
+    """`x` as if its lengths had been computed on a device: the host knows none of them, and `spare` rows are undefined.
+
+    >>> import serrate as sr
+    >>> x = sr.testing.device_born(sr.ragged([[1., 2.], [3.]]), spare=1)
+    >>> x.values.shape, x.partitions[0].is_host_born
+    (torch.Size([4]), False)
+    """
+    axes: list[Axis] = []
+    last = len(x.structure.axes) - 1
+    for number, axis in enumerate(x.structure.axes):
+        if isinstance(axis, Ragged):
+            old = axis.partition
+            made = Partition._of(
+                old.offsets_on(x.device), old.num_values + (spare if number == last else 0), device_born=True
+            )
+            axis = Ragged(made, axis.parents)
+        axes.append(axis)
+    undefined = x.values.new_full((spare, *x.values.shape[1:]), 97)
+    return type(x)(torch.cat([x.values, undefined]), Structure(axes), x.order, x.team)
+
+
+def raise_deferred() -> None:
+    """Wait for every deferred check (bad offsets, unequal raggedness on a device) and raise the first that failed."""
+    host.raise_deferred(wait=True)
