@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,20 +21,29 @@ _state = threading.local()
 
 
 @contextlib.contextmanager
-def forbidding_sync() -> Iterator[None]:
-    """Make every host read of device data an error, ours and (on CUDA) torch's."""
-    cuda = torch.cuda.is_available()
-    before = torch.cuda.get_sync_debug_mode() if cuda else 0
-    outer = getattr(_state, "forbidden", False)
-    _state.forbidden = True
-    if cuda:
-        torch.cuda.set_sync_debug_mode("error")
+def _sync(*, forbidden: bool) -> Iterator[None]:
+    outer, before = getattr(_state, "forbidden", False), 0
     try:
+        _state.forbidden = forbidden
+        if torch.cuda.is_available():
+            before = torch.cuda.get_sync_debug_mode()
+            _set_cuda_mode("error" if forbidden else "default")
         yield
     finally:
         _state.forbidden = outer
-        if cuda:
-            torch.cuda.set_sync_debug_mode(before)
+        if torch.cuda.is_available():
+            _set_cuda_mode(before)
+
+
+def _set_cuda_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():  # torch announces the mode as a prototype on first use
+        warnings.simplefilter("ignore", UserWarning)
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def forbidding_sync() -> contextlib.AbstractContextManager[None]:
+    """Make every host read of device data an error, ours and (on CUDA) torch's."""
+    return _sync(forbidden=True)
 
 
 def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
@@ -44,6 +54,11 @@ def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
     if getattr(_state, "forbidden", False):
         raise SyncError(f"{why} would make the host wait for {tensor.device}, which forbid_sync() does not allow")
     return tensor.cpu()
+
+
+def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """`tensor` on `device`, the host not waiting for the copy."""
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +98,9 @@ def raise_deferred(*, wait: bool = False) -> None:
         check = _pending.popleft()
         check.event.synchronize()
         if position := int(check.verdict):
-            raise check.error(position - 1)
+            with _sync(forbidden=False):  # it has gone wrong already: a wait to say where does no harm
+                error = check.error(position - 1)
+            raise error
 
 
 def first_fault(bad: torch.Tensor) -> torch.Tensor:

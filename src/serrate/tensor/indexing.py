@@ -409,17 +409,37 @@ def _within_rows(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
 def put(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: write where x[key] reads. Raggedness never changes; the value broadcasts to what is there."""
     target = get(x, key)
+    new = _as_values(value, target)
     if target.values.numel() == 0:
-        broadcast.align(_value(value, x), target)
         return
     if _shares_storage(target.values, x.values):
-        target.values.copy_(_as_values(value, target))
+        target.values.copy_(new)
         return
-    numbers = torch.arange(x.values.numel(), device=x.device).view(x.values.shape)
-    places = get(type(x)(numbers, x.structure, x.order, x.team), key)
-    where = torch.unravel_index(places.values, x.values.shape)
-    new = torch.as_tensor(_as_values(value, target), dtype=x.dtype, device=x.device)
-    x.values.index_put_(where, new.expand(places.values.shape))
+    # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
+    features = x.values.ndim - 1
+    if _keeps_features(x, key):
+        numbers = torch.arange(x.values.shape[0], device=x.device).view(-1, *[1] * features)
+        places = get(type(x)(numbers, x.structure, x.order, x.team), key).values
+        where: tuple[torch.Tensor, ...] = (places.reshape(target.values.shape[: target.values.ndim - features]),)
+    else:
+        numbers = torch.arange(x.values.numel(), device=x.device).view(x.values.shape)
+        places = get(type(x)(numbers, x.structure, x.order, x.team), key).values
+        where = torch.unravel_index(places, x.values.shape)
+    x.values.index_put_(where, new.to(x.dtype).expand(target.values.shape))
+
+
+def _keeps_features(x: Tensor, key: Any) -> bool:
+    """Whether the key selects on packed axes only and the features come last, so that whole rows are written."""
+    packed = len(x.structure.axes)
+    if not x.is_ragged or list(x.order[packed:]) != list(range(packed, x.ndim)):
+        return False
+    entries = key if isinstance(key, tuple) else (key,)
+    if any(e is None for e in entries):
+        return False
+    if any(_is_ragged(e) for e in entries):
+        return True
+    per_axis, _ = _spread(x, tuple(_entry(e) for e in entries))
+    return all(axis < packed for axis in per_axis)
 
 
 def _value(value: Any, x: Tensor) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import broadcast, select
+from serrate.tensor import broadcast, host, select
 from serrate.tensor.combine import merge_axes
 from serrate.tensor.indexing import expand_dims, merge_uniform
+from serrate.tensor.offsets import offsets_from_lengths
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -168,11 +170,13 @@ def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
     first = structures[0]
     values = torch.cat([p.values for p in parts])
     inner: Structure | None = None
-    if c:
-        nest = tuple(range(c + 1))
+    nest = tuple(range(c + 1))
+    levels, outer = [s.level(nest) for s in structures], first.cells(nest[:-1])
+    if c == len(first.axes) - 1:
+        values = values.index_select(0, _places(levels, outer, values.device))
+    elif c:
         end_to_end = _append([_outer_as_one(s, c) for s in structures])
-        place = _places([s.level(nest) for s in structures], first.cells(nest[:-1]), first.home)
-        plan = select.Plan(end_to_end, {0: select.Pick(place)})
+        plan = select.Plan(end_to_end, {0: select.Pick(_places(levels, outer, first.home))})
         values = select.rows(values, plan.source(end_to_end.whole, values.device))
         inner = Structure(axis for _, axis in plan.result())
     axes: list[Axis] = [*first.axes[:c], _added([s.axes[c] for s in structures])]
@@ -239,10 +243,14 @@ def _places(levels: list[int | Partition], outer: int, device: torch.device) -> 
     """For each cell of the result its place among the cells of all parts laid end to end."""
     partitions = [level if isinstance(level, Partition) else Partition.uniform(outer, level) for level in levels]
     lengths = torch.stack([p.lengths_on(device).to(torch.int64) for p in partitions])  # [parts, outer]
-    runs = Partition.from_lengths(lengths.T.reshape(-1))  # outer cell by outer cell, within it part by part
     starts = torch.stack([p.offsets_on(device)[:-1].to(torch.int64) for p in partitions])
-    before = torch.tensor([0, *[p.num_values for p in partitions]], device=device).cumsum(0)[:-1]
-    first = (starts + before[:, None]).T.reshape(-1)
+    sizes = [p.num_values for p in partitions]
+    total = sum(sizes)
+    before = torch.tensor([0, *accumulate(sizes[:-1])])
+    first = (starts + host.send(before, device)[:, None]).T.reshape(-1)
     if first.numel() == 0:
         return first
-    return first[runs.row_ids_on(device)] + runs.positions_on(device)
+    # Outer cell by outer cell, within it part by part: runs of cells that move as one.
+    unknown = not all(p.is_host_born for p in partitions)
+    runs = Partition._of(offsets_from_lengths(lengths.T.reshape(-1), None), total, device_born=unknown)
+    return (first[runs.row_ids_on(device)] + runs.positions_on(device)).clamp(0, max(total - 1, 0))

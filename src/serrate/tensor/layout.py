@@ -32,7 +32,7 @@ def settle(
         sizes = [size for _, size in tail]
         rows = Structure(axis for _, axis in axes[: last + 1])
         outer = [rows.cells(rows.whole)] if last >= 0 else []
-        values = values.reshape(*outer, *sizes, *values.shape[1:])
+        values = values.reshape((*outer, *sizes, *values.shape[1:]))
     labels = [label for label, _ in axes[: last + 1]]
     behind = [label for label, _ in tail]
     kept = [axis for _, axis in axes[: last + 1]]

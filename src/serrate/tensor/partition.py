@@ -265,7 +265,7 @@ class Partition:
         """The offsets on `device`, copied there on first use."""
         if device == self._offsets.device:
             return self._offsets
-        return self._remember(("offsets", device), lambda: self._offsets.to(device, non_blocking=True))
+        return self._remember(("offsets", device), lambda: host.send(self._offsets, device))
 
     def lengths_on(self, device: torch.device) -> torch.Tensor:
         """The lengths on `device`."""

@@ -82,7 +82,7 @@ class Pick:
         return self.index.numel()
 
     def source(self, at: _Place, device: torch.device) -> Cells:
-        return at.on_grid(self.index.to(device))
+        return at.on_grid(host.send(self.index, device))
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Keep:
         return old.with_lengths(lengths if old.home == lengths.device else host.read(lengths, "filtering by a mask"))
 
     def source(self, at: _Place, device: torch.device) -> Cells:
-        return self._held(at).nonzero().flatten().to(device)
+        return host.send(self._held(at).nonzero().flatten(), device)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Gather:
 
     def source(self, at: _Place, device: torch.device) -> Cells:
         rows = self.partition.row_ids_on(device)
-        index = self.index.to(device)
+        index = host.send(self.index, device)
         lengths = at.old_partition.lengths_on(device).to(torch.int64)
         if lengths.numel() == 0:
             return index
@@ -284,10 +284,10 @@ class _Place:
     def outer_cells(self, device: torch.device) -> torch.Tensor:
         if isinstance(self.outer, range):
             return torch.arange(self.outer.start, self.outer.stop, device=device)
-        return self.outer.to(device)
+        return host.send(self.outer, device)
 
     def missing(self, device: torch.device) -> torch.Tensor | None:
-        return self.outer.to(device) < 0 if isinstance(self.outer, torch.Tensor) and self.plan.fills else None
+        return host.send(self.outer, device) < 0 if isinstance(self.outer, torch.Tensor) and self.plan.fills else None
 
     def component(self, device: torch.device) -> torch.Tensor:
         """For each new outer cell the component of the axis's own partition."""
@@ -434,4 +434,4 @@ def host_index(index: torch.Tensor, structure: Structure) -> torch.Tensor:
         return index
     if structure.home == CPU:
         return host.read(index, "indexing rows by an index that lies on a device")
-    return index.to(structure.home)
+    return host.send(index, structure.home)
