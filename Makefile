@@ -5,14 +5,14 @@
 #   make slow     all tests, the slow ones too, with more examples per property
 #   make lint     formatting, lint, types
 #   make format   rewrite the sources in the project's format
-#   make bench    run the benchmarks
+#   make bench    run the benchmarks (BENCH=tensor: one suite)
 #   make clean    remove caches and build outputs (make distclean: .venv too)
 
 PYTHON ?= python3
 # Further options for installing torch, say an index that has a CPU build.
 TORCH_PIP_ARGS ?=
 PYTEST_ARGS ?=
-BENCH ?= benchmarks/run.py
+BENCH ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,8 +50,8 @@ slow: $(TEST)
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "slow or not slow" $(PYTEST_ARGS)
 
 bench: $(TEST)
-	@echo "==> $(BENCH)"
-	@$(BIN)/python $(BENCH)
+	@echo "==> benchmarks $(BENCH)"
+	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serrate needs Python 3.11 or newer; set PYTHON=...")'

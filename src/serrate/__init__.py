@@ -10,7 +10,6 @@ from serrate import errors, testing
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
     asarray,
-    from_dense,
     from_dlpack,
     from_lengths,
     from_offsets,
@@ -18,7 +17,6 @@ from serrate.tensor.construct import (
     from_row_ids,
     from_rows,
     ragged,
-    view_as_nested,
 )
 from serrate.tensor.convert.arrow import from_arrow
 from serrate.tensor.convert.awkward import from_awkward
@@ -42,6 +40,8 @@ from serrate.tensor.rearrange import (
 )
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.unpad import from_dense
+from serrate.tensor.views import view_as_nested
 
 register(Tensor)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AxisError", "DeviceMismatchError", "RaggednessError", "SyncError"]
+__all__ = ["AxisError", "DeviceMismatchError", "OffsetsDeviceError", "RaggednessError", "SyncError"]
 
 
 class RaggednessError(ValueError):
@@ -22,6 +22,10 @@ class AxisError(ValueError, IndexError):
 
 class DeviceMismatchError(RuntimeError):
     """Operands that live on different devices. Serrate never moves data by itself."""
+
+
+class OffsetsDeviceError(RaggednessError, DeviceMismatchError):
+    """Offsets or lengths that lie on another device than the values they cut."""
 
 
 class SyncError(RuntimeError):

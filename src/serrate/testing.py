@@ -39,18 +39,19 @@ def device_born(x: Tensor, spare: int = 0) -> Tensor:
     >>> x.values.shape, x.partitions[0].is_host_born
     (torch.Size([4]), False)
     """
+    if x.partitions and x.partitions[-1].num_components == 0:
+        spare = 0  # the host knows that no rows hold nothing
+    rows = x.values.shape[0] + spare
     axes: list[Axis] = []
-    last = len(x.structure.axes) - 1
     for number, axis in enumerate(x.structure.axes):
         if isinstance(axis, Ragged):
-            old = axis.partition
-            made = Partition._of(
-                old.offsets_on(x.device), old.num_values + (spare if number == last else 0), device_born=True
-            )
+            p, last = axis.partition, number == len(x.structure.axes) - 1 and x.structure.is_chain
+            capacity = rows if last else p.num_values
+            made = Partition._of(p.offsets_on(x.device), capacity, device_born=True, exact=capacity == p.num_values)
             axis = Ragged(made, axis.parents)
         axes.append(axis)
     undefined = x.values.new_full((spare, *x.values.shape[1:]), 97)
-    return type(x)(torch.cat([x.values, undefined]), Structure(axes), x.order, x.team)
+    return type(x)(torch.cat([x.values, undefined]), Structure(axes, rows), x.order, x.team)
 
 
 def raise_deferred() -> None:

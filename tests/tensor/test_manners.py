@@ -142,7 +142,7 @@ def test_a_pickle_is_checked_when_read(x):
     with pytest.raises(RaggednessError, match="order"):
         rebuild(kind, values, axes, (0, 0))
     with pytest.raises(RaggednessError, match="never decrease"):
-        rebuild("partition", torch.tensor([0, 3, 2]), 2, False, None)
+        rebuild("partition", torch.tensor([0, 3, 2]), 2, False, True, None)
     with pytest.raises(RaggednessError, match="partition or a tensor"):
         rebuild("shell", "true")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
+from serrate.tensor import bits
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
@@ -163,7 +164,7 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
             return values
-        return values.index_select(0, structure.project(structure.whole, tuple(targets), values.device))
+        return bits.take(values, structure.project(structure.whole, tuple(targets), values.device))
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values
     where = {meets[t]: structure.positions(structure.whole, t, values.device) for t in targets}
@@ -176,4 +177,4 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     dims = [s - own_packed + (1 if own_packed else 0) for s in features]
     lead = [0] if own is not DENSE else []
     rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
-    return values.permute(*lead, *dims, *rest)[tuple(index)]
+    return bits.index(values.permute(*lead, *dims, *rest), tuple(index))

@@ -19,7 +19,26 @@ def flat(x: Tensor) -> Tensor:
         return x
     packed = len(x.structure.axes)
     dims = [max(0, c - packed + 1) for c in x.order if c == 0 or c >= packed]
-    return type(x)(x.values.permute(dims), team=x.team)
+    return type(x)(exact(x).values.permute(dims), team=x.team)
+
+
+def exact(x: Tensor) -> Tensor:
+    """x without the undefined entries past device-born last offsets; waits for the device only if there may be some."""
+    structure = x.structure
+    if all(p.is_exact for p in structure.partitions):
+        return x
+    axes: list[Axis] = []
+    cells = 1
+    for number, axis in enumerate(structure.axes):
+        if isinstance(axis, int):
+            cells *= axis
+        else:
+            p = axis.partition
+            own = axis.parents == tuple(range(number))
+            axis = Ragged(p.trimmed(cells if own else p.num_components), axis.parents)
+            cells = axis.partition.num_values if own else Structure((*axes, axis)).cells((*range(number), number))
+        axes.append(axis)
+    return type(x)(x.values[:cells], Structure(axes, cells), x.order, x.team)
 
 
 def combine(x: Tensor, axis: int) -> Tensor:
@@ -33,6 +52,7 @@ def combine(x: Tensor, axis: int) -> Tensor:
             f"axis {axis} of shape {x.shape} does not stand right behind the axis stored before it; "
             f"permute it there first"
         )
+    x = exact(x)
     axes = merge_axes(x.structure, c)
     labels = [n for n in x.structure.whole if n != c]
     return assemble(x, x.values, list(zip(labels, axes, strict=True)), [label for label in x.order if label != c])
@@ -63,6 +83,23 @@ def merge_axes(structure: Structure, c: int) -> list[Axis]:
             axis = Ragged(part, sorted({p - (p >= c) for p in parents}))
         axes.append(axis)
     return axes
+
+
+def merge_outermost(structure: Structure) -> Structure:
+    """Packed axes 0 and 1 as one uniform axis."""
+    if isinstance(structure.axes[1], Ragged):
+        return Structure(merge_axes(structure, 1))
+    a, b, *inner = structure.axes
+    assert isinstance(a, int)
+    assert isinstance(b, int)
+    merged: list[Axis] = [a * b]
+    for number, axis in enumerate(inner, start=2):
+        if isinstance(axis, Ragged):
+            parents = axis.parents if (0 in axis.parents) == (1 in axis.parents) else tuple(range(number))
+            level = structure.level((*parents, number))
+            axis = Ragged(level, sorted({max(p - 1, 0) for p in parents}))
+        merged.append(axis)
+    return Structure(merged)
 
 
 def row_offsets(x: Tensor) -> Partition:

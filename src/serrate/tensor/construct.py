@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
-from serrate.tensor import dense as padded
+from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
 
@@ -86,8 +85,8 @@ def _dense_row(row: Any, i: int) -> torch.Tensor:
     if isinstance(row, torch.Tensor):
         return row
     try:
-        return torch.as_tensor(np.asarray(row) if isinstance(row, np.ndarray) else row)
-    except (TypeError, ValueError) as error:
+        return torch.as_tensor(row)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"row {i} must be a tensor, an array or a list of numbers, got {row!r:.80}") from error
 
 
@@ -104,39 +103,39 @@ def from_offsets(values: Any, offsets: Any, *, validate: bool = True, copy: bool
     [[[0], [1, 2]], []]
     """
     packed = _packed(values)
-    levels = list(offsets) if _is_levels(offsets) else [offsets]
+    levels = list(offsets) if is_levels(offsets) else [offsets]
     if not levels:
         raise RaggednessError("offsets must hold at least one level")
     partitions: list[Partition] = []
-    wanted: int | None = packed.shape[0]
+    wanted, cuts = packed.shape[0], "values"
     for depth in reversed(range(len(levels))):
-        partitions.insert(
-            0, _level_partition(levels[depth], wanted, f"offsets of level {depth}", packed, validate, copy)
-        )
-        wanted = partitions[0].num_components
+        name = f"offsets of level {depth}"
+        partitions.insert(0, level_partition(levels[depth], wanted, name, packed, validate, copy, cuts))
+        wanted, cuts = partitions[0].num_components, f"rows of level {depth}"
     axes: list[Axis] = [partitions[0].num_components]
     axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
     return Tensor(packed, Structure(axes).check())
 
 
-def _level_partition(
-    given: Any, wanted: int | None, name: str, values: torch.Tensor, validate: bool, copy: bool
+def level_partition(
+    given: Any, wanted: int, name: str, values: torch.Tensor, validate: bool, copy: bool, cuts: str = "values"
 ) -> Partition:
+    """One level of offsets, which must cut `wanted` cells and lie with `values`, as a partition."""
     if isinstance(given, Partition):
         if not given.is_host_born and given.home != values.device:
-            raise DeviceMismatchError(f"{name} lie on {given.home}, values on {values.device}")
-        if wanted is not None and given.num_values != wanted:
-            raise RaggednessError(f"{name} must cut {wanted} values, but cut {given.num_values}")
+            raise OffsetsDeviceError(f"{name} lie on {given.home}, values on {values.device}")
+        if given.num_values != wanted:
+            raise RaggednessError(f"{name} must cut {wanted} {cuts}, but cut {given.num_values}")
         return given
     if isinstance(given, torch.Tensor) and given.device != values.device:
-        raise DeviceMismatchError(
+        raise OffsetsDeviceError(
             f"{name} lie on {given.device}, values on {values.device}; "
             f"move one of them, or pass a Partition made on the host"
         )
-    return Partition.from_offsets(given, wanted, validate=validate, copy=copy, name=name)
+    return Partition.from_offsets(given, wanted, validate=validate, copy=copy, name=name, cuts=cuts)
 
 
-def _is_levels(offsets: Any) -> bool:
+def is_levels(offsets: Any) -> bool:
     """Whether `offsets` is a list of levels and not itself a list of numbers."""
     if not isinstance(offsets, (list, tuple)):
         return False
@@ -151,13 +150,13 @@ def from_lengths(values: Any, lengths: Any, *, validate: bool = True) -> Tensor:
     [[0, 1], [], [2, 3, 4]]
     """
     packed = _packed(values)
-    levels = list(lengths) if _is_levels(lengths) and len(lengths) else [lengths]
+    levels = list(lengths) if is_levels(lengths) and len(lengths) else [lengths]
     partitions: list[Partition] = []
     wanted: int = packed.shape[0]
     for depth in reversed(range(len(levels))):
         given = levels[depth]
         if isinstance(given, torch.Tensor) and given.device != packed.device:
-            raise DeviceMismatchError(f"lengths of level {depth} lie on {given.device}, values on {packed.device}")
+            raise OffsetsDeviceError(f"lengths of level {depth} lie on {given.device}, values on {packed.device}")
         partitions.insert(0, Partition.from_lengths(given, wanted, validate=validate, name=f"lengths of level {depth}"))
         wanted = partitions[0].num_components
     return from_offsets(packed, partitions)
@@ -172,7 +171,7 @@ def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     """
     packed = _packed(values)
     if isinstance(row_ids, torch.Tensor) and row_ids.device != packed.device:
-        raise DeviceMismatchError(f"row_ids lie on {row_ids.device}, values on {packed.device}")
+        raise OffsetsDeviceError(f"row_ids lie on {row_ids.device}, values on {packed.device}")
     partition = Partition.from_row_ids(row_ids, num_rows)
     if partition.num_values != packed.shape[0]:
         raise RaggednessError(f"row_ids must have one entry per value, {packed.shape[0]}, got {partition.num_values}")
@@ -193,156 +192,7 @@ def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
             raise TypeError(f"{name} must be a Partition, got {type(given).__name__}")
     if p.num_components != q.num_components:
         raise RaggednessError(f"p and q must have as many components, got {p.num_components} and {q.num_components}")
-    structure = Structure((p.num_components, Ragged(p), Ragged(q))).check()
-    check_rows(packed, structure)
-    return Tensor(packed, structure)
-
-
-def from_dense(
-    dense: Any,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    mask: Any = None,
-    like: Tensor | None = None,
-    padding_value: Any = 0,
-) -> Tensor:
-    """A padded tensor packed: exactly one of `lengths`, `offsets`, `mask`, `like` says which entries are real.
-
-    Rows longer than the padded extent read `padding_value` beyond it. A mask keeps its True entries in order; a tuple
-    of masks cuts one level each, outermost first.
-
-    >>> import torch, serrate as sr
-    >>> d = torch.tensor([[1, 2, 0], [3, 0, 0]])
-    >>> sr.from_dense(d, lengths=[2, 1]).tolist()
-    [[1, 2], [3]]
-    >>> sr.from_dense(d, mask=d != 2).tolist()
-    [[1, 0], [3, 0, 0]]
-    """
-    given = [
-        name
-        for name, g in (("lengths", lengths), ("offsets", offsets), ("mask", mask), ("like", like))
-        if g is not None
-    ]
-    if len(given) != 1:
-        raise TypeError(
-            f"from_dense needs exactly one of lengths, offsets, mask, like; got {' and '.join(given) or 'none'}"
-        )
-    full = dense.torch() if isinstance(dense, Tensor) else torch.as_tensor(dense)
-    if like is not None:
-        order = tuple(c for c in like.order if c < len(like.structure.axes))
-        if order != like.order and full.ndim != like.ndim:
-            raise RaggednessError(f"dense must have the {like.ndim} axes of like, got shape {list(full.shape)}")
-        order = like.order if full.ndim == like.ndim else order
-        return Tensor(padded.gather_from(full, like.structure, order, padding_value), like.structure, order)
-    if mask is not None:
-        return _from_masks(full, mask)
-    levels = lengths if offsets is None else offsets
-    levels = list(levels) if _is_levels(levels) and len(levels) else [levels]
-    make = Partition.from_lengths if offsets is None else Partition.from_offsets
-    what = "lengths" if offsets is None else "offsets"
-    partitions = [
-        level if isinstance(level, Partition) else make(level, name=f"{what} of level {i}")
-        for i, level in enumerate(levels)
-    ]
-    axes: list[Axis] = [partitions[0].num_components]
-    axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
-    structure = Structure(axes).check()
-    if full.ndim < len(axes):
-        raise RaggednessError(
-            f"dense must have at least {len(axes)} axes for {len(partitions)} levels, got {list(full.shape)}"
-        )
-    return Tensor(padded.gather_from(full, structure, tuple(range(full.ndim)), padding_value), structure)
-
-
-def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
-    masks = [
-        m.torch() if isinstance(m, Tensor) else torch.as_tensor(m)
-        for m in (mask if isinstance(mask, tuple) else (mask,))
-    ]
-    x = Tensor(full)
-    for m in masks:
-        if m.dtype != torch.bool:
-            raise TypeError(f"mask must be boolean, got {m.dtype}")
-        if m.ndim < 2 or tuple(m.shape) != tuple(full.shape[: m.ndim]):
-            raise RaggednessError(f"mask must have the outer axes of dense, {list(full.shape)}, got {list(m.shape)}")
-    structure: Structure = DENSE
-    for m in masks:
-        rows = m if structure is DENSE else padded.gather_from(m, structure, tuple(range(len(structure.axes))), False)
-        depth = m.ndim - 1
-        cells = rows.reshape(-1, rows.shape[-1])
-        partition = Partition.from_lengths(cells.sum(1), name="mask")
-        outer = structure.axes if structure is not DENSE else ()
-        axes: list[Axis] = [*outer, *full.shape[len(outer) : depth], Ragged(partition, range(depth))]
-        source = full if structure is DENSE else x.values
-        flat = source.reshape(-1, *source.shape[rows.ndim :])
-        kept = flat.index_select(0, rows.reshape(-1).nonzero().flatten())
-        structure = Structure(axes).check()
-        x = Tensor(kept, structure)
-    return x
-
-
-def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bool = True, copy: bool = True) -> Tensor:
-    """A view of `data` in which axis `ragged_dim` is cut: component axis at `ragged_dim`, ragged axis right behind it.
-
-    1-D offsets cut alike for every outer index. Offsets `[outer…, K+1]` give each outer index a cut of its own.
-
-    >>> import torch, serrate as sr
-    >>> x = sr.view_as_nested(torch.zeros(325, 512), [0, 127, 127, 325])
-    >>> x.shape
-    (3, Ragged([127, 0, 198]), 512)
-    >>> x.flat().values.shape
-    torch.Size([325, 512])
-    """
-    source = data.torch() if isinstance(data, Tensor) else data
-    if not isinstance(source, torch.Tensor):
-        raise TypeError(f"data must be a tensor, got {type(data).__name__}")
-    if not -source.ndim <= ragged_dim < source.ndim:
-        raise AxisError(f"ragged_dim {ragged_dim} is out of range for data of shape {list(source.shape)}")
-    k = ragged_dim % source.ndim
-    size = source.shape[k]
-    if not isinstance(offsets, (torch.Tensor, Partition)):
-        offsets = torch.as_tensor(np.asarray(offsets)) if len(np.shape(offsets)) > 1 else offsets
-    if not isinstance(offsets, torch.Tensor) or offsets.ndim <= 1:
-        partition = _level_partition(offsets, size, "offsets of level 0", source, validate, copy)
-        values = source.movedim(k, 0)
-        structure = Structure((partition.num_components, Ragged(partition)))
-        return Tensor(values, structure, (*range(2, k + 2), 0, 1, *range(k + 2, source.ndim + 1)))
-    return _own_cut_each(source, offsets, k, validate)
-
-
-def _own_cut_each(source: torch.Tensor, offsets: torch.Tensor, k: int, validate: bool) -> Tensor:
-    """[outer…, N, …] with offsets [outer…, K+1]: shape [outer…, K, ragged, …], ragged on all axes before it."""
-    outer, size = source.shape[:k], source.shape[k]
-    if offsets.device != source.device:
-        raise DeviceMismatchError(f"offsets lie on {offsets.device}, data on {source.device}")
-    if offsets.shape[:-1] != outer or offsets.shape[-1] == 0:
-        raise RaggednessError(
-            f"offsets must be 1-D or [{', '.join(map(str, outer))}, K+1] for data of shape {list(source.shape)}, "
-            f"got {list(offsets.shape)}"
-        )
-    components = offsets.shape[-1] - 1
-    flat = offsets.reshape(-1, components + 1)
-    if validate and offsets.device.type == "cpu":
-        for i in _bad_cuts(flat, size):
-            Partition.from_offsets(flat[i], size, name=f"offsets of outer index {i}")
-    lengths = torch.diff(flat, dim=1).reshape(-1)
-    partition = Partition.from_lengths(lengths, flat.shape[0] * size, validate=validate, name="lengths between offsets")
-    partition.declare_groups(components, size)
-    try:
-        values = source.view(flat.shape[0] * size, *source.shape[k + 1 :]) if k else source
-    except RuntimeError:
-        raise ValueError(
-            f"axes 0 … {k} of data, shape {list(source.shape)}, strides {source.stride()}, are not one contiguous run, "
-            f"so no view with a cut for each outer index exists; pass data.contiguous()"
-        ) from None
-    return Tensor(values, Structure((*outer, components, Ragged(partition, range(k + 1)))))
-
-
-def _bad_cuts(flat: torch.Tensor, size: int) -> list[int]:
-    """The first outer index whose offsets are no cut of `size` values, if any."""
-    bad = (flat[:, 0] != 0) | (flat[:, -1] != size) | (torch.diff(flat, dim=1) < 0).any(1)
-    return bad.nonzero().flatten()[:1].tolist()
+    return Tensor(packed, check_rows(packed, (p.num_components, Ragged(p), Ragged(q))))
 
 
 def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -355,8 +205,12 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
     if isinstance(obj, Tensor):
         made = obj.to(dtype=dtype or obj.dtype, device=device or obj.device)
         return made.clone() if copy and made is obj else made
-    values = torch.asarray(obj, dtype=dtype, device=device, copy=copy)
-    return Tensor(values)
+    try:
+        return Tensor(torch.asarray(obj, dtype=dtype, device=device, copy=copy))
+    except ValueError as error:
+        raise RaggednessError(
+            f"asarray takes rectangular data; sr.ragged takes rows of different length ({error})"
+        ) from None
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -366,7 +220,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> sr.from_dlpack(np.arange(3.0)).shape
     (3,)
     """
-    values = torch.utils.dlpack.from_dlpack(x.values if isinstance(x, Tensor) else x)
+    values = torch.utils.dlpack.from_dlpack(x)
     values = values if device is None else values.to(device)
     return Tensor(values.clone() if copy else values)
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import select
+from serrate.tensor import bits, plan, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -26,9 +27,8 @@ def to_dense(x: Tensor, padding_value: Any, max_lengths: Any, axis: Any) -> Tens
     sizes = _sizes(x, chosen, max_lengths)
     if len(chosen) == len(x.partitions):
         return _scatter(x, sizes, padding_value)
-    plan = select.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
-    cells = plan.source(x.structure.whole, x.device)
-    return assemble(x, select.rows(x.values, cells, padding_value), plan.result(), x.order)
+    walk = plan.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
+    return assemble(x, walk.read(x.values, padding_value), walk.result(), x.order)
 
 
 def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
@@ -40,13 +40,15 @@ def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
         c = x.order[x._axis(number)]
         if c >= len(x.structure.axes) or not isinstance(x.structure.axes[c], Ragged):
             raise AxisError(f"axis {number} of shape {x.shape} is not ragged")
+        if c in chosen:
+            raise AxisError(f"axis {number} is named twice in {axis}")
         chosen.append(c)
-    return sorted(chosen)
+    return chosen
 
 
 def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
-    """The padded size of each chosen axis: as given, outermost first, or the longest row."""
-    if max_lengths is None or isinstance(max_lengths, int):
+    """The padded size of each chosen axis: as given, in the same order, or the longest row."""
+    if max_lengths is None or isinstance(max_lengths, (int, np.integer)):
         max_lengths = [max_lengths] * len(chosen)
     if not isinstance(max_lengths, Sequence) or len(max_lengths) != len(chosen):
         raise ValueError(
@@ -54,11 +56,9 @@ def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
         )
     sizes = {}
     for c, given in zip(chosen, max_lengths, strict=True):
-        if given is not None and (not isinstance(given, int) or given < 0):
+        if given is not None and (not isinstance(given, (int, np.integer)) or given < 0):
             raise ValueError(f"max_lengths must be integers of 0 or more, got {given!r}")
-        axis = x.structure.axes[c]
-        assert isinstance(axis, Ragged)
-        sizes[c] = axis.partition.max_length if given is None else given
+        sizes[c] = x.structure.partition_of(c).max_length if given is None else int(given)
     return sizes
 
 
@@ -69,17 +69,14 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
     spare = any(size < _longest(structure, c) for c, size in sizes.items()) or not _is_exact(structure)
     cells = math.prod(grid)
     place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
-    base = torch.full((), padding_value, dtype=values.dtype, device=values.device)
-    base = base.expand(cells + spare, *values.shape[1:])
-    dense = torch.index_put(base, (place,), values)
-    dense = dense[:cells].view(*grid, *values.shape[1:])
+    padding = bits.constant(padding_value, values.dtype, values.device)
+    base = padding.repeat(cells + spare, *values.shape[1:])
+    dense = bits.put(base, (place,), values)[:cells].view(*grid, *values.shape[1:])
     return type(x)(dense.permute(x.order), DENSE, (), x.team)
 
 
 def _longest(structure: Structure, c: int) -> int:
-    axis = structure.axes[c]
-    assert isinstance(axis, Ragged)
-    return axis.partition.max_length_bound
+    return structure.partition_of(c).max_length_bound
 
 
 def _is_exact(structure: Structure) -> bool:
@@ -134,5 +131,5 @@ def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...
         if isinstance(axis, Ragged)
     )
     if covered and _is_exact(structure):
-        return rows.index_select(0, _grid_cells(structure, grid, dense.device, drop=None))
-    return select.rows(rows, _grid_cells(structure, grid, dense.device, drop=-1), padding_value)
+        return bits.take(rows, _grid_cells(structure, grid, dense.device, drop=None))
+    return plan.take_or_fill(rows, _grid_cells(structure, grid, dense.device, drop=-1), padding_value)

@@ -1,4 +1,4 @@
-"""x[key] and x[key] = value: a key, entry by entry, becomes a selection on packed axes and a torch index on features.
+"""x[key]: a key, entry by entry, becomes a selection on packed axes and a torch index on features.
 
 One entry per axis; `...` and `None` as in numpy. Integers, slices and one index array select on their own axis, so any
 mixture of them is one walk over the structure (`serrate.tensor.select`) and one read of the values. Several arrays meet
@@ -15,25 +15,26 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import broadcast, combine, host, select
+from serrate.tensor import bits, broadcast, host, plan, select
 from serrate.tensor.layout import assemble
-from serrate.tensor.structure import Axis, Nest, Ragged, Structure, step_into
+from serrate.tensor.points import Entry, select_points
+from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-Entry = int | slice | torch.Tensor  # what a key entry for one axis becomes; a tensor holds integers
+FAR = 2**40  # further than any row is long
 
 
 def get(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
     entries = key if isinstance(key, tuple) else (key,)
-    if any(_is_ragged(e) for e in entries):
+    if any(is_ragged(e) for e in entries):
         return _within_rows(x, entries)
-    entries = tuple(_entry(e) for e in entries)
+    entries = tuple(entry(e) for e in entries)
     if not x.is_ragged:
         return type(x)(_index_dense(x.values, entries), team=x.team)
-    per_axis, inserted = _spread(x, entries)
+    per_axis, inserted = spread(x, entries)
     result = _select(x, per_axis)
     return _insert(result, inserted, per_axis)
 
@@ -56,25 +57,31 @@ def rows(x: Tensor) -> list[Tensor]:
 # ----------------------------------------------------------------------------------------------- reading the key
 
 
-def _is_ragged(entry: Any) -> bool:
+def is_ragged(entry: Any) -> bool:
+    """Whether a key entry is a ragged tensor."""
     return hasattr(entry, "structure") and entry.is_ragged
 
 
-def _entry(given: Any) -> Any:
+def entry(given: Any) -> Any:
     """A key entry in one of few forms: int, slice, None, Ellipsis, or a tensor (bool or int64)."""
-    if given is None or given is Ellipsis or isinstance(given, slice):
+    if given is None or given is Ellipsis:
         return given
+    if isinstance(given, slice):
+        return _tame(given)
     if isinstance(given, (bool, np.bool_)):
         raise IndexError("a single bool is no index; use a mask with one entry per row")
     if hasattr(given, "structure"):
         given = given.values
     if not isinstance(given, (torch.Tensor, list, tuple, np.ndarray, range)):
         try:
-            return operator.index(given)
+            position = operator.index(given)
         except TypeError:
             raise IndexError(
                 f"an index is an int, slice, ..., None, or a list, array or tensor of ints or bools; got {given!r:.80}"
             ) from None
+        if abs(position) > FAR:
+            raise IndexError(f"index {position} is out of range")
+        return position
     tensor = given if isinstance(given, torch.Tensor) else _tensor_from(given)
     if tensor.is_floating_point() or tensor.is_complex():
         raise IndexError(f"an index array must hold integers or bools, got {tensor.dtype}")
@@ -92,7 +99,7 @@ def _tensor_from(given: Any) -> torch.Tensor:
     return torch.from_numpy(array.copy() if array.dtype == np.bool_ else array.astype(np.int64))
 
 
-def _spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[int]]:
+def spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[int]]:
     """Entries by the axis they stand on, masks turned into positions; and where `None` asks for new axes.
 
     New axes are given as the number of old axes before them.
@@ -140,7 +147,8 @@ def _select(x: Tensor, per_axis: dict[int, Entry]) -> Tensor:
     packed = len(x.structure.axes)
     if len(arrays) > 1 or (arrays and per_axis[arrays[0]].ndim != 1):  # type: ignore[union-attr]
         if all(x.order[a] < packed for a in arrays):
-            return _select_points(x, per_axis, arrays)
+            result, rest = select_points(x, per_axis, arrays)
+            return _select(result, rest) if rest else result
         if not all(x.order[a] >= packed for a in arrays):
             raise IndexError(
                 f"index arrays on axes {arrays} mix packed axes with features of shape {x.shape}; "
@@ -156,160 +164,82 @@ def _select(x: Tensor, per_axis: dict[int, Entry]) -> Tensor:
     if not selections:
         return type(x)(x.values, x.structure, x.order, x.team)
     # Feature axes may have gone: find the packed ones, whose canonical numbers are unchanged.
-    plan = select.Plan(x.structure, selections)
-    remaining = plan.result()
-    cells = plan.source(x.structure.whole, x.device)
+    walk = plan.Plan(x.structure, selections)
     gone = {c for c, s in selections.items() if s.drop}
-    return assemble(x, select.rows(x.values, cells), remaining, [c for c in x.order if c not in gone])
+    return assemble(x, walk.read(x.values), walk.result(), [c for c in x.order if c not in gone])
 
 
 def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
     size = x.shape[axis]
     if isinstance(entry, torch.Tensor):
-        return select.Pick(select.host_index(entry, x.structure))
+        return select.Pick(plan.host_index(entry, x.structure))
     if isinstance(entry, int):
         if isinstance(size, Ragged):
-            return (
-                select.Span(entry, entry + 1, drop=True)
-                if entry >= 0
-                else select.Pick(torch.tensor([entry], device=x.structure.home), drop=True)
-            )
+            if entry >= 0:
+                return select.Span(entry, entry + 1, drop=True)
+            return select.Pick(host.send(torch.tensor([entry]), x.structure.home), drop=True, copies=1)
         if not -size <= entry < size:
             raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
         return select.Span(entry % size, entry % size + 1, drop=True)
-    _check_slice(entry)
     if isinstance(size, Ragged):
         return select.WHOLE if entry in (slice(None), slice(0, None), slice(None, None, 1)) else select.Cut(entry)
     start, stop, step = entry.indices(size)
     if step == 1:
         stop = max(start, stop)
         return select.WHOLE if (start, stop) == (0, size) else select.Span(start, stop)
-    return select.Pick(torch.tensor(range(start, stop, step), dtype=torch.int64, device=x.structure.home))
+    positions = torch.tensor(range(start, stop, step), dtype=torch.int64)
+    return select.Pick(host.send(positions, x.structure.home), copies=1)
 
 
-def _check_slice(entry: slice) -> None:
-    for bound in (entry.start, entry.stop, entry.step):
-        if bound is not None:
-            try:
-                operator.index(bound)
-            except TypeError:
-                raise IndexError(f"slice bounds must be integers or None, got {entry}") from None
-    if entry.step == 0:
+def _tame(given: slice) -> slice:
+    """The slice with plain integers for bounds, huge ones cut down to what means the same."""
+    bounds: list[int | None] = []
+    for bound in (given.start, given.stop, given.step):
+        try:
+            bounds.append(None if bound is None else max(-FAR, min(FAR, operator.index(bound))))
+        except TypeError:
+            raise IndexError(f"slice bounds must be integers or None, got {given}") from None
+    if bounds[2] == 0:
         raise IndexError("slice step cannot be 0")
-
-
-def _select_points(x: Tensor, per_axis: dict[int, Entry], arrays: list[int]) -> Tensor:
-    """Several index arrays (or one of several axes) on the outermost packed axes: one point, or subtree, per entry."""
-    depth = max(arrays) + 1
-    outermost = [x.order[a] for a in range(depth)] == list(range(depth))
-    entries = [per_axis.get(a) for a in range(depth)]
-    if not outermost or any(isinstance(e, slice) or e is None for e in entries):
-        raise IndexError(
-            f"index arrays on axes {arrays} of shape {x.shape} must stand on the outermost axes, "
-            f"without slices between them"
-        )
-    home = x.structure.home
-    given = [
-        select.host_index(e, x.structure) if isinstance(e, torch.Tensor) else torch.tensor(e, device=home)
-        for e in entries
-    ]
-    common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
-    points = [g.expand(common) for g in given]
-    nest: Nest = tuple(range(depth))
-    cells = _rank_points(x.structure, nest, [p.flatten() for p in points])
-    merged: Structure = x.structure
-    for _ in range(depth - 1):
-        first = merged.axes[1]
-        merged = Structure(combine.merge_axes(merged, 1) if isinstance(first, Ragged) else merge_uniform(merged))
-    labels = [0, *range(depth, len(x.structure.axes))]
-    plan = select.Plan(merged, {0: select.Pick(cells)})
-    taken = select.rows(x.values, plan.source(merged.whole, x.device))
-    axes: list[tuple[int, Axis]] = []
-    extra = len(common)
-    fresh = [-1 - i for i in range(extra)]  # labels for the axes the points bring
-    for label, (number, axis) in zip(labels, plan.result(), strict=True):
-        if number == 0:
-            axes.extend(zip(fresh, common, strict=True))
-        elif isinstance(axis, Ragged):
-            parents = [q for p in axis.parents for q in (range(extra) if p == 0 else (p + extra - 1,))]
-            axes.append((label, Ragged(axis.partition, parents)))
-        else:
-            axes.append((label, axis))
-    result = assemble(x, taken, axes, [*fresh, *x.order[depth:]])
-    rest = {a - depth + extra: e for a, e in per_axis.items() if a >= depth}
-    return _select(result, rest) if rest else result
-
-
-def merge_uniform(structure: Structure) -> list[Axis]:
-    """Packed axes 0 and 1, both uniform, as one."""
-    a, b, *inner = structure.axes
-    assert isinstance(a, int)
-    assert isinstance(b, int)
-    merged: list[Axis] = [a * b]
-    for number, axis in enumerate(inner, start=2):
-        if isinstance(axis, Ragged):
-            parents = axis.parents if (0 in axis.parents) == (1 in axis.parents) else tuple(range(number))
-            level = structure.level((*parents, number))
-            axis = Ragged(level, sorted({max(p - 1, 0) for p in parents}))
-        merged.append(axis)
-    return merged
-
-
-def _rank_points(structure: Structure, nest: Nest, points: list[torch.Tensor]) -> torch.Tensor:
-    """The cells of `nest` at the given points, every position checked against its own row."""
-    cells = torch.zeros_like(points[0])
-    for depth, index in enumerate(points):
-        level = structure.level(nest[: depth + 1])
-        if isinstance(level, int):
-            have = torch.full_like(index, level)
-        else:
-            lengths = level.lengths_on(index.device).to(torch.int64)
-            have = lengths[cells] if lengths.numel() else torch.zeros_like(index)
-        wrapped = torch.where(index < 0, index + have, index)
-
-        def error(i: int, index: torch.Tensor = index, have: torch.Tensor = have, axis: int = depth) -> IndexError:
-            return IndexError(
-                f"index {int(index[i])} at point {i} is out of range on axis {axis}, which has {int(have[i])} entries"
-            )
-
-        host.defer(host.first_fault((wrapped < 0) | (wrapped >= have)), error)
-        cells = step_into(level, cells, torch.minimum(wrapped.clamp(min=0), (have - 1).clamp(min=0)))
-        cells = cells.clamp(0, max(structure.cells(nest[: depth + 1]) - 1, 0))
-    return cells
+    return slice(*bounds)
 
 
 # -------------------------------------------------------------------------------------------- features, new axes
 
 
 def _select_features(x: Tensor, features: dict[int, Entry]) -> Tensor:
-    """Index feature axes with torch's rules, the packed axis staying in front."""
+    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays."""
     packed = len(x.structure.axes)
     seen = [a for a in range(x.ndim) if x.order[a] >= packed]  # feature axes as the user sees them
-    values = x.values.permute(0, *[x.order[a] - packed + 1 for a in seen])
-    arrays = [a for a, e in features.items() if isinstance(e, torch.Tensor)]
-    key = [slice(None), *[features.get(a, slice(None)) for a in seen]]
-    if not arrays or (len(arrays) == 1 and features[arrays[0]].ndim == 1):  # type: ignore[union-attr]
-        taken = _index_dense(values, tuple(key))
-        kept = [a for a in seen if not isinstance(features.get(a), int)]
-        where = {a: packed + i for i, a in enumerate(kept)}
-        order = [where[a] if a in where else x.order[a] for a in range(x.ndim) if a in where or x.order[a] < packed]
-        return type(x)(taken, x.structure, tuple(order), x.team)
-    # Several arrays meet: numpy puts their common axes in place of the first if they stand side by side, else in front.
-    joint = [a for a, e in features.items() if isinstance(e, (int, torch.Tensor))]
-    others = [a for a in seen if a not in joint]
-    dims = {a: seen.index(a) + 1 for a in seen}
-    values = values.permute(*[dims[a] for a in joint], 0, *[dims[a] for a in others])
-    taken = values[tuple(e.to(values.device) if isinstance(e := features[a], torch.Tensor) else e for a in joint)]
+    key = [e if isinstance(e := features.get(a, slice(None)), (int, slice)) else slice(None) for a in seen]
+    values = _index_dense(x.values.permute(0, *[x.order[a] - packed + 1 for a in seen]), (slice(None), *key))
+    kept = [a for a in range(x.ndim) if not isinstance(features.get(a), int)]
+    own = [a for a in kept if a in seen]
+    order = tuple(packed + own.index(a) if a in own else x.order[a] for a in kept)
+    arrays = {kept.index(a): e for a, e in features.items() if isinstance(e, torch.Tensor)}
+    x = type(x)(values, x.structure, order, x.team)
+    return _select_arrays(x, arrays) if arrays else x
+
+
+def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
+    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front."""
+    packed = len(x.structure.axes)
+    if len(arrays) == 1 and next(iter(arrays.values())).ndim == 1:
+        ((axis, index),) = arrays.items()
+        key = (*[slice(None)] * (x.order[axis] - packed + 1), host.send(index, x.device))
+        return type(x)(bits.index(x.values, key), x.structure, x.order, x.team)
+    others = [a for a in range(x.ndim) if x.order[a] >= packed and a not in arrays]
+    dims = {a: x.order[a] - packed + 1 for a in [*arrays, *others]}
+    values = x.values.permute(*[dims[a] for a in arrays], 0, *[dims[a] for a in others])
+    taken = bits.index(values, tuple(host.send(e, values.device) for e in arrays.values()))
     extra = taken.ndim - 1 - len(others)
     taken = taken.movedim(tuple(range(extra)), tuple(range(1, extra + 1)))
-    taken = _index_dense(taken, (slice(None), *[slice(None)] * extra, *[features.get(a, slice(None)) for a in others]))
-    adjacent = joint == list(range(joint[0], joint[0] + len(joint)))
-    fresh = list(range(packed, packed + extra))
     where = {a: packed + extra + i for i, a in enumerate(others)}
-    rest = [(a, where.get(a, x.order[a])) for a in range(x.ndim) if a not in joint]
-    before = [c for a, c in rest if a < joint[0]] if adjacent else []
-    after = [c for a, c in rest if not adjacent or a > joint[0]]
-    return type(x)(taken, x.structure, (*before, *fresh, *after), x.team)
+    rest = [(a, where.get(a, x.order[a])) for a in range(x.ndim) if a not in arrays]
+    first = min(arrays)
+    place = first if max(arrays) - first == len(arrays) - 1 else 0
+    before, after = [c for a, c in rest if a < place], [c for a, c in rest if a >= place]
+    return type(x)(taken, x.structure, (*before, *range(packed, packed + extra), *after), x.team)
 
 
 def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
@@ -321,19 +251,16 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
     for entry in key:
         if entry is Ellipsis:
             axis += values.ndim - taken
-        elif isinstance(entry, slice):
-            _check_slice(entry)
-            if entry.step is not None and entry.step < 0 and axis < values.ndim:
-                size = values.shape[axis]
-                chosen = range(size)[entry]
-                first = size - 1 - chosen.start
-                entry = (
-                    slice(first, first - (len(chosen) - 1) * chosen.step + 1, -chosen.step) if chosen else slice(0, 0)
-                )
-                flips.append(axis)
+        elif isinstance(entry, slice) and (entry.step or 1) < 0 and axis < values.ndim:
+            size = values.shape[axis]
+            chosen = range(size)[entry]
+            first = size - 1 - chosen.start
+            last = first - (len(chosen) - 1) * chosen.step
+            entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
+            flips.append(axis)
         axis += _axes_taken((entry,))
-        fixed.append(entry.to(values.device) if isinstance(entry, torch.Tensor) else entry)
-    return (values.flip(flips) if flips else values)[tuple(fixed)]
+        fixed.append(host.send(entry, values.device) if isinstance(entry, torch.Tensor) else entry)
+    return bits.index(values, tuple(fixed), flips)
 
 
 def _axes_taken(key: tuple[Any, ...]) -> int:
@@ -398,62 +325,5 @@ def _within_rows(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
         level = key.structure.level(key.structure.whole)
         assert not isinstance(level, int)
         choice = select.Gather(level, key.values.to(torch.int64))
-    plan = select.Plan(x.structure, {axis: choice})
-    cells = plan.source(x.structure.whole, x.device)
-    return assemble(x, select.rows(x.values, cells), plan.result(), x.order)
-
-
-# ---------------------------------------------------------------------------------------------------- assignment
-
-
-def put(x: Tensor, key: Any, value: Any) -> None:
-    """x[key] = value: write where x[key] reads. Raggedness never changes; the value broadcasts to what is there."""
-    target = get(x, key)
-    new = _as_values(value, target)
-    if target.values.numel() == 0:
-        return
-    if _shares_storage(target.values, x.values):
-        target.values.copy_(new)
-        return
-    # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
-    features = x.values.ndim - 1
-    if _keeps_features(x, key):
-        numbers = torch.arange(x.values.shape[0], device=x.device).view(-1, *[1] * features)
-        places = get(type(x)(numbers, x.structure, x.order, x.team), key).values
-        where: tuple[torch.Tensor, ...] = (places.reshape(target.values.shape[: target.values.ndim - features]),)
-    else:
-        numbers = torch.arange(x.values.numel(), device=x.device).view(x.values.shape)
-        places = get(type(x)(numbers, x.structure, x.order, x.team), key).values
-        where = torch.unravel_index(places, x.values.shape)
-    x.values.index_put_(where, new.to(x.dtype).expand(target.values.shape))
-
-
-def _keeps_features(x: Tensor, key: Any) -> bool:
-    """Whether the key selects on packed axes only and the features come last, so that whole rows are written."""
-    packed = len(x.structure.axes)
-    if not x.is_ragged or list(x.order[packed:]) != list(range(packed, x.ndim)):
-        return False
-    entries = key if isinstance(key, tuple) else (key,)
-    if any(e is None for e in entries):
-        return False
-    if any(_is_ragged(e) for e in entries):
-        return True
-    per_axis, _ = _spread(x, tuple(_entry(e) for e in entries))
-    return all(axis < packed for axis in per_axis)
-
-
-def _value(value: Any, x: Tensor) -> Any:
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return torch.as_tensor(np.asarray(value), device=x.device)
-    return value
-
-
-def _as_values(value: Any, target: Tensor) -> torch.Tensor:
-    aligned = broadcast.align(_value(value, target), target)
-    if isinstance(aligned, torch.Tensor):
-        return aligned
-    return torch.as_tensor(aligned, device=target.device)
-
-
-def _shares_storage(view: torch.Tensor, base: torch.Tensor) -> bool:
-    return view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+    walk = plan.Plan(x.structure, {axis: choice})
+    return assemble(x, walk.read(x.values), walk.result(), x.order)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import broadcast, host, select
-from serrate.tensor.combine import merge_axes
-from serrate.tensor.indexing import expand_dims, merge_uniform
-from serrate.tensor.offsets import offsets_from_lengths
+from serrate.tensor import bits, broadcast, plan, select
+from serrate.tensor.combine import merge_outermost
+from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -161,42 +160,56 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
 
 
 def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
-    """Join along packed axis c: lay the cells of its nest end to end, then bring them into order.
-
-    Seen with all axes up to c as one, the parts join along their first axis. The cells of part t in outer cell q then
-    move to new_offset[q] + (what parts before t have in q) + position.
-    """
+    """Join along packed axis c: every cell of its nest moves to its place in the joined one, its rows with it."""
     structures = [p.structure for p in parts]
     first = structures[0]
-    values = torch.cat([p.values for p in parts])
-    inner: Structure | None = None
     nest = tuple(range(c + 1))
-    levels, outer = [s.level(nest) for s in structures], first.cells(nest[:-1])
-    if c == len(first.axes) - 1:
-        values = values.index_select(0, _places(levels, outer, values.device))
-    elif c:
-        end_to_end = _append([_outer_as_one(s, c) for s in structures])
-        plan = select.Plan(end_to_end, {0: select.Pick(_places(levels, outer, first.home))})
-        values = select.rows(values, plan.source(end_to_end.whole, values.device))
-        inner = Structure(axis for _, axis in plan.result())
-    axes: list[Axis] = [*first.axes[:c], _added([s.axes[c] for s in structures])]
-    for number in range(c + 1, len(first.axes)):
-        axis = first.axes[number]
-        if isinstance(axis, Ragged) and c in axis.parents:
-            if inner is None:
-                axis = Ragged(append_partitions([s.partition_of(number) for s in structures]), axis.parents)
-            else:
-                axis = Ragged(inner.partition_of(number - c), range(number))
-        axes.append(axis)
-    return Tensor(values, Structure(axes), template.order, template.team)
+    joined = Structure((*first.axes[:c], _added([s.axes[c] for s in structures])))
+    axes: list[Axis] = [*joined.axes]
+    values = [p.values for p in parts]
+    if c == 0:
+        rows = _after_each_other(parts)
+        axes += [_appended(structures, number) for number in range(1, len(first.axes))]
+    elif c == len(first.axes) - 1:
+        rows = _scatter(values, _places([_cut(s, nest) for s in structures], _cut(joined, nest), values[0].device))
+    else:
+        # Seen with all axes up to c as one, the parts join along their first axis; then bring its entries into order.
+        merged = [_outer_as_one(s, c) for s in structures]
+        end_to_end = Structure(_appended(merged, number) for number in range(len(merged[0].axes)))
+        places = _places([_cut(s, nest) for s in structures], _cut(joined, nest), first.home)
+        order = _scatter(_numbered(places), places)
+        walk = plan.Plan(end_to_end, {0: select.Pick(order, copies=1)})
+        rows = walk.read(_after_each_other(parts))
+        inner = [axis for _, axis in walk.result()]
+        for number in range(c + 1, len(first.axes)):
+            axis = first.axes[number]
+            moved = inner[number - c]
+            if isinstance(axis, Ragged) and isinstance(moved, Ragged) and c in axis.parents:
+                axis = Ragged(moved.partition, range(number))
+            axes.append(axis)
+    return Tensor(rows, Structure(axes), template.order, template.team)
+
+
+def _after_each_other(parts: list[Tensor]) -> torch.Tensor:
+    """The rows of all parts, those past a device-born last offset left out."""
+    if all(p.structure.is_host_born for p in parts):
+        return torch.cat([p.values for p in parts])
+    device = parts[0].device
+    count = sum(p.values.shape[0] for p in parts)
+    start, places = torch.zeros((), dtype=torch.int64, device=device), []
+    for part in parts:
+        level = part.structure.level(part.structure.whole)
+        assert isinstance(level, Partition)
+        rows, total = torch.arange(part.values.shape[0], device=device), level.offsets_on(device)[-1]
+        places.append(torch.where(rows < total, start + rows, count - 1))
+        start = start + total
+    return _scatter([p.values for p in parts], places)
 
 
 def _outer_as_one(structure: Structure, c: int) -> Structure:
     """Packed axes 0 … c as one uniform axis; a ragged axis behind depends on it and all between."""
     for _ in range(c):
-        structure = Structure(
-            merge_axes(structure, 1) if isinstance(structure.axes[1], Ragged) else merge_uniform(structure)
-        )
+        structure = merge_outermost(structure)
     axes: list[Axis] = []
     for number, axis in enumerate(structure.axes):
         if isinstance(axis, Ragged) and axis.parents != tuple(range(number)):
@@ -207,24 +220,17 @@ def _outer_as_one(structure: Structure, c: int) -> Structure:
     return Structure(axes)
 
 
-def _append(structures: list[Structure]) -> Structure:
-    """Chains joined along their first axis."""
-    axes: list[Axis] = []
-    for number, first in enumerate(structures[0].axes):
-        if isinstance(first, Ragged):
-            axes.append(Ragged(append_partitions([s.partition_of(number) for s in structures]), first.parents))
-        elif number == 0:
-            axes.append(sum(a for s in structures if isinstance(a := s.axes[0], int)))
-        else:
-            axes.append(first)
-    return Structure(axes)
-
-
-def append_partitions(partitions: list[Partition]) -> Partition:
-    """The components of all partitions, one after the other."""
+def _appended(structures: list[Structure], number: int) -> Axis:
+    """Axis `number` after structures were joined along their first axis."""
+    axis = structures[0].axes[number]
+    if isinstance(axis, int):
+        return axis if number else sum(s.cells((0,)) for s in structures)
+    if 0 not in axis.parents:
+        return axis
+    partitions = [s.partition_of(number) for s in structures]
     base = next((p for p in partitions if not p.is_host_born), partitions[0])
     lengths = torch.cat([p.lengths_on(base.home).to(torch.int64) for p in partitions])
-    return base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions))
+    return Ragged(base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions)), axis.parents)
 
 
 def _added(axes: list[Axis]) -> Axis:
@@ -239,18 +245,37 @@ def _added(axes: list[Axis]) -> Axis:
     return Ragged(base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions)), first.parents)
 
 
-def _places(levels: list[int | Partition], outer: int, device: torch.device) -> torch.Tensor:
-    """For each cell of the result its place among the cells of all parts laid end to end."""
-    partitions = [level if isinstance(level, Partition) else Partition.uniform(outer, level) for level in levels]
-    lengths = torch.stack([p.lengths_on(device).to(torch.int64) for p in partitions])  # [parts, outer]
-    starts = torch.stack([p.offsets_on(device)[:-1].to(torch.int64) for p in partitions])
-    sizes = [p.num_values for p in partitions]
-    total = sum(sizes)
-    before = torch.tensor([0, *accumulate(sizes[:-1])])
-    first = (starts + host.send(before, device)[:, None]).T.reshape(-1)
-    if first.numel() == 0:
-        return first
-    # Outer cell by outer cell, within it part by part: runs of cells that move as one.
-    unknown = not all(p.is_host_born for p in partitions)
-    runs = Partition._of(offsets_from_lengths(lengths.T.reshape(-1), None), total, device_born=unknown)
-    return (first[runs.row_ids_on(device)] + runs.positions_on(device)).clamp(0, max(total - 1, 0))
+def _cut(structure: Structure, nest: Nest) -> Partition:
+    """The level of `nest` as a partition, also where it is uniform."""
+    level = structure.level(nest)
+    return level if isinstance(level, Partition) else Partition.uniform(structure.cells(nest[:-1]), level)
+
+
+def _places(parts: list[Partition], joined: Partition, device: torch.device) -> list[torch.Tensor]:
+    """For each part and each of its cells the cell of the result it becomes: in an outer cell, part after part."""
+    start = joined.offsets_on(device)[:-1].to(torch.int64)
+    places = []
+    for part in parts:
+        cells = torch.arange(part.num_values, device=device)
+        place = part.spread(start - part.offsets_on(device)[:-1].to(torch.int64)) + cells
+        if not part.is_host_born:  # undefined cells exist only if the last cell of the result is undefined too
+            place = torch.where(cells < part.offsets_on(device)[-1], place, joined.num_values - 1)
+        places.append(place)
+        start = start + part.lengths_on(device).to(torch.int64)
+    return places
+
+
+def _numbered(places: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The cells of all parts, numbered end to end."""
+    total = sum(place.numel() for place in places)
+    numbers = torch.arange(total, device=places[0].device)
+    return list(numbers.split_with_sizes([place.numel() for place in places]))
+
+
+def _scatter(values: list[torch.Tensor], places: list[torch.Tensor]) -> torch.Tensor:
+    """Rows of all parts written to their places: one write per row, nothing in between."""
+    dtype = functools.reduce(torch.promote_types, [v.dtype for v in values])
+    rows = values[0].new_empty((sum(v.shape[0] for v in values), *values[0].shape[1:]), dtype=dtype)
+    for value, place in zip(values, places, strict=True):
+        bits.put(rows, (place,), value.to(dtype))
+    return rows

@@ -6,12 +6,15 @@ axes of the values, its features. `order` maps the axes a user sees to those can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.tensor import bits, host
+from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
 if TYPE_CHECKING:
@@ -30,9 +33,12 @@ def settle(
     tail = [(label, axis) for label, axis in axes[last + 1 :] if isinstance(axis, int)]
     if tail or last < 0:
         sizes = [size for _, size in tail]
-        rows = Structure(axis for _, axis in axes[: last + 1])
-        outer = [rows.cells(rows.whole)] if last >= 0 else []
-        values = values.reshape((*outer, *sizes, *values.shape[1:]))
+        outer = [values.shape[0] // max(math.prod(sizes), 1)] if last >= 0 else []
+        if last >= 0 and math.prod(sizes) == 0:
+            rows = Structure(axis for _, axis in axes[: last + 1])
+            outer = [rows.cells(rows.whole)]
+        shape = (*outer, *sizes, *values.shape[1:])
+        values = values if values.shape == shape else values.reshape(shape)
     labels = [label for label, _ in axes[: last + 1]]
     behind = [label for label, _ in tail]
     kept = [axis for _, axis in axes[: last + 1]]
@@ -42,7 +48,7 @@ def settle(
         values, kept = _move_behind(values, Structure(kept), stray)
         behind = [labels[i] for i in stray] + behind
         labels = [label for i, label in enumerate(labels) if i not in stray]
-    return values, Structure(kept) if kept else DENSE, [*labels, *behind, *features]
+    return values, Structure(kept, values.shape[0]) if kept else DENSE, [*labels, *behind, *features]
 
 
 def assemble(
@@ -78,7 +84,7 @@ def _move_behind(values: torch.Tensor, old: Structure, stray: list[int]) -> tupl
     positions = {i: new.positions(new.whole, k, values.device)[:, None] for k, i in enumerate(stay)}
     positions |= {i: grid[None, :, k] for k, i in enumerate(stray)}
     cells = old.rank(old.whole, {i: p.expand(-1, grid.shape[0]) if i in stay else p for i, p in positions.items()})
-    return values[cells].view(cells.shape[0], *sizes, *values.shape[1:]), axes
+    return bits.index(values, (cells,)).view(cells.shape[0], *sizes, *values.shape[1:]), axes
 
 
 def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[int, ...]]:
@@ -128,13 +134,22 @@ def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -
     return tuple(seen)
 
 
-def check_rows(values: torch.Tensor, structure: Structure) -> None:
-    """A RaggednessError unless the values have one row per cell of the structure."""
+def check_rows(values: torch.Tensor, axes: Sequence[Axis]) -> Structure:
+    """The structure of these axes, or a RaggednessError unless `values` has one row per cell of it."""
     if values.ndim == 0:
         raise RaggednessError("values must have a packed axis, got a 0-d tensor")
-    cells = structure.cells(structure.whole)
-    if values.shape[0] != cells:
-        level = len(structure.partitions) - 1
-        raise RaggednessError(
-            f"level {level} cuts {cells} values, but values has {values.shape[0]} rows (shape {list(values.shape)})"
-        )
+    structure = Structure(axes, values.shape[0]).check()
+    last = structure.level(structure.whole)
+    assert isinstance(last, Partition)
+    rows = values.shape[0]
+
+    def error(found: int) -> RaggednessError:
+        where = f"level {len(structure.partitions) - 1} cuts {found} values"
+        return RaggednessError(f"{where}, but values has {rows} rows (shape {list(values.shape)})")
+
+    if not last.is_host_born:
+        total = last.offsets[-1]
+        host.defer((total > rows).to(torch.int64), lambda _: error(int(total)))
+    elif last.num_values != rows:
+        raise error(last.num_values)
+    return structure

@@ -24,9 +24,13 @@ def read_nested(
         nested = nested.tolist()
     if not isinstance(nested, _SEQUENCES):
         raise TypeError(f"ragged data must be nested lists, got {type(nested).__name__}")
+    if ragged_rank is not None and ragged_rank < 1:
+        raise RaggednessError(f"ragged_rank must be at least 1, got {ragged_rank}")
     depth = _depth(nested) if ragged_rank is None else ragged_rank
     if depth < 1:
-        raise RaggednessError(f"ragged_rank must be at least 1 and the lists at least two deep, got {depth}")
+        rows = isinstance(nested[0], (torch.Tensor, np.ndarray))
+        hint = "sr.from_rows takes a list of tensors" if rows else "write [[1, 2], [3]], a list of rows"
+        raise RaggednessError(f"ragged data must be lists of lists, but entry [0] is {nested[0]!r:.40}; {hint}")
     partitions = []
     level: Any = nested
     for d in range(depth):
@@ -35,36 +39,33 @@ def read_nested(
         level = list(chain.from_iterable(level))
     if ragged_rank is None:
         _require_numbers(level, nested, depth)
-    if feature_size is not None:
-        return _featured(level, partitions, feature_size, dtype)
-    return _values(level, nested, depth, dtype), partitions
+    values = _values(level, nested, depth, dtype)
+    return (values, partitions) if feature_size is None else _featured(values, partitions, feature_size)
 
 
 def _depth(nested: Any) -> int:
-    """How many inner list levels there are, looking at the first entry found at each level."""
+    """How many inner list levels there are, going by the first entry of each level."""
     depth, level = 0, nested
-    while True:
-        inner = [entry for entry in level if isinstance(entry, _SEQUENCES)]
-        if not inner:
-            return 1 if depth == 0 and not level else depth
+    while level and isinstance(level[0], _SEQUENCES):
         depth += 1
-        if len(inner) < len(level):
-            return depth
-        level = list(chain.from_iterable(inner))
+        level = list(chain.from_iterable(entry for entry in level if isinstance(entry, _SEQUENCES)))
+    return 1 if depth == 0 and not level else depth
 
 
 def _require_lists(level: Any, nested: Any, depth: int) -> None:
+    if set(map(type, level)) <= set(_SEQUENCES):
+        return
     for i, entry in enumerate(level):
         if not isinstance(entry, _SEQUENCES):
             path = _path(nested, depth, i)
-            if depth == 0:
-                raise RaggednessError(f"every row must be a list, but entry {path} is {entry!r:.40}")
             raise RaggednessError(
                 f"lists must nest to one depth, but entry {path} is {entry!r:.40} where others are lists"
             )
 
 
 def _require_numbers(level: Any, nested: Any, depth: int) -> None:
+    if set(map(type, level)) <= {int, float, bool, complex}:
+        return
     for i, entry in enumerate(level):
         if isinstance(entry, _SEQUENCES):
             path = _path(nested, depth, i)
@@ -88,34 +89,48 @@ def _path(nested: Any, depth: int, index: int) -> str:
 
 
 def _values(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> torch.Tensor:
-    if level and isinstance(level[0], torch.Tensor):
+    """The entries of the last ragged level as a tensor; what lists remain in them must be rectangular."""
+    if level and all(isinstance(entry, torch.Tensor) for entry in level):
         return torch.stack(level) if dtype is None else torch.stack(level).to(dtype)
-    strange = tuple(kind for kind in set(map(type, level)) if not issubclass(kind, _ENTRIES))
-    if strange:
-        i = next(i for i, entry in enumerate(level) if type(entry) in strange)
-        raise TypeError(f"entry {_path(nested, depth, i)} must be a number, got {level[i]!r:.40}")
     _require_one_kind(level, nested, depth, dtype)
     try:
         return torch.tensor(level, dtype=dtype)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
+        if "verflow" in str(error) or "out of range" in str(error):
+            raise _overflow(level, nested, depth, dtype) from None
         raise RaggednessError(f"the levels past the ragged ones must be rectangular: {error}") from None
 
 
+def _overflow(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> OverflowError:
+    """Which number does not fit."""
+    for i, entry in enumerate(level):
+        try:
+            torch.tensor(entry, dtype=dtype)
+        except (ValueError, RuntimeError, OverflowError):
+            return OverflowError(f"entry {_path(nested, depth, i)}, {entry!r:.40}, does not fit {dtype or torch.int64}")
+    return OverflowError(f"ragged data holds a number that does not fit {dtype or torch.int64}")
+
+
 def _require_one_kind(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> None:
-    """Ints and floats mix, as in torch; bools mix with neither unless a dtype is given."""
-    if dtype is not None or not level:
-        return
-    kinds = set(map(type, level))
-    if bool in kinds and len(kinds) > 1:
-        i = next(i for i, entry in enumerate(level) if type(entry) is not type(level[0]))
+    """Numbers only. Ints and floats mix, as in torch; bools mix with neither unless a dtype is given."""
+    inner = level
+    while inner and all(isinstance(entry, _SEQUENCES) for entry in inner):
+        inner, depth = list(chain.from_iterable(inner)), depth + 1
+    kinds = set(map(type, inner))
+    for kind in kinds:
+        if not issubclass(kind, _ENTRIES):
+            i = next(i for i, entry in enumerate(inner) if type(entry) is kind)
+            raise TypeError(f"entry {_path(nested, depth, i)} must be a number, got {inner[i]!r:.40}")
+    if dtype is None and bool in kinds and len(kinds) > 1:
+        i = next(i for i, entry in enumerate(inner) if (type(entry) is bool) != (type(inner[0]) is bool))
         raise TypeError(
-            f"bools and numbers are mixed: entry {_path(nested, depth, 0)} is {level[0]!r:.40}, "
-            f"entry {_path(nested, depth, i)} is {level[i]!r:.40}; give a dtype to convert them"
+            f"bools and numbers are mixed: entry {_path(nested, depth, 0)} is {inner[0]!r:.40}, "
+            f"entry {_path(nested, depth, i)} is {inner[i]!r:.40}; give a dtype to convert them"
         )
 
 
 def _featured(
-    level: list[Any], partitions: list[Partition], feature_size: int | str, dtype: torch.dtype | None
+    values: torch.Tensor, partitions: list[Partition], feature_size: int | str
 ) -> tuple[torch.Tensor, list[Partition]]:
     """The innermost level cut into dense rows of `feature_size` numbers (the jagged-tensor format's row size)."""
     lengths = partitions[-1].lengths
@@ -131,5 +146,5 @@ def _featured(
         raise RaggednessError(
             f"innermost row {row} has {int(lengths[row])} numbers, which feature_size {size} does not divide"
         )
-    values = torch.tensor(level, dtype=dtype).view(-1, size) if level else torch.zeros(0, size, dtype=dtype)
-    return values, [*partitions[:-1], Partition.from_lengths(lengths // size)]
+    rows = values.view(values.shape[0] // size, size, *values.shape[1:])
+    return rows, [*partitions[:-1], Partition.from_lengths(lengths // size)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,6 +13,17 @@ from serrate.errors import RaggednessError
 from serrate.tensor import host
 
 INT32_MAX = 2**31 - 1
+
+
+def as_count(given: Any, name: str) -> int:
+    """`given` as an int of 0 or more, or a RaggednessError."""
+    try:
+        count = operator.index(given)
+    except TypeError:
+        raise RaggednessError(f"{name} must be an integer, got {given!r:.40}") from None
+    if count < 0:
+        raise RaggednessError(f"{name} must be 0 or more, got {count}")
+    return count
 
 
 def as_index_vector(given: Any, name: str) -> torch.Tensor:
@@ -40,13 +52,15 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
         array = np.asarray(given)
     except ValueError as error:
         raise RaggednessError(f"{name} must be a flat sequence of integers, got {given!r:.80}") from error
+    if array.dtype == object and all(isinstance(entry, int) for entry in array.flat):
+        raise RaggednessError(f"{name} must fit in int64, got {given!r:.80}")
     if array.dtype.kind not in "iuf":
         raise RaggednessError(f"{name} must be a sequence of integers, got {array.dtype} in {given!r:.80}")
     if array.dtype == np.uint64:
         raise RaggednessError(f"{name} must fit in int64, got uint64")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return torch.from_numpy(np.ascontiguousarray(array) if array.flags.writeable else array.copy())
+    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
 
 
 def shares_memory(made: torch.Tensor, given: Any) -> bool:
@@ -64,7 +78,7 @@ def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tens
     return offsets
 
 
-def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str) -> None:
+def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts: str) -> None:
     """A RaggednessError unless host offsets start with 0, never decrease and end with `num_values`."""
     array = offsets.numpy()  # numpy compares and reduces in one cache-resident pass where torch writes a mask to memory
     if array[0] != 0:
@@ -75,7 +89,7 @@ def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str) -> N
         raise RaggednessError(f"{name} must never decrease, but position {i} holds {array[i]} after {array[i - 1]}")
     if num_values is not None and array[-1] != num_values:
         raise RaggednessError(
-            f"{name} must end with the number of values they cut, {num_values}, "
+            f"{name} must end with the number of {cuts} they cut, {num_values}, "
             f"but the last, position {array.size - 1}, holds {array[-1]}"
         )
 
@@ -94,7 +108,7 @@ def check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> N
         raise RaggednessError(f"{name} must add up to the number of values, {num_values}, but add up to {total}")
 
 
-def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str) -> None:
+def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str, cuts: str) -> None:
     """The same check for offsets on a device, `safe` being their clamped and monotone copy; a later call raises."""
     bad = given != safe
     bad[0] |= given[0] != 0
@@ -102,7 +116,7 @@ def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int,
 
     def error(i: int) -> RaggednessError:
         return RaggednessError(
-            f"{name} must start with 0, never decrease and end with the number of values, {num_values}, "
+            f"{name} must start with 0, never decrease and end with the number of {cuts}, {num_values}, "
             f"but position {i} holds {int(given[i])}" + (f" after {int(given[i - 1])}" if i else "")
         )
 

@@ -16,6 +16,7 @@ from serrate.errors import RaggednessError
 from serrate.tensor import host
 from serrate.tensor.offsets import (
     INT32_MAX,
+    as_count,
     as_index_vector,
     check_lengths,
     check_offsets,
@@ -63,19 +64,20 @@ class Partition:
         "_bound",
         "_coarse",
         "_device_born",
+        "_exact",
         "_identity",
         "_max_length",
         "_memo",
         "_moved",
         "_num_values",
         "_offsets",
-        "num_components",
-        "uniform_length",
+        "_uniform_length",
     )
 
     _offsets: torch.Tensor
     _num_values: int
     _device_born: bool
+    _exact: bool
     _bound: int | None
     _max_length: int | None
     _memo: dict[tuple[str, torch.device], torch.Tensor]
@@ -83,13 +85,10 @@ class Partition:
     _moved: dict[torch.device, Partition]
     _identity: _Identity
 
-    num_components: int
-    """K, known on the host always."""
-    uniform_length: int | None
-    """The one length of every component, where that was declared (never guessed from data)."""
+    _uniform_length: int | None
 
-    def __init__(self) -> None:
-        raise TypeError("make a Partition with from_offsets, from_lengths, from_row_ids or uniform")
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise TypeError("make a Partition with Partition.from_offsets, from_lengths, from_row_ids or uniform")
 
     # ---------------------------------------------------------------------------------------------- construction
 
@@ -103,12 +102,13 @@ class Partition:
         validate: bool = True,
         max_length_bound: int | None = None,
         name: str = "offsets",
+        cuts: str = "values",
     ) -> Partition:
         """The partition with these K+1 offsets: a list, numpy array or tensor, int32 or int64 (kept), first 0.
 
         `num_values` is what the last offset must equal, where the caller knows it. CPU offsets are checked now, CUDA
-        offsets by a check whose error a later call raises. `validate=False` skips the check, `copy=False` the copy (the
-        caller then promises never to write to them).
+        offsets by a check whose error a later call raises; `name` and `cuts` are the words of that error.
+        `validate=False` skips the check, `copy=False` the copy (the caller then promises never to write to them).
 
         >>> import serrate as sr
         >>> sr.Partition.from_offsets([0, 127, 127, 325]).lengths
@@ -122,10 +122,10 @@ class Partition:
                 num_values = int(host.read(given[-1], "asking how many values unmeasured offsets cover"))
             safe = given.clamp(0, num_values).cummax(0).values
             if validate:
-                defer_offset_check(given, safe, num_values, name)
+                defer_offset_check(given, safe, num_values, name, cuts)
             return cls._of(safe, num_values, device_born=True, bound=max_length_bound)
         if validate:
-            check_offsets(given, num_values, name)
+            check_offsets(given, num_values, name, cuts)
         total = int(given[-1]) if num_values is None else num_values
         own = given.clone() if copy and shares_memory(given, offsets) else given
         return cls._of(own, total, bound=max_length_bound)
@@ -167,8 +167,7 @@ class Partition:
         Partition([2, 0, 3])
         """
         ids = as_index_vector(row_ids, name)
-        if num_components < 0:
-            raise RaggednessError(f"the number of rows must be 0 or more, got {num_components}")
+        num_components = as_count(num_components, "the number of rows")
         bad = torch.ones_like(ids, dtype=torch.bool)
         bad[1:] = ids[1:] < ids[:-1]
         bad[:1] = False
@@ -179,7 +178,8 @@ class Partition:
             where = f"position {i} holds {int(ids[i])}"
             if bool(unsorted[i]):
                 return RaggednessError(f"{name} must never decrease, but {where} after {int(ids[i - 1])}")
-            return RaggednessError(f"{name} must lie in 0 .. {num_components - 1}, but {where}")
+            rows = f"lie in 0 .. {num_components - 1}" if num_components else "be none, as there are no rows"
+            return RaggednessError(f"{name} must {rows}, but {where}")
 
         host.defer(host.first_fault(bad), error)
         bounds = torch.arange(num_components + 1, dtype=ids.dtype, device=ids.device)
@@ -197,12 +197,14 @@ class Partition:
         >>> sr.Partition.uniform(3, 2).offsets
         tensor([0, 2, 4, 6])
         """
-        if num_components < 0 or length < 0:
-            raise RaggednessError(f"need a count and a length of 0 or more, got {num_components} and {length}")
+        num_components = as_count(num_components, "the number of components")
+        length = as_count(length, "the length")
+        if dtype not in (torch.int32, torch.int64):
+            raise RaggednessError(f"offsets must be int32 or int64, got {dtype}")
         offsets = torch.arange(num_components + 1, dtype=torch.int64) * length
         total = num_components * length
         made = cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total)
-        made.uniform_length = length
+        made._uniform_length = length
         return made
 
     @classmethod
@@ -212,24 +214,35 @@ class Partition:
         num_values: int,
         *,
         device_born: bool = False,
+        exact: bool = True,
         bound: int | None = None,
     ) -> Partition:
-        """Wrap offsets that are valid and ours. `num_values` may exceed the last offset of a device-born partition."""
+        """Wrap offsets that are valid and ours. Unless `exact`, `num_values` may exceed the last of them."""
         self = object.__new__(cls)
         self._offsets = offsets
         self._num_values = num_values
         self._device_born = device_born
+        self._exact = exact
         self._bound = bound
         self._max_length = None
         self._memo = {}
         self._coarse = {}
         self._moved = {}
         self._identity = _Identity()
-        self.num_components = offsets.numel() - 1
-        self.uniform_length = None
+        self._uniform_length = None
         return self
 
     # --------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def num_components(self) -> int:
+        """K, known on the host always."""
+        return self._offsets.numel() - 1
+
+    @property
+    def uniform_length(self) -> int | None:
+        """The one length of every component, where that was declared (never guessed from data)."""
+        return self._uniform_length
 
     @property
     def num_values(self) -> int:
@@ -240,6 +253,11 @@ class Partition:
     def is_host_born(self) -> bool:
         """Whether the host has the offsets, so that lengths, maxima and equality cost it no wait."""
         return not self._device_born
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the last offset is `num_values`, so that no value is undefined."""
+        return self._exact
 
     @property
     def dtype(self) -> torch.dtype:
@@ -261,6 +279,11 @@ class Partition:
         """The K lengths, where the offsets were born."""
         return self.lengths_on(self.home)
 
+    @property
+    def row_ids(self) -> torch.Tensor:
+        """For each of the N values the component it belongs to, where the offsets were born."""
+        return self.row_ids_on(self.home)
+
     def offsets_on(self, device: torch.device) -> torch.Tensor:
         """The offsets on `device`, copied there on first use."""
         if device == self._offsets.device:
@@ -278,6 +301,14 @@ class Partition:
     def positions_on(self, device: torch.device) -> torch.Tensor:
         """For each of the N values its position in its component, int64, on `device`."""
         return self._remember(("positions", device), lambda: self._make_positions(device))
+
+    def spread(self, each: torch.Tensor) -> torch.Tensor:
+        """A vector with an entry per component as one with an entry per value."""
+        if self.num_components == 0:  # a device-born partition may have values all the same, undefined ones
+            return each.new_zeros(self._num_values)
+        if self._device_born or ("row_ids", each.device) in self._memo:
+            return each[self.row_ids_on(each.device)]
+        return torch.repeat_interleave(each, self.lengths_on(each.device), output_size=self._num_values)
 
     def host_offsets(self, why: str = "reading offsets on the host") -> torch.Tensor:
         """The offsets on the host: free if born there, else a wait, once."""
@@ -321,17 +352,30 @@ class Partition:
 
     def _make_positions(self, device: torch.device) -> torch.Tensor:
         starts = self.offsets_on(device).to(torch.int64)[:-1]
-        return torch.arange(self._num_values, device=device) - starts[self.row_ids_on(device)]
+        return torch.arange(self._num_values, device=device) - self.spread(starts)
 
     # ---------------------------------------------------------------------------------------------- new from old
 
     def slice(self, start: int, stop: int) -> Partition:
         """Components start .. stop as a partition of their own values."""
+        if not 0 <= start <= stop <= self.num_components:
+            raise IndexError(f"components {start} .. {stop} do not lie within 0 .. {self.num_components}")
         if start == 0 and stop == self.num_components:
             return self
         cut = self._offsets[start : stop + 1]
         first, last = self.span(start, stop)
         return Partition._of(cut - first, last - first, device_born=self._device_born, bound=self._bound)
+
+    def trimmed(self, components: int) -> Partition:
+        """The first components as an exact partition: what lies past the last offset is left out."""
+        if self._exact and components == self.num_components:
+            return self
+        offsets = self._offsets[: components + 1]
+        total = int(host.read(offsets[-1], "leaving out what lies past the last offset"))
+        made = Partition._of(offsets, total, device_born=True, bound=self._bound)
+        if components == self.num_components:
+            made._identity = self._identity
+        return made
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """The values that components start .. stop own, as host numbers."""
@@ -356,10 +400,13 @@ class Partition:
             fits = self.dtype == torch.int32 and total <= INT32_MAX
             return Partition._of(wide.to(torch.int32) if fits else wide, total)
         wide = offsets_from_lengths(lengths, None)
+        capacity = 0 if lengths.numel() == 0 else capacity
+        exact = not capacity
         if capacity is None:
             capacity = int(host.read(wide[-1], "adding up device-born lengths"))
         fits = self.dtype == torch.int32 and capacity <= INT32_MAX
-        return Partition._of(wide.to(torch.int32) if fits else wide, capacity, device_born=True, bound=bound)
+        narrow = wide.to(torch.int32) if fits else wide
+        return Partition._of(narrow, capacity, device_born=True, exact=exact, bound=bound)
 
     def take(self, components: torch.Tensor, *, capacity: int | None = None) -> Partition:
         """The partition whose component i is component `components[i]` of this one (−1: an empty one)."""
@@ -373,7 +420,7 @@ class Partition:
         """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
         made = self.with_lengths(self.lengths.to(torch.int64) * factor, capacity=self._num_values * factor)
         if self.uniform_length is not None:
-            made.uniform_length = self.uniform_length * factor
+            made._uniform_length = self.uniform_length * factor
         return made
 
     def coarsened(self, outer: Partition | int) -> Partition:
@@ -390,7 +437,7 @@ class Partition:
         if self._device_born or self._offsets.is_pinned():
             return self
         made = Partition._of(self._offsets.pin_memory(), self._num_values, bound=self._bound)
-        made._identity, made.uniform_length = self._identity, self.uniform_length
+        made._identity, made._uniform_length = self._identity, self.uniform_length
         return made
 
     def moved(self, device: torch.device) -> Partition:
@@ -399,13 +446,19 @@ class Partition:
             return self
         if device not in self._moved:
             offsets = self._offsets.to(device)
-            made = Partition._of(offsets, self._num_values, device_born=device != CPU, bound=self._bound)
+            made = Partition._of(
+                offsets,
+                self._num_values,
+                device_born=device != CPU or not self._exact,
+                exact=self._exact,
+                bound=self._bound,
+            )
             made._identity = self._identity
             self._moved[device] = made
         return self._moved[device]
 
     def _at(self, offsets: torch.Tensor) -> Partition:
-        return Partition._of(offsets.contiguous(), self._num_values, device_born=self._device_born)
+        return Partition._of(offsets.contiguous(), self._num_values, device_born=self._device_born, exact=self._exact)
 
     def declare_groups(self, group: int, length: int) -> None:
         """Record that every `group` consecutive components own `length` values together, as the maker declared."""
@@ -428,14 +481,12 @@ class Partition:
         mine, theirs = self._identity.root(), other._identity.root()
         if mine is theirs:
             return True
-        if self.num_components != other.num_components:
+        if self.num_components != other.num_components or self._num_values != other._num_values:
             return False
         if not self._device_born and not other._device_born:
-            if self._num_values != other._num_values or not bool((self._offsets == other._offsets).all()):
+            if not bool((self._offsets == other._offsets).all()):
                 return False
         else:
-            if self._num_values != other._num_values and not (self._device_born and other._device_born):
-                return False
             self._defer_comparison(other)
         theirs.parent = mine
         return True
@@ -452,13 +503,26 @@ class Partition:
 
         host.defer(host.first_fault(left != right), error)
 
+    def __eq__(self, other: object) -> bool:
+        return self.same_as(other) if isinstance(other, Partition) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.num_components)
+
     def __repr__(self) -> str:
         return f"Partition({preview_lengths(self._offsets)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         from serrate.tensor.persist import rebuild
 
-        return rebuild, ("partition", self._offsets, self._num_values, self._device_born, self.uniform_length)
+        return rebuild, (
+            "partition",
+            self._offsets,
+            self._num_values,
+            self._device_born,
+            self._exact,
+            self.uniform_length,
+        )
 
     def __copy__(self) -> Partition:
         return self

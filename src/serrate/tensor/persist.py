@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
 from serrate.tensor.layout import check_rows
-from serrate.tensor.partition import CPU, Partition
-from serrate.tensor.structure import DENSE, Ragged, Structure
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -34,15 +34,16 @@ def rebuild(kind: str, *state: Any) -> Any:
     raise RaggednessError(f"a pickled object must be a partition or a tensor, got {kind!r:.40}")
 
 
-def _rebuild_partition(offsets: Any, num_values: Any, device_born: Any, uniform_length: Any) -> Partition:
+def _rebuild_partition(offsets: Any, num_values: Any, device_born: Any, exact: Any, uniform_length: Any) -> Partition:
     if not isinstance(offsets, torch.Tensor) or not isinstance(num_values, int):
         raise RaggednessError("a pickled partition must hold an offsets tensor and a number of values")
-    exact = not device_born
-    if device_born and offsets.device == CPU:  # born on a device, read back onto a machine that maps it to the host
-        num_values = max(num_values, int(offsets[-1]) if offsets.numel() else 0)
     made = Partition.from_offsets(offsets, num_values if exact or offsets.is_cuda else None, copy=False)
     if device_born:
-        made = Partition._of(made.offsets, num_values, device_born=True)
+        if not offsets.is_cuda and made.num_values > num_values:
+            raise RaggednessError(
+                f"a pickled partition cuts {made.num_values} values, more than its capacity {num_values}"
+            )
+        made = Partition._of(made.offsets, num_values, device_born=True, exact=bool(exact))
     if uniform_length is not None:
         declared = Partition.uniform(made.num_components, int(uniform_length), dtype=made.dtype)
         if not declared.same_as(made):
@@ -58,8 +59,7 @@ def _rebuild_tensor(values: Any, axes: Any, order: Any) -> Tensor:
         raise RaggednessError("a pickled tensor must hold values, axes and an order")
     if not axes:
         return Tensor(values)
-    structure = Structure(a if isinstance(a, int) else Ragged(*a) for a in axes).check()
-    check_rows(values, structure)
+    structure = check_rows(values, [a if isinstance(a, int) else Ragged(*a) for a in axes])
     if sorted(order) != list(range(len(axes) + values.ndim - 1)):
         raise RaggednessError(f"a pickled tensor's order must name each of its axes once, got {order}")
     return Tensor(values, structure, order)
@@ -83,6 +83,3 @@ def register(tensor_class: type[Tensor]) -> None:
         flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], (x.structure, x.order, x.team)),
     )
     torch.serialization.add_safe_globals([rebuild])
-
-
-__all__ = ["DENSE", "rebuild", "reduce", "register"]

@@ -7,14 +7,12 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-LAST_AXIS = 8  # entries of the last axis shown in full; more are elided to EDGE on each side
+LAST_AXIS = 12  # entries of the last axis shown in full; more are elided to EDGE on each side
 EDGE = 3
 MAX_LINES = 24
 MAX_BARS = 24
@@ -46,6 +44,8 @@ def to_list(x: Tensor) -> Any:
 def to_text(x: Tensor) -> str:
     """`sr.Tensor(body, shape=…, dtype=…)`, device and team only where they are not the usual ones."""
     prefix = "sr.Tensor("
+    if x.ndim and isinstance(x.shape[0], Ragged):  # no first axis to walk: show what is stored
+        prefix += "packed "
     body = "\n".join(_body_lines(x, len(prefix)))
     notes = [f"shape={x.shape}", f"dtype={x.dtype}"]
     if x.device.type != "cpu":
@@ -81,10 +81,11 @@ def _shown(x: Tensor, limits: list[int]) -> Any:
     """Nested lists of the few entries shown, gaps marked."""
     if x.ndim == 0:
         return x.values.detach().item()
-    if isinstance(x.shape[0], Ragged):  # a permuted view: no first axis to walk, so show what is stored
+    if isinstance(x.shape[0], Ragged):
         return _shown(x.flat(), _per_axis(x.flat().ndim))
     size, limit = len(x), limits[0]
     edge = EDGE if len(limits) == 1 else max(limit // 2, 1)
+    limit += len(limits) > 1  # a gap in place of one row would save nothing
     picks = list(range(size)) if size <= limit else [*range(edge), *range(size - edge, size)]
     if len(limits) == 1:
         entries = x.values.detach()[picks].tolist()
@@ -164,6 +165,3 @@ def _entries(row: Tensor) -> int:
     if row.is_ragged:
         return row.values.shape[0]
     return int(row.values.shape[0]) if row.values.ndim else 1
-
-
-__all__ = ["to_html", "to_list", "to_text", "torch"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import host, indexing, select
+from serrate.tensor import host, indexing, plan, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
@@ -93,7 +93,7 @@ def _roll_one(x: Tensor, shift: int, axis: int) -> Tensor:
     size = x.shape[axis]
     if isinstance(size, Ragged):
         return _remap(x, axis, size.partition, lambda r, have: (r - shift) % have.clamp(min=1))
-    return x[_along(axis, torch.arange(size).roll(shift))]
+    return _pick(x, axis, torch.arange(size).roll(shift))
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -127,10 +127,11 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
                 f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
             )
         times = int(counts)
-        return _remap(tensor, number, size.partition.scaled(times), lambda r, _: r // max(times, 1))
+        return _remap(tensor, number, size.partition.scaled(times), lambda r, _: r // max(times, 1), times)
     if counts.ndim == 1 and counts.numel() not in (1, size):
         raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
-    return tensor[_along(number, torch.repeat_interleave(torch.arange(size), counts.expand(size)))]
+    picks = torch.repeat_interleave(torch.arange(size), counts.expand(size))
+    return _pick(tensor, number, picks, int(counts.max()) if counts.numel() else 1)
 
 
 def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
@@ -139,9 +140,19 @@ def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
         raise TypeError(
             f"ragged repeats must hold integers and end at axis {axis}, got {repeats.dtype} of shape {repeats.shape}"
         )
+    for i in range(axis + 1):
+        mine, theirs = x.shape[i], repeats.shape[i]
+        if type(mine) is not type(theirs) or mine != theirs:
+            raise RaggednessError(f"axis {i} of repeats must be {mine}, as in the tensor repeated, got {theirs}")
     level = repeats.structure.level(repeats.structure.whole)
     assert isinstance(level, Partition)
     counts = repeats.values.to(torch.int64)
+
+    def error(i: int) -> ValueError:
+        return ValueError(f"repeats must be 0 or more, but entry {i} of their values is {int(counts[i])}")
+
+    host.defer(host.first_fault(counts < 0), error)
+    counts = counts.clamp(min=0)
     index = torch.repeat_interleave(level.positions_on(x.device), counts)
     before = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=x.device)
     torch.cumsum(counts, 0, out=before[1:])
@@ -169,9 +180,9 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
         if times == 1:
             continue
         if isinstance(size, Ragged):
-            tensor = _remap(tensor, axis, size.partition.scaled(times), lambda r, have: r % have.clamp(min=1))
+            tensor = _remap(tensor, axis, size.partition.scaled(times), lambda r, have: r % have.clamp(min=1), times)
         else:
-            tensor = tensor[_along(axis, torch.arange(size).repeat(times))]
+            tensor = _pick(tensor, axis, torch.arange(size).repeat(times), times)
     return tensor
 
 
@@ -187,7 +198,11 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
     tensor = as_tensor(x)
     number = tensor._axis(axis)
     extent = tensor.shape[number]
-    longest = extent.partition.max_length if isinstance(extent, Ragged) else extent
+    if isinstance(extent, Ragged) and not isinstance(sizes, int) and not extent.partition.is_host_born:
+        longest = min(sum(sizes), extent.partition.max_length_bound)
+        _defer_cover(extent.partition, sum(sizes))
+    else:
+        longest = extent.partition.max_length if isinstance(extent, Ragged) else extent
     if isinstance(sizes, int):
         if sizes <= 0:
             raise ValueError(f"the size of the pieces must be positive, got {sizes}")
@@ -199,6 +214,17 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
         pieces.append(tensor[_along(number, slice(start, start + size))])
         start += size
     return pieces
+
+
+def _defer_cover(partition: Partition, covered: int) -> None:
+    lengths = partition.lengths
+
+    def error(i: int) -> ValueError:
+        return ValueError(
+            f"sizes must cover every row, but add up to {covered} and row {i} has {int(lengths[i])} entries"
+        )
+
+    host.defer(host.first_fault(lengths > covered), error)
 
 
 def positions(x: Tensor, axis: int = 1) -> Tensor:
@@ -220,10 +246,23 @@ def _along(axis: int, entry: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * axis, entry)
 
 
+def _pick(x: Tensor, axis: int, positions: torch.Tensor, copies: int = 1) -> Tensor:
+    """Positions of a uniform axis, each taken at most `copies` times."""
+    c = x.order[axis]
+    if c >= len(x.structure.axes):
+        return x[_along(axis, positions)]
+    choice = select.Pick(host.send(positions, x.structure.home), copies=copies)
+    walk = plan.Plan(x.structure, {c: choice})
+    return assemble(x, walk.read(x.values), walk.result(), x.order)
+
+
 def _remap(
-    x: Tensor, axis: int, partition: Partition, rule: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    x: Tensor,
+    axis: int,
+    partition: Partition,
+    rule: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    copies: int = 1,
 ) -> Tensor:
     c = x.order[axis]
-    plan = select.Plan(x.structure, {c: select.Remap(partition, rule)})
-    cells = plan.source(x.structure.whole, x.device)
-    return assemble(x, select.rows(x.values, cells), plan.result(), x.order)
+    walk = plan.Plan(x.structure, {c: select.Remap(partition, rule, copies)})
+    return assemble(x, walk.read(x.values), walk.result(), x.order)

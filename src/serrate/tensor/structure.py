@@ -49,6 +49,11 @@ class Ragged:
         self.partition = partition if isinstance(partition, Partition) else Partition.from_lengths(partition)
         self.parents = tuple(parents)
 
+    @property
+    def lengths(self) -> torch.Tensor:
+        """The length of each component."""
+        return self.partition.lengths
+
     def __repr__(self) -> str:
         text = preview_lengths(self.partition.offsets)
         return f"Ragged({text})" if self.parents == (0,) else f"Ragged({text}, parents={self.parents})"
@@ -68,12 +73,13 @@ Axis = int | Ragged
 class Structure:
     """The packed axes of one tensor; immutable, shared by every tensor computed from it, derived parts cached."""
 
-    __slots__ = ("_levels", "_projections", "axes")
+    __slots__ = ("_levels", "_projections", "_rows", "axes")
 
     axes: tuple[Axis, ...]
 
-    def __init__(self, axes: Iterable[Axis] = ()) -> None:
+    def __init__(self, axes: Iterable[Axis] = (), capacity: int | None = None) -> None:
         self.axes = tuple(axes)
+        self._rows = capacity
         self._levels: dict[Nest, int | Partition] = {}
         self._projections: dict[tuple[Nest, Nest, torch.device], torch.Tensor] = {}
 
@@ -130,6 +136,18 @@ class Structure:
         return CPU
 
     @property
+    def is_host_born(self) -> bool:
+        """Whether the host knows every length."""
+        return all(p.is_host_born for p in self.partitions)
+
+    @property
+    def capacity(self) -> int | None:
+        """How many rows the packed axis has; None where only adding up device-born lengths would tell."""
+        return (
+            self._rows if self._rows is not None or not (self.is_host_born or self.is_chain) else self.cells(self.whole)
+        )
+
+    @property
     def is_chain(self) -> bool:
         """Whether each ragged axis depends on all axes outside it, so that storage needs no derived offsets."""
         return all(isinstance(axis, int) or axis.parents == tuple(range(i)) for i, axis in enumerate(self.axes))
@@ -171,7 +189,8 @@ class Structure:
         found = self._levels.get(nest)
         if found is None:
             component = self.project(nest[:-1], axis.parents, self.home)
-            found = self._levels[nest] = axis.partition.take(component)
+            capacity = self._rows if nest == self.whole else None
+            found = self._levels[nest] = axis.partition.take(component, capacity=capacity)
         return found
 
     def rows_and_positions(self, nest: Nest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

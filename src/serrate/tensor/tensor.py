@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor as TorchTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from serrate.errors import AxisError
-from serrate.tensor import broadcast, combine, dense, indexing, persist, printing
+from serrate.tensor import assignment, broadcast, combine, dense, indexing, persist, printing
 from serrate.tensor import host as host_door
 from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
 from serrate.tensor.layout import shape_of
@@ -66,6 +66,10 @@ class Tensor:
     is_nested = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.values, TorchTensor):
+            raise TypeError(
+                f"sr.Tensor wraps a torch tensor; make one from {type(self.values).__name__} with sr.ragged, …"
+            )
         host_door.raise_deferred()
         if not self.order:
             self.order = tuple(
@@ -283,7 +287,7 @@ class Tensor:
         return indexing.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        indexing.put(self, key, value)
+        assignment.put(self, key, value)
 
     def __len__(self) -> int:
         if not self.order:
@@ -297,6 +301,8 @@ class Tensor:
         return iter(self.rows())
 
     def __contains__(self, item: Any) -> bool:
+        if not isinstance(item, (Tensor, TorchTensor, bool, int, float, complex)):
+            raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
         found = broadcast.binary(torch.eq, self, item).values
         if not all(p.is_host_born for p in self.partitions):
             rows = torch.arange(found.shape[0], device=found.device) < self.partitions[-1].offsets_on(found.device)[-1]
@@ -310,6 +316,18 @@ class Tensor:
 
     def __ne__(self, other: object) -> Any:
         return True if other is None else self._compare(torch.ne, other)
+
+    def __lt__(self, other: object) -> Any:
+        return self._compare(torch.lt, other)
+
+    def __le__(self, other: object) -> Any:
+        return self._compare(torch.le, other)
+
+    def __gt__(self, other: object) -> Any:
+        return self._compare(torch.gt, other)
+
+    def __ge__(self, other: object) -> Any:
+        return self._compare(torch.ge, other)
 
     __hash__ = object.__hash__
 
@@ -340,7 +358,7 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if self.is_ragged:
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
-        array = self.values.detach().cpu().numpy()
+        array = self.values.numpy()
         return array if dtype is None else array.astype(dtype, copy=bool(copy))
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -494,4 +512,8 @@ class Tensor:
 
 def as_tensor(given: Any) -> Tensor:
     """`given`, a Tensor or a torch tensor, as a Tensor."""
-    return given if isinstance(given, Tensor) else Tensor(cast(torch.Tensor, given))
+    if isinstance(given, Tensor):
+        return given
+    if isinstance(given, torch.Tensor):
+        return Tensor(given)
+    raise TypeError(f"expected an sr.Tensor or a torch.Tensor, got {type(given).__name__}")

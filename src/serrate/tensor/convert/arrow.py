@@ -64,6 +64,8 @@ def _leaf(array: Any, whole: Any) -> torch.Tensor:
 
     if pa.types.is_boolean(array.type):
         return torch.from_numpy(array.to_numpy(zero_copy_only=False).copy())
+    if pa.types.is_null(array.type) and len(array) == 0:
+        return torch.zeros(0)
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         raise TypeError(f"an Arrow array of type {whole} holds {array.type}; only lists of numbers become a Tensor")
     if len(array) == 0:
@@ -75,6 +77,8 @@ def to_arrow(x: Tensor) -> Any:
     """The tensor as an Arrow array over the same memory where it lies on the CPU in the order it is seen."""
     import pyarrow as pa
 
+    if x.ndim == 0:
+        raise TypeError("an Arrow array needs at least one axis, got a 0-d tensor")
     outermost, levels, leaf = to_levels(x) if x.is_ragged else (x.values.shape[0], [], x.values)
     array = pa.array(_numpy(leaf).reshape(-1))
     counts = [int(n) for n in leaf.shape]

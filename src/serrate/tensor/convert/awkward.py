@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,10 +58,13 @@ def to_awkward(x: Tensor) -> Any:
     """The tensor as an Awkward array, without a copy where it lies on the CPU in the order it is seen."""
     import awkward as ak
 
-    if not x.is_ragged:
-        return ak.from_numpy(_numpy(x.values), regulararray=True)
-    _, levels, leaf = to_levels(x)
-    layout: Any = ak.from_numpy(_numpy(leaf), regulararray=True, highlevel=False)
+    _, levels, leaf = to_levels(x) if x.is_ragged else (0, [], x.values)
+    if leaf.ndim == 0:
+        raise TypeError("an Awkward array needs at least one axis, got a 0-d tensor")
+    array = _numpy(leaf)
+    layout: Any = ak.contents.NumpyArray(array.reshape(-1))
+    for depth in reversed(range(1, leaf.ndim)):
+        layout = ak.contents.RegularArray(layout, leaf.shape[depth], zeros_length=math.prod(leaf.shape[:depth]))
     for depth in reversed(range(len(levels))):
         level = levels[depth]
         if isinstance(level, Partition):

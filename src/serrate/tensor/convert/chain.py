@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from serrate.tensor.broadcast import lay_out
+from serrate.tensor.combine import exact
 from serrate.tensor.layout import settle
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
@@ -39,6 +40,7 @@ def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
     """
     if not x.is_ragged:
         raise TypeError(f"only a ragged tensor has list levels, got shape {x.shape}")
+    x = exact(x)
     shape = x.shape
     last = max(i for i, axis in enumerate(shape) if isinstance(axis, Ragged))
     for i, axis in enumerate(shape):

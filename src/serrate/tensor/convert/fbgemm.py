@@ -19,7 +19,7 @@ def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Seque
     >>> sr.from_jagged(torch.arange(6.).view(3, 2), [torch.tensor([0, 2, 3])], [2]).shape
     (2, Ragged([2, 1]), 2)
     """
-    x = from_offsets(values, list(offsets))
+    x = from_offsets(values, [offsets] if isinstance(offsets, torch.Tensor) else list(offsets))
     if max_lengths is not None:
         if len(max_lengths) != len(x.partitions):
             raise RaggednessError(
@@ -35,7 +35,13 @@ def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Seque
 
 
 def to_jagged(x: Tensor) -> tuple[torch.Tensor, list[torch.Tensor], list[int]]:
-    """(values, [offsets], [max lengths]) as FBGEMM's operators take them: 2-D values, levels outermost first."""
+    """(values, [offsets], [max lengths]) as FBGEMM's operators take them: 2-D values, levels outermost first.
+
+    >>> import serrate as sr
+    >>> values, offsets, max_lengths = sr.to_jagged(sr.ragged([[1., 2.], [], [3.]]))
+    >>> values.shape, offsets, max_lengths
+    (torch.Size([3, 1]), [tensor([0, 2, 2, 3])], [2])
+    """
     if not x.is_ragged or not x.structure.is_chain or x.order != tuple(range(x.ndim)):
         raise RaggednessError(f"FBGEMM holds [B, ragged, …, features] with nested levels only, got shape {x.shape}")
     if len(x.partitions) != len(x.structure.axes) - 1:

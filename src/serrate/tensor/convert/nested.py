@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.tensor.combine import exact
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged, Structure
 
@@ -52,6 +53,7 @@ def to_nested(x: Tensor) -> torch.Tensor:
             f"torch.nested holds one ragged axis, on the batch axis in front; got shape {x.shape}; "
             f"combine or pad other levels"
         )
+    x = exact(x)
     (partition,) = x.partitions
     values = x.values.permute([0 if c == 1 else c - 1 for c in x.order[1:]])
     known: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_lengths
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -18,9 +19,14 @@ def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
 
     Values and weights of a key share their partition.
 
-    >>> import serrate as sr  # doctest: +SKIP
-    >>> features, weights = sr.from_kjt(kjt)  # doctest: +SKIP
+    >>> import torch, serrate as sr
+    >>> from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+    >>> kjt = KeyedJaggedTensor(["user", "item"], torch.arange(5), lengths=torch.tensor([2, 0, 1, 2]))
+    >>> features, weights = sr.from_kjt(kjt)
+    >>> features["item"].tolist(), weights
+    ([[2], [3, 4]], None)
     """
+    _require_methods(kjt, "KeyedJaggedTensor", "keys", "values", "lengths", "stride_per_key")
     keys, values, weights, lengths = kjt.keys(), kjt.values(), kjt.weights_or_none(), kjt.lengths()
     strides = kjt.stride_per_key()
     if len(keys) != len(strides):
@@ -46,14 +52,19 @@ def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
 
 
 def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None) -> Any:
-    """A KeyedJaggedTensor of `[B, ragged]` tensors, one per key; `weights` must have the same keys and raggedness."""
+    """A KeyedJaggedTensor of `[B, ragged]` tensors, one per key; `weights` must have the same keys and raggedness.
+
+    >>> import serrate as sr
+    >>> sr.to_kjt({"user": sr.ragged([[1, 2], []]), "item": sr.ragged([[3], [4, 5]])}).values()
+    tensor([1, 2, 3, 4, 5])
+    """
     from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
     if not features:
         return KeyedJaggedTensor.empty()
-    for key, x in features.items():
-        _require_one_level(x, f"feature {key!r}")
+    features = {key: _one_level(x, f"feature {key!r}") for key, x in features.items()}
     if weights is not None:
+        weights = {key: _one_level(x, f"weight {key!r}") for key, x in weights.items()}
         _require_matching(features, weights)
     batch = {key: len(x) for key, x in features.items()}
     strides = None if len(set(batch.values())) == 1 else [[size] for size in batch.values()]
@@ -67,27 +78,47 @@ def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None 
 
 
 def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
-    """A TorchRec JaggedTensor as a Tensor, and its weights (None if it has none)."""
+    """A TorchRec JaggedTensor as a Tensor, and its weights (None if it has none).
+
+    >>> import torch, serrate as sr
+    >>> from torchrec.sparse.jagged_tensor import JaggedTensor
+    >>> x, weights = sr.from_jt(JaggedTensor(torch.arange(3), lengths=torch.tensor([1, 2])))
+    >>> x.tolist(), weights
+    ([[0], [1, 2]], None)
+    """
+    _require_methods(jt, "JaggedTensor", "values", "lengths", "weights_or_none")
     weights = jt.weights_or_none()
     x = from_lengths(jt.values(), jt.lengths())
     return x, None if weights is None else Tensor(weights, x.structure)
 
 
 def to_jt(x: Tensor, weights: Tensor | None = None) -> Any:
-    """A `[B, ragged, …]` tensor as a TorchRec JaggedTensor."""
+    """A `[B, ragged, …]` tensor as a TorchRec JaggedTensor.
+
+    >>> import serrate as sr
+    >>> sr.to_jt(sr.ragged([[1, 2], [3]])).lengths()
+    tensor([2, 1])
+    """
     from torchrec.sparse.jagged_tensor import JaggedTensor
 
-    _require_one_level(x, "the tensor")
+    x = _one_level(x, "the tensor")
     if weights is not None:
+        weights = _one_level(weights, "weights")
         _require_matching({"x": x}, {"x": weights})
     return JaggedTensor(
         x.values, lengths=x.lengths[0], offsets=x.offsets[0], weights=None if weights is None else weights.values
     )
 
 
-def _require_one_level(x: Tensor, name: str) -> None:
+def _require_methods(given: Any, kind: str, *methods: str) -> None:
+    if not all(hasattr(given, method) for method in methods):
+        raise TypeError(f"expected a TorchRec {kind}, got {type(given).__name__}")
+
+
+def _one_level(x: Tensor, name: str) -> Tensor:
     if len(x.structure.axes) != 2 or x.order != tuple(range(x.ndim)):
         raise RaggednessError(f"{name} must be [B, ragged, …] for TorchRec, got shape {x.shape}")
+    return exact(x)
 
 
 def _require_matching(features: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

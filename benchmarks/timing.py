@@ -1,0 +1,34 @@
+"""Interleaved timing: candidates take turns in one run, so that what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+
+def interleaved(candidates: Mapping[str, Callable[[], object]], rounds: int = 15) -> dict[str, tuple[float, float]]:
+    """Seconds a call of each candidate takes, (minimum, median) over `rounds` rounds after one to warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in candidates}
+    for round_ in range(rounds + 1):
+        for name, candidate in candidates.items():
+            start = time.perf_counter()
+            candidate()
+            if round_:
+                taken[name].append(time.perf_counter() - start)
+    return {name: (min(times), statistics.median(times)) for name, times in taken.items()}
+
+
+def report(title: str, candidates: Mapping[str, Callable[[], object]], base: str, rounds: int = 15) -> None:
+    """Print each candidate's times, with one thread and with two, and their ratio to `base`."""
+    print(f"\n{title}")
+    print(f"  {'':34} {'minimum':>12} {'median':>12} {'ratio of minima':>16} {'of medians':>11}")
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        times = interleaved(candidates, rounds)
+        for name, (least, middle) in times.items():
+            label = f"{name} ({threads} thread{'s' * (threads > 1)})"
+            ratios = f"{least / times[base][0]:>16.2f} {middle / times[base][1]:>11.2f}"
+            print(f"  {label:34} {least * 1e6:>9.1f} µs {middle * 1e6:>9.1f} µs {ratios}")

@@ -1,0 +1,48 @@
+"""Moving rows of any dtype: torch lacks kernels for some, which then move as the integers of the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_CARRIERS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _carried(values: torch.Tensor) -> torch.Tensor:
+    """`values` in a dtype that every copying kernel knows; the same bits. Only for dtypes that have no gradients."""
+    carrier = torch.uint8 if values.dtype.itemsize == 1 and values.is_floating_point() else _CARRIERS.get(values.dtype)
+    return values if carrier is None else values.view(carrier)
+
+
+def _back(moved: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return moved if moved.dtype == dtype else moved.view(dtype)  # view(dtype) cuts gradients, even to the same dtype
+
+
+def take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The rows of `values` at `rows`."""
+    return _back(_carried(values).index_select(0, rows), values.dtype)
+
+
+def index(values: torch.Tensor, key: tuple[Any, ...], flips: Sequence[int] = ()) -> torch.Tensor:
+    """values[key], the axes `flips` reversed first."""
+    carried = _carried(values)
+    return _back((carried.flip(tuple(flips)) if flips else carried)[key], values.dtype)
+
+
+def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tensor) -> torch.Tensor:
+    """`base` with `values`, of its dtype, written to `where` in place."""
+    _carried(base).index_put_(where, _carried(values))
+    return base
+
+
+def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
+    try:
+        made = torch.full((), value, dtype=dtype, device=device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"{value!r} does not fit {dtype}: {error}") from None
+    if isinstance(value, float) and not made.is_floating_point() and not made.is_complex() and value != int(value):
+        raise ValueError(f"{value!r} does not fit {dtype}, which holds whole numbers only")
+    return made

@@ -1,0 +1,297 @@
+"""The walk that turns selections into a result: new levels, and for each cell of the result the cell it comes from.
+
+Going inwards through the nest, the walk knows for each new cell the old one: a contiguous `range` as long as that holds
+(then the result is a view), else an index tensor, in which −1 means "comes from nowhere, fill it".
+
+Levels are worked out where the offsets live (`structure.home`); only the last step, the rows of the values, runs on the
+values' device. So a batch whose offsets the host knows stays one whose offsets the host knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from serrate.tensor import bits, host
+from serrate.tensor.partition import CPU, Partition
+from serrate.tensor.select import WHOLE, Cells, Pad, Selection
+from serrate.tensor.structure import Axis, Nest, Ragged, Structure, step_into
+
+
+@dataclass
+class Place:
+    """One axis in the walk: what a selection may ask about where it stands."""
+
+    plan: Plan
+    nest: Nest
+    outer: Cells  # for each new cell of the nest outside, the old one; on `home` if it is a tensor
+    old: int | Partition
+    copies: int | None  # how often at most an old outer cell is used; None where only the data tells
+
+    @property
+    def home(self) -> torch.device:
+        """Where levels are worked out."""
+        return self.plan.structure.home
+
+    @property
+    def own(self) -> Partition:
+        """The partition of the axis itself; `old` is the same expanded over the whole nest outside."""
+        axis = self.plan.structure.axes[self.nest[-1]]
+        assert isinstance(axis, Ragged)
+        return axis.partition
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the nest outside is just the axis's parents, all of their cells kept."""
+        axis = self.plan.structure.axes[self.nest[-1]]
+        whole = isinstance(self.outer, range) and len(self.outer) == self.own.num_components
+        return whole and isinstance(axis, Ragged) and axis.parents == self.nest[:-1]
+
+    @property
+    def capacity(self) -> int | None:
+        """The most cells that keeping whole rows can give, where the host knows."""
+        return None if self.copies is None else self.old_partition.num_values * self.copies
+
+    @property
+    def ends_uniform(self) -> bool:
+        """Whether all parents of the axis are dropped, which leaves it one row: a uniform axis."""
+        return all(self.plan.selections.get(p, WHOLE).drop for p in self.plan.parents[self.nest[-1]])
+
+    @property
+    def old_partition(self) -> Partition:
+        """`old`, known to be a partition."""
+        assert isinstance(self.old, Partition)
+        return self.old
+
+    @property
+    def new_partition(self) -> Partition:
+        """The new level, known to be a partition."""
+        level = self.plan.level(self.nest)
+        assert isinstance(level, Partition)
+        return level
+
+    def outer_cells(self, device: torch.device) -> torch.Tensor:
+        """`outer` as a tensor on `device`."""
+        if isinstance(self.outer, range):
+            return torch.arange(self.outer.start, self.outer.stop, device=device)
+        return host.send(self.outer, device)
+
+    def missing(self, device: torch.device) -> torch.Tensor | None:
+        """Which new outer cells come from nowhere; None if none can."""
+        return host.send(self.outer, device) < 0 if isinstance(self.outer, torch.Tensor) and self.plan.misses else None
+
+    def component(self, device: torch.device) -> torch.Tensor:
+        """For each new outer cell the component of the axis's own partition."""
+        cells = self.outer_cells(device).clamp(min=0)
+        axis = self.plan.structure.axes[self.nest[-1]]
+        assert isinstance(axis, Ragged)
+        if axis.parents == self.nest[:-1]:
+            return cells
+        return self.plan.structure.project(self.nest[:-1], axis.parents, device)[cells]
+
+    def of_component(self, each: torch.Tensor) -> torch.Tensor:
+        """A vector with an entry per component of the own partition, as one with an entry per new outer cell."""
+        return each if self.is_own or each.numel() == 0 else each[self.component(each.device)]
+
+    def on_rows(
+        self, new: Partition, device: torch.device, first: torch.Tensor | None = None, step: int = 1
+    ) -> torch.Tensor:
+        """Old cells of a ragged result: position r of new row i is position first[i] + step·r of the old row."""
+        old = self.old_partition
+        cells = torch.arange(new.num_values, device=device)
+        if new.num_components == 0 or old.num_components == 0:
+            return cells[:0]
+        starts = old.offsets_on(device)[:-1].to(torch.int64)
+        if not (isinstance(self.outer, range) and len(self.outer) == old.num_components):
+            starts = starts[self.outer_cells(device).clamp(min=0)]
+        starts = starts if first is None else starts + first
+        # Cell i of new row c comes from starts[c] + step·(i − new offset of c).
+        shift = starts - new.offsets_on(device)[:-1].to(torch.int64) * step
+        cells = new.spread(shift) + (cells if step == 1 else cells * step)
+        missing = self.missing(device)
+        cells = cells if missing is None else torch.where(new.spread(missing), -1, cells)
+        return cells if new.is_host_born else self.only_defined(cells)
+
+    def only_defined(self, cells: torch.Tensor) -> torch.Tensor:
+        """Old cells of a device-born result: −1 past its last offset, and never outside the original."""
+        defined = torch.arange(cells.numel(), device=cells.device) < self.new_partition.offsets_on(cells.device)[-1]
+        return torch.where(defined, cells.clamp(-1, max(self.old_partition.num_values - 1, -1)), -1)
+
+    def on_grid(self, positions: torch.Tensor) -> torch.Tensor:
+        """Old cells of a uniform result: the same `positions` in every row, negative ones from its end."""
+        outer = self.outer_cells(positions.device)
+        if outer.numel() == 0:
+            return positions.new_zeros(0)
+        rows = outer.clamp(min=0)[:, None]
+        if isinstance(self.old, int):
+            cells = rows * self.old + torch.where(positions < 0, positions + self.old, positions)
+        else:
+            lengths = self.old.lengths_on(positions.device).to(torch.int64)[rows]
+            cells = step_into(self.old, rows, torch.where(positions < 0, positions + lengths, positions))
+            cells = cells.clamp(0, max(self.old.num_values - 1, 0))
+        missing = self.missing(positions.device)
+        return (cells if missing is None else torch.where(missing[:, None], -1, cells)).flatten()
+
+    def check_reach(self, index: torch.Tensor) -> None:
+        """An IndexError, naming the first row that lacks one of these positions."""
+        if index.numel() == 0:
+            return
+        if isinstance(self.old, int):
+            size = self.old
+
+            def error(i: int) -> IndexError:
+                return IndexError(f"index {int(index[i])} is out of range for an axis of size {size}")
+
+            host.defer(host.first_fault((index < -size) | (index >= size)), error)
+            return
+        cells = self.outer_cells(self.home)
+        if cells.numel() == 0:
+            return
+        lengths = self.old.lengths_on(self.home).to(torch.int64)[cells.clamp(min=0)]
+        low, high = int(index.min()), int(index.max())
+        lacking = (lengths < -low) | (lengths <= high)
+        missing = self.missing(self.home)
+        lacking = lacking if missing is None else lacking & ~missing
+
+        def row_error(i: int) -> IndexError:
+            have = int(lengths[i])
+            wanted = next(k for k in index.tolist() if not -have <= k < have)
+            return IndexError(f"index {wanted} is out of range for row {int(cells[i])} with {have} entries")
+
+        host.defer(host.first_fault(lacking), row_error)
+
+
+@dataclass
+class Plan:
+    """What selecting on some axes of a structure gives: new levels, and for each new cell the old one."""
+
+    structure: Structure
+    selections: Mapping[int, Selection]
+    _levels: dict[int, int | Partition] = field(default_factory=dict)
+    _structures: dict[int, Structure] = field(default_factory=dict)
+    _sources: dict[tuple[Nest, torch.device], Cells] = field(default_factory=dict)
+
+    @cached_property
+    def misses(self) -> bool:
+        """Whether some new cells may come from nowhere: padding, or what lies past the last device-born offset."""
+        return any(isinstance(s, Pad) for s in self.selections.values()) or not self.structure.is_host_born
+
+    @cached_property
+    def parents(self) -> dict[int, Nest]:
+        """The parents of each ragged axis afterwards, by the old numbers."""
+        parents: dict[int, Nest] = {}
+        for number, axis in enumerate(self.structure.axes):
+            if isinstance(axis, Ragged):
+                own = tuple(range(number)) if self._selection(number).replaces_parents else axis.parents
+                closed = all(set(parents.get(p, ())) <= set(own) for p in own)
+                parents[number] = own if closed else tuple(range(number))
+        return parents
+
+    def _structure_after(self, last: int) -> Structure:
+        """The new axes up to `last`, those to be dropped still there with size 1."""
+        found = self._structures.get(last)
+        if found is None:
+            axes: list[Axis] = []
+            for number in range(last + 1):
+                level = self._own_level(number)
+                axes.append(Ragged(level, self.parents[number]) if isinstance(level, Partition) else level)
+            found = self._structures[last] = Structure(
+                axes, self._capacity if last == len(self.structure.axes) - 1 else None
+            )
+        return found
+
+    @property
+    def _capacity(self) -> int | None:
+        """The most rows the result can have, where the host knows."""
+        before, copies = self.structure.capacity, self._copies(self.structure.whole)
+        pads = any(isinstance(s, Pad) for s in self.selections.values())
+        return None if before is None or copies is None or pads else before * copies
+
+    def _own_level(self, number: int) -> int | Partition:
+        """The new level of one axis over its parents: a size, or its partition."""
+        found = self._levels.get(number)
+        if found is None:
+            nest = (*self.parents.get(number, tuple(range(number))), number)
+            found = self._levels[number] = self._selection(number).level(self._place(nest))
+        return found
+
+    def level(self, nest: Nest) -> int | Partition:
+        """The new level of `nest`."""
+        own = self._own_level(nest[-1])
+        if isinstance(own, int) or self.parents[nest[-1]] == nest[:-1]:
+            return own
+        return self._structure_after(nest[-1]).level(nest)
+
+    def source(self, nest: Nest, device: torch.device) -> Cells:
+        """For each new cell of `nest` the old one."""
+        if not nest:
+            return range(1)
+        found = self._sources.get((nest, device))
+        if found is None:
+            self._own_level(nest[-1])  # checks bounds before anything is read
+            found = self._sources[nest, device] = self._selection(nest[-1]).source(self._place(nest), device)
+        return found
+
+    def _selection(self, number: int) -> Selection:
+        return self.selections.get(number, WHOLE)
+
+    def _copies(self, nest: Nest) -> int | None:
+        copies = 1
+        for number in nest:
+            times = self._selection(number).copies
+            if times is None:
+                return None
+            copies *= times
+        return copies
+
+    def _place(self, nest: Nest) -> Place:
+        outer = nest[:-1]
+        return Place(
+            self, nest, self.source(outer, self.structure.home), self.structure.level(nest), self._copies(outer)
+        )
+
+    def result(self) -> list[tuple[int, Axis]]:
+        """The axes that remain, each with the number it had; parents of a ragged one count the remaining axes."""
+        remaining = [n for n in self.structure.whole if not self._selection(n).drop]
+        result: list[tuple[int, Axis]] = []
+        for number in remaining:
+            level = self._own_level(number)
+            if isinstance(level, Partition):
+                kept = tuple(remaining.index(p) for p in self.parents[number] if p in remaining)
+                result.append((number, Ragged(level, kept) if kept else level.total))
+            else:
+                result.append((number, level))
+        return result
+
+    def read(self, values: torch.Tensor, fill: bool | int | float | complex | None = None) -> torch.Tensor:
+        """The rows of `values` that the new cells come from: a view of a range, else a copy, missing ones filled."""
+        cells = self.source(self.structure.whole, values.device)
+        if isinstance(cells, range):
+            return values if len(cells) == values.shape[0] else values.narrow(0, cells.start, len(cells))
+        return take_or_fill(values, cells, fill) if self.misses else bits.take(values, cells)
+
+
+def take_or_fill(
+    values: torch.Tensor, cells: torch.Tensor, fill: bool | int | float | complex | None = None
+) -> torch.Tensor:
+    """The rows of `values` at `cells`, `fill` (or anything) where a cell is −1."""
+    filling = bits.constant(0 if fill is None else fill, values.dtype, values.device)
+    if values.shape[0] == 0:
+        return filling.repeat(cells.numel(), *values.shape[1:])
+    found = bits.take(values, cells.clamp(min=0))
+    if fill is None:
+        return found
+    missing = (cells < 0).view(-1, *[1] * (values.ndim - 1))
+    return torch.where(missing, filling, found)
+
+
+def host_index(index: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """An index given on a device, brought to where the structure's offsets are worked on."""
+    if index.device == structure.home:
+        return index
+    if structure.home == CPU:
+        return host.read(index, "indexing rows by an index that lies on a device")
+    return host.send(index, structure.home)

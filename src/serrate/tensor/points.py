@@ -1,0 +1,80 @@
+"""Several index arrays on the outermost axes: they meet point by point, and each point brings what lies under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from serrate.tensor import combine, host, plan, select
+from serrate.tensor.layout import assemble
+from serrate.tensor.structure import Axis, Nest, Ragged, Structure, step_into
+
+if TYPE_CHECKING:
+    from serrate.tensor.tensor import Tensor
+
+Entry = int | slice | torch.Tensor  # a key entry for one axis; a tensor holds integers
+
+
+def select_points(x: Tensor, per_axis: dict[int, Entry], arrays: list[int]) -> tuple[Tensor, dict[int, Entry]]:
+    """Several index arrays (or one of several axes) on the outermost packed axes: one point, or subtree, per entry."""
+    depth = max(arrays) + 1
+    outermost = [x.order[a] for a in range(depth)] == list(range(depth))
+    entries = [per_axis.get(a) for a in range(depth)]
+    if not outermost or any(isinstance(e, slice) or e is None for e in entries):
+        raise IndexError(
+            f"index arrays on axes {arrays} of shape {x.shape} must stand on the outermost axes, "
+            f"without slices between them"
+        )
+    home = x.structure.home
+    given = [
+        plan.host_index(e, x.structure) if isinstance(e, torch.Tensor) else torch.tensor(e, device=home)
+        for e in entries
+    ]
+    common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
+    points = [g.expand(common) for g in given]
+    nest: Nest = tuple(range(depth))
+    cells = _rank_points(x.structure, nest, [p.flatten() for p in points])
+    merged: Structure = x.structure
+    for _ in range(depth - 1):
+        merged = combine.merge_outermost(merged)
+    labels = [0, *range(depth, len(x.structure.axes))]
+    walk = plan.Plan(merged, {0: select.Pick(cells)})
+    taken = walk.read(x.values)
+    axes: list[tuple[int, Axis]] = []
+    extra = len(common)
+    fresh = [-1 - i for i in range(extra)]  # labels for the axes the points bring
+    for label, (number, axis) in zip(labels, walk.result(), strict=True):
+        if number == 0:
+            axes.extend(zip(fresh, common, strict=True))
+        elif isinstance(axis, Ragged):
+            parents = [q for p in axis.parents for q in (range(extra) if p == 0 else (p + extra - 1,))]
+            axes.append((label, Ragged(axis.partition, parents)))
+        else:
+            axes.append((label, axis))
+    result = assemble(x, taken, axes, [*fresh, *x.order[depth:]])
+    rest = {a - depth + extra: e for a, e in per_axis.items() if a >= depth}
+    return result, rest
+
+
+def _rank_points(structure: Structure, nest: Nest, points: list[torch.Tensor]) -> torch.Tensor:
+    """The cells of `nest` at the given points, every position checked against its own row."""
+    cells = torch.zeros_like(points[0])
+    for depth, index in enumerate(points):
+        level = structure.level(nest[: depth + 1])
+        if isinstance(level, int):
+            have = torch.full_like(index, level)
+        else:
+            lengths = level.lengths_on(index.device).to(torch.int64)
+            have = lengths[cells] if lengths.numel() else torch.zeros_like(index)
+        wrapped = torch.where(index < 0, index + have, index)
+
+        def error(i: int, index: torch.Tensor = index, have: torch.Tensor = have, axis: int = depth) -> IndexError:
+            return IndexError(
+                f"index {int(index[i])} at point {i} is out of range on axis {axis}, which has {int(have[i])} entries"
+            )
+
+        host.defer(host.first_fault((wrapped < 0) | (wrapped >= have)), error)
+        cells = step_into(level, cells, torch.minimum(wrapped.clamp(min=0), (have - 1).clamp(min=0)))
+        cells = cells.clamp(0, max(structure.cells(nest[: depth + 1]) - 1, 0))
+    return cells

@@ -1,0 +1,217 @@
+"""sr.concat and sr.stack on every axis, against the same on nested lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests import oracle
+from tests.oracle import Sample, build, chain, lengths, levels, lists_of, many, offsets_of, operations, samples
+
+import serrate as sr
+from serrate.errors import RaggednessError
+from serrate.tensor.structure import Axis, Ragged
+
+
+def shifted(s: Sample, by: int) -> tuple[sr.Tensor, Any]:
+    """The sample with other elements, so that parts can be told apart."""
+    count = [*range(s.x.ndim)]
+    return sr.Tensor(s.x.values + by, s.x.structure), oracle.at_depth(s.nested, len(count), lambda leaf: leaf + by)
+
+
+def sibling(data: Any, s: Sample, axis: int) -> Sample:
+    """A sample that may join `s` along packed axis `axis`: other sizes there and in what depends on it."""
+    axes: list[Axis] = []
+    for number, old in enumerate(s.axes):
+        changes = number == axis or (isinstance(old, Ragged) and axis in old.parents)
+        if not changes:
+            axes.append(old)
+        elif isinstance(old, Ragged):
+            count = len(oracle._cells(axes, old.parents))
+            axes.append(Ragged(data.draw(lengths(count, 3)), old.parents))
+        else:
+            axes.append(data.draw(st.integers(0, 3)))
+    return build(axes, s.features)
+
+
+# ------------------------------------------------------------------------------------------------------ concat
+
+
+def test_rows_grow_on_a_ragged_axis() -> None:
+    a = sr.from_lengths(torch.arange(10), [3, 5, 2])
+    b = sr.from_lengths(torch.arange(5), [1, 0, 4])
+    y = sr.concat([a, b], axis=1)
+    assert y.lengths[0].tolist() == [4, 5, 6]
+    assert lists_of(y) == [[0, 1, 2, 0], [3, 4, 5, 6, 7], [8, 9, 1, 2, 3, 4]]
+    assert lists_of(sr.concat([a, b], axis=-1)) == lists_of(y)
+    assert lists_of(sr.concat([a, b])) == a.tolist() + b.tolist()
+    assert sr.concat([a, b], axis=None).tolist() == [*range(10), *range(5)]
+    assert lists_of(sr.concat([a], axis=1)) == a.tolist()
+
+
+@many
+@given(st.data(), samples())
+def test_concat_along_any_packed_axis(data: Any, s: Sample) -> None:
+    axis = data.draw(st.integers(0, len(s.axes) - 1))
+    others = [sibling(data, s, axis) for _ in range(data.draw(st.integers(1, 2)))]
+    parts = [shifted(o, 1000 * i) for i, o in enumerate([s, *others])]
+    if axis:  # a list of lists must have as many rows everywhere outside to be joined inside
+        assume(all(len(oracle.nodes(n, axis)) == len(oracle.nodes(s.nested, axis)) for _, n in parts))
+    y = sr.concat([x for x, _ in parts], axis=data.draw(st.sampled_from([axis, axis - s.x.ndim])))
+    assert lists_of(y) == oracle.concat([n for _, n in parts], axis)
+
+
+@given(st.data(), samples())
+def test_concat_along_features_keeps_the_partitions(data: Any, s: Sample) -> None:
+    assume(s.features)
+    axis = data.draw(st.integers(len(s.axes), s.x.ndim - 1))
+    parts = [shifted(s, 1000 * i) for i in range(3)]
+    y = sr.concat([x for x, _ in parts], axis=axis)
+    assert lists_of(y) == oracle.concat([n for _, n in parts], axis)
+    assert all(a is b for a, b in zip(y.partitions, s.x.partitions, strict=True))
+
+
+@given(levels(2, 3), st.data())
+def test_concat_of_chains_joins_what_lies_below(outer: list[list[int]], data: Any) -> None:
+    s = chain(outer, (2,))
+    for axis in range(len(s.axes)):
+        other = sibling(data, s, axis)
+        x, nested = shifted(other, 1000)
+        y = sr.concat([s.x, x], axis=axis)
+        assert lists_of(y) == oracle.concat([s.nested, nested], axis)
+        assert all(a is b for a, b in zip(y.partitions[: max(axis - 1, 0)], s.x.partitions, strict=False))
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.integers(0, 3), st.booleans())
+def test_a_dense_part_joins_with_equal_rows(rows: list[int], width: int, first: bool) -> None:
+    s = chain([rows], (2,))
+    dense = -torch.arange(len(rows) * width * 2).view(len(rows), width, 2) - 1
+    for part in (dense, sr.asarray(dense)):
+        parts = [part, s.x] if first else [s.x, part, s.x]
+        nested = [dense.tolist(), s.nested] if first else [s.nested, dense.tolist(), s.nested]
+        assert lists_of(sr.concat(parts, axis=1)) == oracle.concat(nested, 1)
+
+
+def test_permuted_parts_join_where_their_axes_stand() -> None:
+    a, b = chain([[2, 1]], (3,)), chain([[1, 2]], (3,))
+    y = sr.concat([a.x.mT, b.x.mT], axis=2)
+    assert lists_of(y.mT) == oracle.concat([a.nested, b.nested], 1)
+    y = sr.concat([a.x.mT, a.x.mT], axis=1)
+    assert lists_of(y.mT) == oracle.concat([a.nested, a.nested], 2)
+    with pytest.raises(RaggednessError, match="same axes"):
+        sr.concat([a.x.mT, sr.from_lengths(torch.zeros(6, 3), [3, 3])], axis=0)
+
+
+def test_products_join_on_either_ragged_axis() -> None:
+    p, q, r = (sr.Partition.from_lengths(n) for n in ([2, 1, 0], [3, 1, 2], [1, 0, 1]))
+    x = sr.from_product(torch.arange(7), p, q)
+    y = sr.concat([x, sr.from_product(torch.arange(100, 105), r, q)], axis=1)
+    assert lists_of(y) == [[[0, 1, 2], [3, 4, 5], [100, 101, 102]], [[6]], [[103, 104]]]
+    assert y.partitions[1] is q
+    y = sr.concat([x, sr.from_product(torch.arange(100, 102), p, r)], axis=2)
+    assert lists_of(y) == [[[0, 1, 2, 100], [3, 4, 5, 101]], [[6]], []]
+    assert y.partitions[0] is p
+
+
+def test_what_does_not_join() -> None:
+    x = chain([[3, 5, 2]], (2,)).x
+    with pytest.raises(RaggednessError, match=r"axis 1 has different raggedness: Ragged\(\[3, 5, 2\]\).*tensor 1"):
+        sr.concat([x, chain([[3, 4, 3]], (2,)).x], axis=2)
+    with pytest.raises(ValueError, match=r"axis 2 must have one size .*2 and, in tensor 1, 3"):
+        sr.concat([x, chain([[1, 1, 1]], (3,)).x], axis=1)
+    with pytest.raises(ValueError, match=r"axis 0 must have one size .*3 and, in tensor 1, 2"):
+        sr.concat([x, chain([[1, 1]], (2,)).x], axis=1)
+    with pytest.raises(ValueError, match="as many axes"):
+        sr.concat([x, chain([[1, 1, 1]]).x], axis=1)
+    with pytest.raises(ValueError, match="at least one"):
+        sr.concat([])
+    with pytest.raises(IndexError, match="axis 3"):
+        sr.concat([x, x], axis=3)
+    with pytest.raises(RaggednessError, match="tensor 1 is dense"):
+        sr.concat([x, torch.zeros(3, 5, 2)], axis=0)
+    with pytest.raises(ValueError, match="axis 0"):
+        sr.concat([x, torch.zeros(2, 5, 2, dtype=torch.int64)], axis=1)
+
+
+def test_int32_offsets_stay_int32() -> None:
+    x = chain([[3, 0, 2], [2, 1, 0, 4, 1]], dtype=torch.int32).x
+    for axis in (0, 1, 2):
+        assert {o.dtype for o in sr.concat([x, x], axis=axis).offsets} == {torch.int32}
+        assert {o.dtype for o in sr.stack([x, x], axis=axis).offsets} == {torch.int32}
+
+
+# ------------------------------------------------------------------------------------------------------ stack
+
+
+@many
+@given(st.data(), samples())
+def test_stack_on_any_axis(data: Any, s: Sample) -> None:
+    axis = data.draw(st.integers(0, s.x.ndim))
+    parts = [shifted(s, 1000 * i) for i in range(data.draw(st.integers(1, 3)))]
+    y = sr.stack([x for x, _ in parts], axis=data.draw(st.sampled_from([axis, axis - s.x.ndim - 1])))
+    assert lists_of(y) == oracle.stack([n for _, n in parts], axis)
+    assert y.shape[axis] == len(parts)
+
+
+@given(levels(1, 3), st.data())
+def test_stack_of_different_raggedness_before_the_ragged_axes(outer: list[list[int]], data: Any) -> None:
+    a = chain(outer)
+    b = sibling(data, a, 1)
+    x, nested = shifted(b, 1000)
+    for axis in (0, 1):
+        y = sr.stack([a.x, x], axis=axis)
+        assert lists_of(y) == oracle.stack([a.nested, nested], axis)
+    if offsets_of([a.x.lengths[0].tolist()]) != offsets_of([b.x.lengths[0].tolist()]):
+        with pytest.raises(RaggednessError, match="axis"):
+            sr.stack([a.x, x], axis=2)
+
+
+def test_what_does_not_stack() -> None:
+    x = chain([[3, 5, 2]]).x
+    with pytest.raises(IndexError, match="axis 3"):
+        sr.stack([x, x], axis=3)
+    with pytest.raises(ValueError, match="at least one"):
+        sr.stack([])
+    with pytest.raises(ValueError, match="axis"):
+        sr.stack([x, chain([[3, 5]]).x])
+    with pytest.raises(ValueError, match="axes"):
+        sr.stack([x, chain([[3, 5, 2]], (2,)).x])
+    assert sr.stack([torch.zeros(2), torch.ones(2)], axis=1).tolist() == [[0, 1], [0, 1]]
+
+
+# ------------------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_gradients(axis: int) -> None:
+    s = chain([[3, 0, 2], [2, 1, 0, 2, 1]], (2,))
+    values = [torch.randn(s.x.values.shape, dtype=torch.float64).requires_grad_() for _ in range(2)]
+
+    def joined(join: Any) -> Any:
+        return lambda *given: join([sr.Tensor(v, s.x.structure) for v in given], axis=axis).values
+
+    assert torch.autograd.gradcheck(joined(sr.concat), values)
+    assert torch.autograd.gradcheck(joined(sr.stack), values)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "uint8", "uint16", "bool", "complex64"])
+def test_dtypes(name: str) -> None:
+    dtype = getattr(torch, name)
+    s = chain([[3, 0, 2], [2, 1, 0, 2, 1]], (2,))
+    x = sr.Tensor((s.x.values % 2).to(dtype), s.x.structure)
+    for axis in range(4):
+        for join in (sr.concat, sr.stack):
+            y = join([x, x], axis=axis)
+            assert y.dtype == dtype
+            want = join([s.x, s.x], axis=axis).values % 2
+            assert torch.equal(y.values.to(torch.complex64), want.to(torch.complex64))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_as_many_operations_for_many_rows_as_for_few(axis: int) -> None:
+    for join in (sr.concat, sr.stack):
+        few, lots = (operations(lambda x, join=join: join([x, x], axis=axis), rows) for rows in (12, 1000))
+        assert lots <= few
