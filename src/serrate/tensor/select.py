@@ -45,8 +45,9 @@ class Whole(_Kind):
         if isinstance(at.outer, range):
             if isinstance(at.old, int):
                 return range(at.outer.start * at.old, at.outer.stop * at.old)
-            first = at.old.span(at.outer.start, at.outer.stop)[0] if at.outer.start else 0
-            return range(first, first + at.new_partition.num_values)
+            if at.ends_uniform and len(at.outer) == at.old.num_components:
+                return range(at.old.trimmed(at.old.num_components).num_values)
+            return range(*at.old.span(at.outer.start, at.outer.stop))
         if isinstance(at.old, int):
             return at.on_grid(torch.arange(at.old, device=device))
         return at.on_rows(at.new_partition, device)
