@@ -101,7 +101,7 @@ ONE_LEVEL: dict[str, Form] = {
     "first": lambda x: x[:, 0],
     "last": lambda x: x[:, -1],
     "columns": lambda x: x[:, [1, 0, -1]],
-    "gather": lambda x: x[sr.ragged([[0, 0, -1], [], [4], [1]]).to(x.device)],
+    "gather": lambda x: x[sr.ragged([[0, 0, -1], [], [4], [1]]).to(x.device, non_blocking=True)],
     "from_dense": lambda x: sr.from_dense(torch.arange(32, device=x.device).view(4, 4, 2), like=x, padding_value=-3),
     "from_dense, no features": lambda x: sr.from_dense(torch.arange(16, device=x.device).view(4, 4), like=x[..., 0]),
     "concat dense": lambda x: sr.concat([torch.zeros(4, 1, 2, dtype=torch.int64, device=x.device), x], axis=1),

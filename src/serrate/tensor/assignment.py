@@ -51,7 +51,7 @@ def _without_undefined(
     rows = torch.arange(new.shape[0], device=x.device)
     rows = torch.where(rows < total, rows, 0)
     where = tuple(index[rows] for index in where)
-    return where, torch.where(total > 0, new[rows], bits.index(x.values, where))
+    return where, bits.where(total > 0, new[rows], bits.index(x.values, where))
 
 
 def _keeps_features(x: Tensor, key: Any) -> bool:

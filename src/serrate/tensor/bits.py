@@ -37,6 +37,11 @@ def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tenso
     return base
 
 
+def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`values` where the condition holds, else `other` of the same dtype."""
+    return _back(torch.where(condition, _carried(values), _carried(other)), values.dtype)
+
+
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
     try:

@@ -56,6 +56,11 @@ def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
     return tensor.cpu()
 
 
+def read_if_device(tensor: torch.Tensor, why: str) -> torch.Tensor:
+    """`tensor` on the host, for values, whose place alone says where they were born."""
+    return tensor if tensor.device.type == "cpu" else read(tensor, why)
+
+
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """`tensor` on `device`, the host not waiting for the copy."""
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)

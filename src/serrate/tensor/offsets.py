@@ -139,6 +139,7 @@ def defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int, 
 def preview_lengths(offsets: torch.Tensor, edge: int = 3) -> str:
     """The lengths between `offsets` as text, elided past a few, in constant time: `[1, 2, 3, …, 7, 8, 9]`."""
     if offsets.numel() - 1 <= 2 * edge + 2:
-        return str(torch.diff(offsets).tolist())
-    head, tail = torch.diff(offsets[: edge + 1]).tolist(), torch.diff(offsets[-edge - 1 :]).tolist()
+        return str(torch.diff(host.read_if_device(offsets, "printing lengths")).tolist())
+    ends = torch.stack([offsets[: edge + 1], offsets[-edge - 1 :]])
+    head, tail = torch.diff(host.read_if_device(ends, "printing lengths")).tolist()
     return "[" + ", ".join(map(str, head)) + ", …, " + ", ".join(map(str, tail)) + "]"

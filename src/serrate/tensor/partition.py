@@ -382,8 +382,9 @@ class Partition:
         if start == 0 and stop == self.num_components:
             return 0, self._num_values
         if self._device_born and ("host", CPU) not in self._memo:
-            ends = host.read(self._offsets[[start, stop]], "finding the values of a range of rows")
-            return int(ends[0]), int(ends[1])
+            ends = self._offsets[start : stop + 1 : max(stop - start, 1)]  # the two ends, without an index to copy over
+            ends = host.read(ends, "finding the values of a range of rows")
+            return int(ends[0]), int(ends[-1])
         offsets = self.host_offsets()
         return int(offsets[start]), int(offsets[stop])
 

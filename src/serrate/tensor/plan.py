@@ -151,8 +151,7 @@ class Place:
         if cells.numel() == 0:
             return
         lengths = self.old.lengths_on(self.home).to(torch.int64)[cells.clamp(min=0)]
-        low, high = int(index.min()), int(index.max())
-        lacking = (lengths < -low) | (lengths <= high)
+        lacking = (lengths < -index.min()) | (lengths <= index.max())
         missing = self.missing(self.home)
         lacking = lacking if missing is None else lacking & ~missing
 
@@ -285,7 +284,7 @@ def take_or_fill(
     if fill is None:
         return found
     missing = (cells < 0).view(-1, *[1] * (values.ndim - 1))
-    return torch.where(missing, filling, found)
+    return bits.where(missing, filling, found)
 
 
 def host_index(index: torch.Tensor, structure: Structure) -> torch.Tensor:

@@ -7,6 +7,9 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from serrate.tensor import host
 from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
@@ -24,10 +27,10 @@ MAX_BARS = 24
 def to_list(x: Tensor) -> Any:
     """Nested Python lists."""
     if not x.is_ragged:
-        return x.values.tolist()
+        return host.read_if_device(x.values, "tolist()").tolist()
     if not x.structure.is_chain or x.order != tuple(range(x.ndim)):
         return [to_list(row) for row in x.rows()]
-    entries = x.values.tolist()
+    entries = host.read_if_device(x.values, "tolist()").tolist()
     for depth in range(len(x.structure.axes) - 1, 0, -1):
         axis = x.structure.axes[depth]
         if isinstance(axis, int):
@@ -80,7 +83,7 @@ def _per_axis(ndim: int) -> list[int]:
 def _shown(x: Tensor, limits: list[int]) -> Any:
     """Nested lists of the few entries shown, gaps marked."""
     if x.ndim == 0:
-        return x.values.detach().item()
+        return host.read_if_device(x.values, "printing").item()
     if isinstance(x.shape[0], Ragged):
         return _shown(x.flat(), _per_axis(x.flat().ndim))
     size, limit = len(x), limits[0]
@@ -88,12 +91,16 @@ def _shown(x: Tensor, limits: list[int]) -> Any:
     limit += len(limits) > 1  # a gap in place of one row would save nothing
     picks = list(range(size)) if size <= limit else [*range(edge), *range(size - edge, size)]
     if len(limits) == 1:
-        entries = x.values.detach()[picks].tolist()
+        entries = host.read_if_device(_ends(x.values.detach(), edge, size <= limit), "printing").tolist()
     else:
         entries = [_shown(x[i], limits[1:]) for i in picks]
     if size > limit:
         entries.insert(edge, _GAP)
     return entries
+
+
+def _ends(values: torch.Tensor, edge: int, whole: bool) -> torch.Tensor:
+    return values if whole else torch.cat([values[:edge], values[-edge:]])
 
 
 def _leaves(tree: Any) -> list[Any]:

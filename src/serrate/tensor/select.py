@@ -63,7 +63,8 @@ class Span(_Kind):
 
     def level(self, at: Place) -> int | Partition:
         if isinstance(at.old, Partition):
-            at.check_reach(torch.tensor([self.start, self.stop - 1]) if self.stop > self.start else torch.zeros(0))
+            ends = torch.tensor([self.start, self.stop - 1] if self.stop > self.start else [], dtype=torch.int64)
+            at.check_reach(host.send(ends, at.home))
         return self.stop - self.start
 
     def source(self, at: Place, device: torch.device) -> Cells:
@@ -122,7 +123,7 @@ class Cut(_Kind):
         span = (last - first if step > 0 else first - last) + (abs(step) - 1)
         assert isinstance(span, torch.Tensor)
         count = span.clamp(min=0) if abs(step) == 1 else span.clamp(min=0).div(abs(step), rounding_mode="floor")
-        return torch.as_tensor(first, device=lengths.device).expand_as(lengths), count
+        return first if isinstance(first, torch.Tensor) else torch.full_like(lengths, first), count
 
     def _at_most(self) -> int | None:
         """The most positions any row keeps, where the slice alone says so."""

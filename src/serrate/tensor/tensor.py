@@ -307,7 +307,7 @@ class Tensor:
         if not all(p.is_host_born for p in self.partitions):
             rows = torch.arange(found.shape[0], device=found.device) < self.partitions[-1].offsets_on(found.device)[-1]
             found = found & rows.view(-1, *[1] * (found.ndim - 1))
-        return bool(host_door.read(found.any(), "`in`") if found.is_cuda else found.any())
+        return bool(host_door.read_if_device(found.any(), "`in`"))
 
     # ------------------------------------------------------------------------------------------ compare, convert
 
