@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor import bits, broadcast, indexing
+from serrate.tensor import bits, broadcast, indexing, plan
 from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
     features = x.values.ndim - 1
     if _keeps_features(x, key):
-        numbers = torch.arange(x.values.shape[0], device=x.device).view(-1, *[1] * features)
-        places = indexing.get(type(x)(numbers, x.structure, x.order, x.team), key).values
+        narrow = type(x)(x.values[(slice(None), *[slice(0, 1)] * features)], x.structure, x.order, x.team)
+        places = indexing.get(narrow, key, plan.number).values
         where: tuple[torch.Tensor, ...] = (places.reshape(target.values.shape[: target.values.ndim - features]),)
     else:
         numbers = torch.arange(x.values.numel(), device=x.device).view(x.values.shape)

@@ -32,7 +32,7 @@ def ragged(
     >>> sr.ragged([[1., 2.], [], [3., 4., 5.]])
     sr.Tensor([[1., 2.],
                [],
-               [3., 4., 5.]], shape=(3, Ragged([2, 0, 3])), dtype=torch.float32)
+               [3., 4., 5.]], shape=(3, Ragged([2, 0, 3])), dtype=torch.float32, device='cpu')
     >>> sr.ragged([[[1, 2], [3, 4]], []], ragged_rank=1).shape
     (2, Ragged([2, 0]), 2)
     >>> sr.ragged([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], []], feature_size="gcd").values.shape

@@ -25,8 +25,10 @@ def to_dense(x: Tensor, padding_value: Any, max_lengths: Any, axis: Any) -> Tens
     if not chosen:
         return x
     sizes = _sizes(x, chosen, max_lengths)
-    if len(chosen) == len(x.partitions):
+    cuts = any(size < x.structure.partition_of(c).max_length_bound for c, size in sizes.items())
+    if len(chosen) == len(x.partitions) and not cuts:
         return _scatter(x, sizes, padding_value)
+    # Work in proportion to the result, not to what is cut off.
     walk = plan.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
     return assemble(x, walk.read(x.values, padding_value), walk.result(), x.order)
 
@@ -63,20 +65,16 @@ def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
 
 
 def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
-    """All ragged axes padded: each packed row is written to its place, rows that are cut off to a spare last one."""
+    """All ragged axes padded, none cut: each packed row is written to its place, undefined ones to a spare last one."""
     structure, values = x.structure, x.values
     grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
-    spare = any(size < _longest(structure, c) for c, size in sizes.items()) or not _is_exact(structure)
+    spare = not _is_exact(structure)
     cells = math.prod(grid)
     place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
     padding = bits.constant(padding_value, values.dtype, values.device)
     base = padding.repeat(cells + spare, *values.shape[1:])
     dense = bits.put(base, (place,), values)[:cells].view(*grid, *values.shape[1:])
     return type(x)(dense.permute(x.order), DENSE, (), x.team)
-
-
-def _longest(structure: Structure, c: int) -> int:
-    return structure.partition_of(c).max_length_bound
 
 
 def _is_exact(structure: Structure) -> bool:

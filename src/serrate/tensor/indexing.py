@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 FAR = 2**40  # further than any row is long
 
 
-def get(x: Tensor, key: Any) -> Tensor:
-    """x[key]."""
+def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:
+    """x[key], or with another reader what it makes of the selected rows in their place."""
     entries = key if isinstance(key, tuple) else (key,)
     if any(is_ragged(e) for e in entries):
-        return _within_rows(x, entries)
+        return _within_rows(x, entries, reader)
     entries = tuple(entry(e) for e in entries)
     if not x.is_ragged:
         return type(x)(_index_dense(x.values, entries), team=x.team)
     per_axis, inserted = spread(x, entries)
-    result = _select(x, per_axis)
+    result = _select(x, per_axis, reader)
     return _insert(result, inserted, per_axis)
 
 
@@ -142,13 +142,13 @@ def host_nonzero(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
 # ----------------------------------------------------------------------------------------------------- selecting
 
 
-def _select(x: Tensor, per_axis: dict[int, Entry]) -> Tensor:
+def _select(x: Tensor, per_axis: dict[int, Entry], reader: plan.Reader) -> Tensor:
     arrays = [a for a, e in per_axis.items() if isinstance(e, torch.Tensor)]
     packed = len(x.structure.axes)
     if len(arrays) > 1 or (arrays and per_axis[arrays[0]].ndim != 1):  # type: ignore[union-attr]
         if all(x.order[a] < packed for a in arrays):
-            result, rest = select_points(x, per_axis, arrays)
-            return _select(result, rest) if rest else result
+            result, rest = select_points(x, per_axis, arrays, reader)
+            return _select(result, rest, plan.read) if rest else result
         if not all(x.order[a] >= packed for a in arrays):
             raise IndexError(
                 f"index arrays on axes {arrays} mix packed axes with features of shape {x.shape}; "
@@ -166,7 +166,7 @@ def _select(x: Tensor, per_axis: dict[int, Entry]) -> Tensor:
     # Feature axes may have gone: find the packed ones, whose canonical numbers are unchanged.
     walk = plan.Plan(x.structure, selections)
     gone = {c for c, s in selections.items() if s.drop}
-    return assemble(x, walk.read(x.values), walk.result(), [c for c in x.order if c not in gone])
+    return assemble(x, reader(walk, x.values), walk.result(), [c for c in x.order if c not in gone])
 
 
 def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
@@ -298,7 +298,7 @@ def expand_dims(x: Tensor, position: int) -> Tensor:
 # --------------------------------------------------------------------------------------------------- ragged keys
 
 
-def _within_rows(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
+def _within_rows(x: Tensor, entries: tuple[Any, ...], reader: plan.Reader) -> Tensor:
     """x[mask] or x[index] with a ragged key: its outer axes are x's, its last axis selects within each row."""
     if len(entries) != 1:
         raise IndexError("a ragged mask or index stands alone: x[mask], x[index]")
@@ -326,4 +326,4 @@ def _within_rows(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
         assert not isinstance(level, int)
         choice = select.Gather(level, key.values.to(torch.int64))
     walk = plan.Plan(x.structure, {axis: choice})
-    return assemble(x, walk.read(x.values), walk.result(), x.order)
+    return assemble(x, reader(walk, x.values), walk.result(), x.order)

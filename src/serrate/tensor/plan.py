@@ -9,7 +9,7 @@ values' device. So a batch whose offsets the host knows stays one whose offsets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -90,7 +90,8 @@ class Place:
         assert isinstance(axis, Ragged)
         if axis.parents == self.nest[:-1]:
             return cells
-        return self.plan.structure.project(self.nest[:-1], axis.parents, device)[cells]
+        own = self.plan.structure.project(self.nest[:-1], axis.parents, device)
+        return own[cells] if own.numel() else cells  # without old cells, every new one is missing
 
     def of_component(self, each: torch.Tensor) -> torch.Tensor:
         """A vector with an entry per component of the own partition, as one with an entry per new outer cell."""
@@ -273,13 +274,29 @@ class Plan:
         return take_or_fill(values, cells, fill) if self.misses else bits.take(values, cells)
 
 
+Reader = Callable[[Plan, torch.Tensor], torch.Tensor]
+
+
+def read(walk: Plan, values: torch.Tensor) -> torch.Tensor:
+    """What the selected rows hold."""
+    return walk.read(values)
+
+
+def number(walk: Plan, values: torch.Tensor) -> torch.Tensor:
+    """Which rows are selected: their numbers, shaped like rows with features of size 1."""
+    cells = walk.source(walk.structure.whole, values.device)
+    if isinstance(cells, range):
+        cells = torch.arange(cells.start, cells.stop, device=values.device)
+    return cells.clamp(min=0).view(-1, *[1] * (values.ndim - 1))
+
+
 def take_or_fill(
     values: torch.Tensor, cells: torch.Tensor, fill: bool | int | float | complex | None = None
 ) -> torch.Tensor:
     """The rows of `values` at `cells`, `fill` (or anything) where a cell is −1."""
     filling = bits.constant(0 if fill is None else fill, values.dtype, values.device)
-    if values.shape[0] == 0:
-        return filling.repeat(cells.numel(), *values.shape[1:])
+    if values.shape[0] == 0:  # every cell is missing; a row to read keeps the result part of the graph
+        values = torch.cat([values, filling.expand(1, *values.shape[1:])])
     found = bits.take(values, cells.clamp(min=0))
     if fill is None:
         return found

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Entry = int | slice | torch.Tensor  # a key entry for one axis; a tensor holds integers
 
 
-def select_points(x: Tensor, per_axis: dict[int, Entry], arrays: list[int]) -> tuple[Tensor, dict[int, Entry]]:
+def select_points(
+    x: Tensor, per_axis: dict[int, Entry], arrays: list[int], reader: plan.Reader
+) -> tuple[Tensor, dict[int, Entry]]:
     """Several index arrays (or one of several axes) on the outermost packed axes: one point, or subtree, per entry."""
     depth = max(arrays) + 1
     outermost = [x.order[a] for a in range(depth)] == list(range(depth))
@@ -40,7 +42,7 @@ def select_points(x: Tensor, per_axis: dict[int, Entry], arrays: list[int]) -> t
         merged = combine.merge_outermost(merged)
     labels = [0, *range(depth, len(x.structure.axes))]
     walk = plan.Plan(merged, {0: select.Pick(cells)})
-    taken = walk.read(x.values)
+    taken = reader(walk, x.values)
     axes: list[tuple[int, Axis]] = []
     extra = len(common)
     fresh = [-1 - i for i in range(extra)]  # labels for the axes the points bring

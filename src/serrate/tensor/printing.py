@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LAST_AXIS = 12  # entries of the last axis shown in full; more are elided to EDGE on each side
 EDGE = 3
 MAX_LINES = 24
+LINE = 120
 MAX_BARS = 24
 
 
@@ -45,19 +46,19 @@ def to_list(x: Tensor) -> Any:
 
 
 def to_text(x: Tensor) -> str:
-    """`sr.Tensor(body, shape=…, dtype=…)`, device and team only where they are not the usual ones."""
+    """`sr.Tensor(body, shape=…, dtype=…, device=…)`, and what autograd knows."""
     prefix = "sr.Tensor("
     if x.ndim and isinstance(x.shape[0], Ragged):  # no first axis to walk: show what is stored
         prefix += "packed "
     body = "\n".join(_body_lines(x, len(prefix)))
-    notes = [f"shape={x.shape}", f"dtype={x.dtype}"]
-    if x.device.type != "cpu":
-        notes.append(f"device={str(x.device)!r}")
+    notes = [f"shape={x.shape}", f"dtype={x.dtype}", f"device={str(x.device)!r}"]
     if x.values.grad_fn is not None:
         notes.append(f"grad_fn=<{x.values.grad_fn.name()}>")
     elif x.requires_grad:
         notes.append("requires_grad=True")
-    return f"{prefix}{body}, {', '.join(notes)})"
+    end = len(body) - body.rfind("\n")
+    gap = " " if end + len(", ".join(notes)) < LINE else "\n" + " " * len(prefix)
+    return f"{prefix}{body},{gap}{', '.join(notes)})"
 
 
 def _body_lines(x: Tensor, indent: int) -> list[str]:

@@ -169,8 +169,8 @@ class Pad(_Kind):
 
     def source(self, at: Place, device: torch.device) -> Cells:
         positions = torch.arange(self.size, device=device)
-        if at.own.num_components == 0:
-            return positions.new_zeros(0)
+        if at.old_partition.num_components == 0:  # no old row at all: nothing but padding
+            return torch.full((at.outer_cells(device).numel() * self.size,), -1, device=device)
         lengths = at.of_component(at.own.lengths_on(device).to(torch.int64))
         return torch.where(
             positions < lengths[:, None], at.on_grid(positions).view(lengths.numel(), self.size), -1

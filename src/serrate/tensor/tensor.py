@@ -50,7 +50,7 @@ class Tensor:
     >>> x.to_dense()
     sr.Tensor([[1., 2., 0.],
                [0., 0., 0.],
-               [3., 4., 5.]], shape=(3, 3), dtype=torch.float32)
+               [3., 4., 5.]], shape=(3, 3), dtype=torch.float32, device='cpu')
     """
 
     values: TorchTensor
@@ -199,7 +199,7 @@ class Tensor:
         >>> import serrate as sr
         >>> sr.ragged([[1., 2.], [3.]]).mask()
         sr.Tensor([[ True,  True],
-                   [ True, False]], shape=(2, 2), dtype=torch.bool)
+                   [ True, False]], shape=(2, 2), dtype=torch.bool, device='cpu')
         """
         return dense.mask(self, max_lengths)
 
