@@ -217,3 +217,25 @@ def test_a_graph_captures_and_replays():
     graph.replay()
     assert bool(result.all())
     assert warm.is_cuda
+
+
+class Sequences(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int):
+        return {"ids": torch.arange(i % 3), "label": i}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_pins_values_and_offsets_so_that_moving_does_not_wait(workers):
+    loader = torch.utils.data.DataLoader(
+        Sequences(), batch_size=4, collate_fn=sr.collate, num_workers=workers, pin_memory=True
+    )
+    for number, batch in enumerate(loader):
+        assert batch["ids"].is_pinned()
+        assert batch["ids"].partitions[0].offsets.is_pinned()
+        with sr.testing.forbid_sync():
+            x = batch["ids"].to("cuda", non_blocking=True)
+            cut = x[:, :1]
+        assert cut.tolist() == [[0][: i % 3] for i in range(4 * number, 4 * number + 4)]

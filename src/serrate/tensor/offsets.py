@@ -63,7 +63,7 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
     return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
 
 
-def shares_memory(made: torch.Tensor, given: Any) -> bool:
+def _shares_memory(made: torch.Tensor, given: Any) -> bool:
     """Whether `made` may still look at the memory of `given` (a tensor or a numpy array)."""
     if isinstance(given, np.ndarray):
         return bool(np.shares_memory(made.numpy(), given))
@@ -76,6 +76,70 @@ def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tens
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int32 if narrow else torch.int64, device=lengths.device)
     torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
     return offsets
+
+
+def cut_by_offsets(
+    given: Any, num_values: int | None, copy: bool, validate: bool, name: str, cuts: str
+) -> tuple[torch.Tensor, int, bool]:
+    """Offsets of our own from offsets as given, the number of values they cut, and whether only a device knows them."""
+    offsets = as_index_vector(given, name)
+    if offsets.numel() == 0:
+        raise RaggednessError(f"{name} must have one entry more than there are components, so at least 1; got none")
+    if offsets.device.type != "cpu":
+        if num_values is None:
+            num_values = int(host.read(offsets[-1], "asking how many values offsets cover"))
+        safe = _in_bounds(offsets, num_values)
+        if validate:
+            _defer_offset_check(offsets, safe, num_values, name, cuts)
+        return safe, num_values, True
+    if validate:
+        check_offsets(offsets, num_values, name, cuts)
+    total = int(offsets[-1]) if num_values is None else num_values
+    return offsets.clone() if copy and _shares_memory(offsets, given) else offsets, total, False
+
+
+def cut_by_lengths(given: Any, num_values: int | None, validate: bool, name: str) -> tuple[torch.Tensor, int, bool]:
+    """The same from lengths."""
+    lengths = as_index_vector(given, name)
+    if lengths.device.type != "cpu":
+        if num_values is None:
+            num_values = int(host.read(lengths.sum(), "adding up lengths born on a device"))
+        raw = offsets_from_lengths(lengths, num_values)
+        if validate:
+            _defer_length_check(lengths, raw, num_values, name)
+        return _in_bounds(raw, num_values), num_values, True
+    if validate:
+        _check_lengths(lengths, num_values, name)
+    wide = offsets_from_lengths(lengths, None)
+    total = int(wide[-1])
+    narrow = lengths.dtype == torch.int32 and total <= INT32_MAX
+    return wide.to(torch.int32) if narrow else wide, total, False
+
+
+def cut_by_row_ids(given: Any, num_components: Any, name: str) -> tuple[torch.Tensor, int, bool]:
+    """The same from the component of each value."""
+    ids = as_index_vector(given, name)
+    count = as_count(num_components, "the number of rows")
+    falls = torch.zeros_like(ids, dtype=torch.bool)
+    falls[1:] = ids[1:] < ids[:-1]
+
+    def error(i: int) -> RaggednessError:
+        where = f"position {i} holds {int(ids[i])}"
+        if bool(falls[i]):
+            return RaggednessError(f"{name} must never decrease, but {where} after {int(ids[i - 1])}")
+        rows = f"lie in 0 .. {count - 1}" if count else "be none, as there are no rows"
+        return RaggednessError(f"{name} must {rows}, but {where}")
+
+    host.defer(host.first_fault(falls | (ids < 0) | (ids >= count)), error)
+    bounds = torch.arange(count + 1, dtype=ids.dtype, device=ids.device)
+    offsets = torch.searchsorted(ids, bounds).to(ids.dtype)
+    on_device = ids.device.type != "cpu"
+    return _in_bounds(offsets, ids.numel()) if on_device else offsets, ids.numel(), on_device
+
+
+def _in_bounds(offsets: torch.Tensor, num_values: int) -> torch.Tensor:
+    """Offsets that never decrease and stay in 0 .. N whatever was given: faults on a device are only reported later."""
+    return offsets.clamp(0, num_values).cummax(0).values
 
 
 def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts: str) -> None:
@@ -94,7 +158,7 @@ def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts
         )
 
 
-def check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> None:
+def _check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> None:
     """A RaggednessError unless host lengths are 0 or more and add up to `num_values`."""
     negative = lengths < 0
     if bool(negative.any()):
@@ -108,7 +172,7 @@ def check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> N
         raise RaggednessError(f"{name} must add up to the number of values, {num_values}, but add up to {total}")
 
 
-def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str, cuts: str) -> None:
+def _defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str, cuts: str) -> None:
     """The same check for offsets on a device, `safe` being their clamped and monotone copy; a later call raises."""
     bad = given != safe
     bad[0] |= given[0] != 0
@@ -123,7 +187,7 @@ def defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int,
     host.defer(host.first_fault(bad), error)
 
 
-def defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int, name: str) -> None:
+def _defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int, name: str) -> None:
     """The same check for lengths on a device and their running sum `raw`; a later call raises."""
     bad = torch.cat([given < 0, (raw[-1:] != num_values)])
 

@@ -14,37 +14,18 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor import host
+from serrate.tensor.identity import Identity
 from serrate.tensor.offsets import (
     INT32_MAX,
     as_count,
-    as_index_vector,
-    check_lengths,
-    check_offsets,
-    defer_length_check,
-    defer_offset_check,
+    cut_by_lengths,
+    cut_by_offsets,
+    cut_by_row_ids,
     offsets_from_lengths,
     preview_lengths,
-    shares_memory,
 )
 
 CPU = torch.device("cpu")
-
-
-class _Identity:
-    """Node of a union-find forest: partitions found equal share a root, so no equality is worked out twice."""
-
-    __slots__ = ("parent",)
-
-    def __init__(self) -> None:
-        self.parent: _Identity | None = None
-
-    def root(self) -> _Identity:
-        node = self
-        while node.parent is not None:
-            if node.parent.parent is not None:
-                node.parent = node.parent.parent
-            node = node.parent
-        return node
 
 
 class Partition:
@@ -83,7 +64,7 @@ class Partition:
     _memo: dict[tuple[str, torch.device], torch.Tensor]
     _coarse: dict[int, Partition]
     _moved: dict[torch.device, Partition]
-    _identity: _Identity
+    _identity: Identity
 
     _uniform_length: int | None
 
@@ -114,21 +95,8 @@ class Partition:
         >>> sr.Partition.from_offsets([0, 127, 127, 325]).lengths
         tensor([127,   0, 198])
         """
-        given = as_index_vector(offsets, name)
-        if given.numel() == 0:
-            raise RaggednessError(f"{name} must have one entry more than there are components, so at least 1; got none")
-        if given.device.type == "cuda":
-            if num_values is None:
-                num_values = int(host.read(given[-1], "asking how many values unmeasured offsets cover"))
-            safe = given.clamp(0, num_values).cummax(0).values
-            if validate:
-                defer_offset_check(given, safe, num_values, name, cuts)
-            return cls._of(safe, num_values, device_born=True, bound=max_length_bound)
-        if validate:
-            check_offsets(given, num_values, name, cuts)
-        total = int(given[-1]) if num_values is None else num_values
-        own = given.clone() if copy and shares_memory(given, offsets) else given
-        return cls._of(own, total, bound=max_length_bound)
+        made, total, device_born = cut_by_offsets(offsets, num_values, copy, validate, name, cuts)
+        return cls._of(made, total, device_born=device_born, bound=max_length_bound)
 
     @classmethod
     def from_lengths(
@@ -142,21 +110,8 @@ class Partition:
             ...
         serrate.errors.RaggednessError: lengths must be 0 or more, but position 1 holds -1
         """
-        given = as_index_vector(lengths, name)
-        if given.device.type == "cuda":
-            if num_values is None:
-                num_values = int(host.read(given.sum(), "adding up lengths born on a device"))
-            raw = offsets_from_lengths(given, num_values)
-            safe = raw.clamp(0, num_values).cummax(0).values
-            if validate:
-                defer_length_check(given, raw, num_values, name)
-            return cls._of(safe, num_values, device_born=True)
-        if validate:
-            check_lengths(given, num_values, name)
-        wide = offsets_from_lengths(given, None)
-        total = int(wide[-1])
-        narrow = given.dtype == torch.int32 and total <= INT32_MAX
-        return cls._of(wide.to(torch.int32) if narrow else wide, total)
+        made, total, device_born = cut_by_lengths(lengths, num_values, validate, name)
+        return cls._of(made, total, device_born=device_born)
 
     @classmethod
     def from_row_ids(cls, row_ids: Any, num_components: int, *, name: str = "row_ids") -> Partition:
@@ -166,28 +121,8 @@ class Partition:
         >>> sr.Partition.from_row_ids([0, 0, 2, 2, 2], 3)
         Partition([2, 0, 3])
         """
-        ids = as_index_vector(row_ids, name)
-        num_components = as_count(num_components, "the number of rows")
-        bad = torch.ones_like(ids, dtype=torch.bool)
-        bad[1:] = ids[1:] < ids[:-1]
-        bad[:1] = False
-        unsorted = bad
-        bad = bad | (ids < 0) | (ids >= num_components)
-
-        def error(i: int) -> RaggednessError:
-            where = f"position {i} holds {int(ids[i])}"
-            if bool(unsorted[i]):
-                return RaggednessError(f"{name} must never decrease, but {where} after {int(ids[i - 1])}")
-            rows = f"lie in 0 .. {num_components - 1}" if num_components else "be none, as there are no rows"
-            return RaggednessError(f"{name} must {rows}, but {where}")
-
-        host.defer(host.first_fault(bad), error)
-        bounds = torch.arange(num_components + 1, dtype=ids.dtype, device=ids.device)
-        offsets = torch.searchsorted(ids, bounds).to(ids.dtype)
-        on_device = ids.device.type == "cuda"
-        if on_device:  # unsorted ids are only reported later, so keep what they give in bounds until then
-            offsets = offsets.clamp(0, ids.numel()).cummax(0).values
-        return cls._of(offsets, ids.numel(), device_born=on_device)
+        made, total, device_born = cut_by_row_ids(row_ids, num_components, name)
+        return cls._of(made, total, device_born=device_born)
 
     @classmethod
     def uniform(cls, num_components: int, length: int, *, dtype: torch.dtype = torch.int64) -> Partition:
@@ -228,7 +163,7 @@ class Partition:
         self._memo = {}
         self._coarse = {}
         self._moved = {}
-        self._identity = _Identity()
+        self._identity = Identity()
         self._uniform_length = None
         return self
 
@@ -477,19 +412,15 @@ class Partition:
         >>> sr.Partition.from_lengths([3, 5]).same_as(sr.Partition.from_offsets([0, 3, 8]))
         True
         """
-        if self is other:
-            return True
-        mine, theirs = self._identity.root(), other._identity.root()
-        if mine is theirs:
+        if self is other or self._identity.root() is other._identity.root():
             return True
         if self.num_components != other.num_components or self._num_values != other._num_values:
             return False
-        if not self._device_born and not other._device_born:
-            if not bool((self._offsets == other._offsets).all()):
-                return False
-        else:
+        if self._device_born or other._device_born:
             self._defer_comparison(other)
-        theirs.parent = mine
+        elif not bool((self._offsets == other._offsets).all()):
+            return False
+        self._identity.join(other._identity)
         return True
 
     def _defer_comparison(self, other: Partition) -> None:
