@@ -81,7 +81,7 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
             met = axis
         elif isinstance(met, Ragged) and isinstance(axis, Ragged):
             if met.parents != axis.parents or not met.partition.same_as(axis.partition):
-                raise RaggednessError(f"axis {i} has different raggedness: {met} and {axis}{_capacities(met, axis)}")
+                raise RaggednessError(f"axis {i} has different raggedness: {met} and {axis}{capacities(met, axis)}")
         elif isinstance(met, Ragged) or isinstance(axis, Ragged):
             raise RaggednessError(
                 f"axis {i} is ragged in one operand and uniform in the other: {met} and {axis}; a uniform axis of "
@@ -94,7 +94,7 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
     return met
 
 
-def _capacities(*axes: Ragged) -> str:
+def capacities(*axes: Ragged) -> str:
     """What the lengths alone do not show: device-born axes with room for different numbers of entries."""
     rooms = [axis.partition.num_values for axis in axes]
     if all(axis.partition.is_exact for axis in axes) or len(set(rooms)) == 1:

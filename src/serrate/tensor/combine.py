@@ -1,4 +1,4 @@
-"""Undoing a cut: a ragged axis merged with the axis that numbers its rows; always a view of the values."""
+"""Undoing a cut: a ragged axis merged with the axis that numbers its rows, and leaving out what is undefined."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from serrate.errors import AxisError
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import Axis, Nest, Ragged, Structure
+from serrate.tensor.structure import DENSE, Axis, Nest, Ragged, Structure
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -25,7 +25,7 @@ def flat(x: Tensor) -> Tensor:
 def exact(x: Tensor) -> Tensor:
     """x without the undefined entries past device-born last offsets; waits for the device only if there may be some."""
     structure = x.structure
-    if all(p.is_exact for p in structure.partitions):
+    if structure is DENSE or (structure.is_exact and structure.capacity == x.values.shape[0]):
         return x
     axes: list[Axis] = []
     cells = 1
@@ -68,7 +68,7 @@ def merge_axes(structure: Structure, c: int) -> list[Axis]:
         merged = level.num_values
     else:
         above = structure.level(tuple(range(c)))
-        coarse = level.coarsened(above)
+        coarse = level.coarsened(above, structure.cells(outer))
         merged = coarse.uniform_length if coarse.uniform_length is not None else Ragged(coarse, outer)
     axes: list[Axis] = [*structure.axes[: c - 1], merged]
     for n in range(c + 1, len(structure.axes)):
@@ -121,6 +121,6 @@ def group_partition(structure: Structure, depth: int, nest: Nest) -> Partition:
             else:
                 result = level
         else:
-            result = result.coarsened(level)
+            result = result.coarsened(level, structure.cells(nest[: inner - 1]))
     assert result is not None
     return result

@@ -10,6 +10,7 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast, plan, select
+from serrate.tensor.broadcast import capacities, lay_out
 from serrate.tensor.combine import merge_outermost
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
@@ -97,6 +98,11 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
     at = min(behind) if position else 0
     axes: list[Axis] = []
     for c, axis in enumerate(x.structure.axes):
+        if isinstance(axis, Ragged) and c not in behind and set(axis.parents) & set(behind):
+            raise RaggednessError(
+                f"stacking at axis {position} of shape {x.shape} would put the new axis behind axis {x.order.index(c)} "
+                f"and before an axis that one depends on; permute the axes first"
+            )
         if isinstance(axis, Ragged):
             parents = {p + (p >= at) for p in axis.parents} | ({at} if c in behind else set())
             axis = Ragged(axis.partition, sorted(parents))
@@ -112,7 +118,7 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
     if part.is_ragged:
-        return part
+        return part if part.order == template.order else _stored_like(part, template, i)
     axes: list[Axis] = []
     for own, axis in enumerate(template.structure.axes):
         size = part.values.shape[template.order.index(own)]
@@ -135,6 +141,28 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
     return Tensor(values, structure, template.order, part.team)
 
 
+def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
+    """A part that is seen with the same axes but stored in another order, rearranged to the template's."""
+    shape, packed = part.shape, len(template.structure.axes)
+    seen = [template.order.index(own) for own in range(packed)]
+    axes: list[Axis] = []
+    for axis in (shape[a] for a in seen):
+        if isinstance(axis, Ragged):
+            parents = [seen.index(p) for p in axis.parents if p in seen]
+            if parents != sorted(parents) or len(parents) < len(axis.parents):
+                raise RaggednessError(
+                    f"tensor {i}, shape {shape}, numbers its rows otherwise than shape {template.shape}"
+                )
+            axis = Ragged(axis.partition, parents)
+        axes.append(axis)
+    if any(isinstance(shape[a], Ragged) for a in range(part.ndim) if a not in seen):
+        raise RaggednessError(f"tensor {i}, shape {shape}, is ragged on other axes than shape {template.shape}")
+    structure = Structure(axes, part.structure.capacity)
+    values = lay_out(part, structure, template.order)
+    sizes = [shape[template.order.index(own)] for own in range(packed, part.ndim)]
+    return Tensor(values.expand(-1, *[s for s in sizes if isinstance(s, int)]), structure, template.order, part.team)
+
+
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
     """Equal axes everywhere but along the joined one."""
     packed = len(template.structure.axes)
@@ -152,7 +180,9 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
             if isinstance(a, Ragged) and isinstance(b, Ragged):
                 free = own == c or c in a.parents
                 if a.parents != b.parents or (not free and not a.partition.same_as(b.partition)):
-                    raise RaggednessError(f"axis {seen} has different raggedness: {a} and, in tensor {i}, {b}")
+                    raise RaggednessError(
+                        f"axis {seen} has different raggedness: {a} and, in tensor {i}, {b}{capacities(a, b)}"
+                    )
             elif own != c and a != b:
                 raise ValueError(
                     f"axis {seen} must have one size to join along another, got {a} and, in tensor {i}, {b}"
@@ -177,7 +207,7 @@ def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
         merged = [_outer_as_one(s, c) for s in structures]
         end_to_end = Structure(_appended(merged, number) for number in range(len(merged[0].axes)))
         places = _places([_cut(s, nest) for s in structures], _cut(joined, nest), first.home)
-        order = _scatter(_numbered(places), places)
+        order = _scatter(_numbered(places), places, _undefined([_cut(s, nest) for s in structures], first.home))
         walk = plan.Plan(end_to_end, {0: select.Pick(order, copies=1)})
         rows = walk.read(_after_each_other(parts))
         inner = [axis for _, axis in walk.result()]
@@ -191,19 +221,25 @@ def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
 
 
 def _after_each_other(parts: list[Tensor]) -> torch.Tensor:
-    """The rows of all parts, those past a device-born last offset left out."""
+    """The rows of all parts, undefined ones last."""
     if all(p.structure.is_host_born for p in parts):
         return torch.cat([p.values for p in parts])
-    device = parts[0].device
-    count = sum(p.values.shape[0] for p in parts)
-    start, places = torch.zeros((), dtype=torch.int64, device=device), []
-    for part in parts:
-        level = part.structure.level(part.structure.whole)
-        assert isinstance(level, Partition)
-        rows, total = torch.arange(part.values.shape[0], device=device), level.offsets_on(device)[-1]
-        places.append(torch.where(rows < total, start + rows, count - 1))
-        start = start + total
-    return _scatter([p.values for p in parts], places)
+    return _scatter([p.values for p in parts], _compacted([p.structure for p in parts], parts[0].structure.whole))
+
+
+def _compacted(structures: list[Structure], nest: Nest) -> list[torch.Tensor]:
+    """For each part and each cell of its `nest` its place after the defined cells of the parts before.
+
+    Undefined cells go to the last place, which is undefined too if there are any.
+    """
+    home = next((s.home for s in structures if not s.is_host_born), structures[0].home)
+    count = sum(s.cells(nest) for s in structures)
+    start, places = torch.zeros((), dtype=torch.int64, device=home), []
+    for structure in structures:
+        cells, defined = torch.arange(structure.cells(nest), device=home), structure.defined_cells(nest)
+        places.append(torch.where(cells < defined, start + cells, count - 1))
+        start = start + defined
+    return places
 
 
 def _outer_as_one(structure: Structure, c: int) -> Structure:
@@ -229,7 +265,11 @@ def _appended(structures: list[Structure], number: int) -> Axis:
         return axis
     partitions = [s.partition_of(number) for s in structures]
     base = next((p for p in partitions if not p.is_host_born), partitions[0])
-    lengths = torch.cat([p.lengths_on(base.home).to(torch.int64) for p in partitions])
+    parts = [p.lengths_on(base.home).to(torch.int64) for p in partitions]
+    if all(s.is_host_born for s in structures):
+        lengths = torch.cat(parts)
+    else:
+        lengths = _scatter(parts, _compacted(structures, axis.parents), 0)
     return Ragged(base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions)), axis.parents)
 
 
@@ -265,6 +305,18 @@ def _places(parts: list[Partition], joined: Partition, device: torch.device) -> 
     return places
 
 
+def _undefined(parts: list[Partition], device: torch.device) -> int | torch.Tensor:
+    """An undefined cell of the parts laid end to end, if there is one, else 0."""
+    found: int | torch.Tensor = 0
+    before = 0
+    for part in parts:
+        if not part.is_exact:
+            last = part.offsets_on(device)[-1]
+            found = torch.where(last < part.num_values, before + last, found)
+        before += part.num_values
+    return found
+
+
 def _numbered(places: list[torch.Tensor]) -> list[torch.Tensor]:
     """The cells of all parts, numbered end to end."""
     total = sum(place.numel() for place in places)
@@ -272,10 +324,14 @@ def _numbered(places: list[torch.Tensor]) -> list[torch.Tensor]:
     return list(numbers.split_with_sizes([place.numel() for place in places]))
 
 
-def _scatter(values: list[torch.Tensor], places: list[torch.Tensor]) -> torch.Tensor:
-    """Rows of all parts written to their places: one write per row, nothing in between."""
+def _scatter(
+    values: list[torch.Tensor], places: list[torch.Tensor], fill: int | torch.Tensor | None = None
+) -> torch.Tensor:
+    """Rows of all parts written to their places, one write per row; `fill` where none is written."""
     dtype = functools.reduce(torch.promote_types, [v.dtype for v in values])
     rows = values[0].new_empty((sum(v.shape[0] for v in values), *values[0].shape[1:]), dtype=dtype)
+    if fill is not None:
+        rows[...] = fill
     for value, place in zip(values, places, strict=True):
         bits.put(rows, (place,), value.to(dtype))
     return rows

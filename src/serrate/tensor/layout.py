@@ -94,9 +94,16 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
         return DENSE, tuple(a for a in shape if isinstance(a, int)), tuple(range(len(shape)))
     needed = {p for i in ragged if isinstance(axis := shape[i], Ragged) for p in axis.parents} | set(ragged)
     packed: list[int] = []
+    # An axis is stored after its parents, and after the parents that are named before it: their cells number components.
+    before: dict[int, set[int]] = {i: set() for i in range(len(shape))}
+    for i in ragged:
+        parents = _parents(shape, i)
+        before[i] |= set(parents)
+        for k, parent in enumerate(parents):
+            before[parent] |= set(parents[:k])
     waiting = [i for i in range(len(shape)) if i in needed]
     while waiting:
-        ready = next((i for i in waiting if set(_parents(shape, i)) <= set(packed)), None)
+        ready = next((i for i in waiting if before[i] <= set(packed)), None)
         if ready is None:
             raise RaggednessError(f"the ragged axes of {tuple(shape)} depend on each other in a circle")
         packed.append(ready)
@@ -129,13 +136,13 @@ def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -
     for c in order:
         axis = canonical_axes[c]
         if isinstance(axis, Ragged):
-            axis = Ragged(axis.partition, sorted(order.index(p) for p in axis.parents))
+            axis = Ragged(axis.partition, (order.index(p) for p in axis.parents))
         seen.append(axis)
     return tuple(seen)
 
 
-def check_rows(values: torch.Tensor, axes: Sequence[Axis]) -> Structure:
-    """The structure of these axes, or a RaggednessError unless `values` has one row per cell of it."""
+def check_rows(values: torch.Tensor, axes: Sequence[Axis], *, spare: bool = False) -> Structure:
+    """The structure of these axes, or a RaggednessError unless `values` has one row per cell of it (or, `spare`, more)."""
     if values.ndim == 0:
         raise RaggednessError("values must have a packed axis, got a 0-d tensor")
     structure = Structure(axes, values.shape[0]).check()
@@ -149,7 +156,8 @@ def check_rows(values: torch.Tensor, axes: Sequence[Axis]) -> Structure:
 
     if not last.is_host_born:
         total = last.offsets[-1]
-        host.defer((total > rows).to(torch.int64), lambda _: error(int(total)))
+        wrong = total > rows if spare else total != rows
+        host.defer(wrong.to(torch.int64), lambda _: error(int(total)))
     elif last.num_values != rows:
         raise error(last.num_values)
     return structure

@@ -359,12 +359,17 @@ class Partition:
             made._uniform_length = self.uniform_length * factor
         return made
 
-    def coarsened(self, outer: Partition | int) -> Partition:
-        """The level seen from the one above: components merged as `outer`, a partition of K or a count, groups them."""
+    def coarsened(self, outer: Partition | int, count: int) -> Partition:
+        """The level seen from the one above: components merged as `outer`, a partition of K or a size, groups them.
+
+        `count` is how many components result.
+        """
+        if outer == 0:
+            return Partition.uniform(count, 0, dtype=self.dtype)
         if isinstance(outer, int):
             found = self._coarse.get(outer)
             if found is None:
-                found = self._coarse[outer] = self._at(self._offsets[:: max(outer, 1)])
+                found = self._coarse[outer] = self._at(self._offsets[::outer])
             return found
         return self._at(self.offsets_on(outer.home)[outer.offsets.to(torch.int64)])
 

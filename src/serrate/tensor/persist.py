@@ -59,7 +59,7 @@ def _rebuild_tensor(values: Any, axes: Any, order: Any) -> Tensor:
         raise RaggednessError("a pickled tensor must hold values, axes and an order")
     if not axes:
         return Tensor(values)
-    structure = check_rows(values, [a if isinstance(a, int) else Ragged(*a) for a in axes])
+    structure = check_rows(values, [a if isinstance(a, int) else Ragged(*a) for a in axes], spare=True)
     if sorted(order) != list(range(len(axes) + values.ndim - 1)):
         raise RaggednessError(f"a pickled tensor's order must name each of its axes once, got {order}")
     return Tensor(values, structure, order)

@@ -9,6 +9,7 @@ import torch
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.tensor import host, indexing, plan, select
+from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
@@ -79,6 +80,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     """
     tensor = as_tensor(x)
     if axis is None:
+        tensor = exact(tensor)
         return tensor._with(tensor.values.roll(shift))
     axes = [axis] if isinstance(axis, int) else list(axis)
     shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)

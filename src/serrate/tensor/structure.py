@@ -141,6 +141,11 @@ class Structure:
         return all(p.is_host_born for p in self.partitions)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether every cell, derived ones included, is known to be defined."""
+        return self.is_host_born or (self.is_chain and all(p.is_exact for p in self.partitions))
+
+    @property
     def capacity(self) -> int | None:
         """How many rows the packed axis has; None where only adding up device-born lengths would tell."""
         return (
@@ -179,6 +184,17 @@ class Structure:
             count = count * level if isinstance(level, int) else level.num_values
         return count
 
+    def defined_cells(self, nest: Nest) -> int | torch.Tensor:
+        """How many of a nest's cells are defined; a 0-d tensor where only the device knows."""
+        count: int | torch.Tensor = 1
+        for depth in range(len(nest)):
+            level = self.level(nest[: depth + 1])
+            if isinstance(level, int):
+                count = count * level
+            else:
+                count = level.num_values if level.is_exact else level.offsets_on(self.home)[-1]
+        return count
+
     def level(self, nest: Nest) -> int | Partition:
         """What the last axis of `nest` adds: a size, or a partition with one component per cell of the nest before."""
         axis = self.axes[nest[-1]]
@@ -189,6 +205,9 @@ class Structure:
         found = self._levels.get(nest)
         if found is None:
             component = self.project(nest[:-1], axis.parents, self.home)
+            if not self.is_host_born:  # outer cells past the last offset are undefined: they have no entries
+                cells = torch.arange(component.numel(), device=component.device)
+                component = torch.where(cells < self.defined_cells(nest[:-1]), component, -1)
             capacity = self._rows if nest == self.whole else None
             found = self._levels[nest] = axis.partition.take(component, capacity=capacity)
         return found

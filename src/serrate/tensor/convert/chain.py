@@ -44,14 +44,30 @@ def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
     shape = x.shape
     last = max(i for i, axis in enumerate(shape) if isinstance(axis, Ragged))
     for i, axis in enumerate(shape):
-        if isinstance(axis, Ragged) and axis.parents[-1] > i:
+        if isinstance(axis, Ragged) and max(axis.parents) > i:
             raise TypeError(
                 f"axis {i} of shape {shape} is ragged on an axis behind it; permute it behind that one first"
             )
     structure, values = x.structure, x.values
     if x.order != tuple(range(x.ndim)):
-        structure = Structure(shape[: last + 1])
+        structure = _as_seen(x, last)
         values = lay_out(x, structure, tuple(range(x.ndim)))
     first = structure.axes[0]
     assert isinstance(first, int)
     return first, [structure.level(structure.whole[: depth + 1]) for depth in range(1, last + 1)], values
+
+
+def _as_seen(x: Tensor, last: int) -> Structure:
+    """The structure with axes 0 … last in the order the user sees; components renumbered where that changes them."""
+    axes: list[Axis] = []
+    for axis in x.shape[: last + 1]:
+        if isinstance(axis, Ragged):
+            parents = tuple(sorted(axis.parents))
+            partition = axis.partition
+            if parents != axis.parents:
+                outer = Structure(axes)
+                stored = {x.order[p]: outer.positions(parents, p, outer.home) for p in parents}
+                partition = partition.take(x.structure.rank(tuple(sorted(stored)), stored))
+            axis = Ragged(partition, parents)
+        axes.append(axis)
+    return Structure(axes)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_offsets
 from serrate.tensor.tensor import Tensor
 
@@ -46,6 +47,7 @@ def to_jagged(x: Tensor) -> tuple[torch.Tensor, list[torch.Tensor], list[int]]:
         raise RaggednessError(f"FBGEMM holds [B, ragged, …, features] with nested levels only, got shape {x.shape}")
     if len(x.partitions) != len(x.structure.axes) - 1:
         raise RaggednessError(f"FBGEMM has no uniform axes between ragged ones, got shape {x.shape}")
+    x = exact(x)
     values = (
         x.values
         if x.values.ndim == 2
