@@ -89,3 +89,12 @@ def test_other_shapes_are_refused(x):
 def test_what_is_no_packed_sequence_is_refused():
     with pytest.raises(TypeError, match="PackedSequence, got Tensor"):
         sr.from_packed_sequence(torch.ones(2))
+
+
+def test_one_long_sequence_among_many_costs_memory_for_its_entries_only():
+    lengths = torch.ones(20_000, dtype=torch.int64)
+    lengths[7] = 20_000
+    x = sr.from_lengths(torch.arange(int(lengths.sum())), lengths)
+    back = sr.from_packed_sequence(x.to_packed_sequence())
+    assert torch.equal(back.values, x.values)
+    assert back.partitions[0].same_as(x.partitions[0])

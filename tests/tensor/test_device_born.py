@@ -267,3 +267,46 @@ def test_raggedness_that_differs_is_an_error() -> None:
     x, y = born(chain([[3, 1, 2]]).x), born(chain([[3, 2, 1]]).x)
     with pytest.raises(RaggednessError, match=r"differ.*\[3, 1, 2\].*\[3, 2, 1\]"):
         _ = x == y
+
+
+def test_joins_of_cut_levels_leave_undefined_components_out() -> None:
+    x = sr.ragged([[[1, 2, 3], [4]], [[5], [6, 7]]])
+    for cut in (slice(1, None), slice(None, None, 2), slice(-1, None)):
+        want, got = x[:, cut], born(x)[:, cut]
+        for axis in (0, 1, 2):
+            assert sr.concat([got, got], axis=axis).tolist() == sr.concat([want, want], axis=axis).tolist()
+        for axis in (0, 1):
+            assert sr.stack([got, got], axis=axis).tolist() == sr.stack([want, want], axis=axis).tolist()
+        assert sr.from_rows([got, got]).tolist() == sr.from_rows([want, want]).tolist()
+
+
+def test_products_count_no_undefined_cell() -> None:
+    one = sr.from_product(torch.arange(4) + 1, *[sr.Partition.from_lengths([2])] * 2)
+    cut = born(one)[:, 2:]
+    assert cut.to_dense(-5, max_lengths=2).tolist() == one[:, 2:].to_dense(-5, max_lengths=2).tolist()
+    assert 1 not in cut
+    written = born(one)
+    written[:, 2:] = -9
+    assert written.tolist() == one.tolist()
+    two = sr.from_product(torch.arange(1, 9), sr.Partition.from_lengths([1, 3]), sr.Partition.from_lengths([2, 2]))
+    assert sr.concat([born(two)[:, 2:]] * 2).tolist() == sr.concat([two[:, 2:]] * 2).tolist()
+    assert born(one).flat().tolist() == one.flat().tolist()
+
+
+def test_nothing_undefined_leaves() -> None:
+    x = sr.ragged([[1.0], [2.0]])
+    assert sr.to_jagged(born(x))[0].tolist() == [[1.0], [2.0]]
+    assert sr.roll(born(x), 1).tolist() == [[2.0], [1.0]]
+    assert sr.repeat(born(x), 2).tolist() == [1.0, 1.0, 2.0, 2.0]
+    assert sr.concat([born(x)], axis=None).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="one element"):
+        born(sr.ragged([[]], dtype=torch.float32), spare=1).item()
+    product = sr.testing.device_born(sr.from_product(torch.arange(4), *[sr.Partition.from_lengths([2])] * 2))
+    with pytest.raises(RaggednessError, match="cuts 4 values, but values has 9 rows"):
+        sr.from_product(torch.arange(9), *product.partitions)
+
+
+def test_reversing_rows_shares_their_partition() -> None:
+    x = chain(ROWS).x
+    assert sr.flip(x, axis=1).partitions[0] is x.partitions[0]
+    assert sr.roll(x, 1, axis=1).partitions[0] is x.partitions[0]

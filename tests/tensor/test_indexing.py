@@ -347,3 +347,18 @@ def test_dtypes_and_strides(name: str, strided: bool) -> None:
 @pytest.mark.parametrize("key", [k for k in FORMS if not isinstance(k, sr.Tensor) and k != FORMS[5]], ids=str)
 def test_as_many_operations_for_many_rows_as_for_few(key: Any) -> None:
     assert operations(lambda x: x[key], 1000) <= operations(lambda x: x[key], 12)
+
+
+@given(st.data(), st.lists(st.integers(0, 3), max_size=4), st.integers(0, 3))
+def test_masks_that_go_down_to_features_filter_the_last_of_them(data: Any, lengths: list[int], width: int) -> None:
+    s = chain([lengths], (2, width))
+    limit = data.draw(st.integers(0, 40))
+    want = [[[[n for n in cells if n > limit] for cells in rows] for rows in row] for row in s.nested]
+    assert lists_of(s.x[s.x > limit]) == want
+
+
+@given(levels(1, 4))
+def test_rows_are_what_indexing_gives(lengths: list[list[int]]) -> None:
+    s = chain(lengths, (2,))
+    assert [lists_of(row) for row in s.x.rows()] == [lists_of(s.x[i]) for i in range(len(s.x))] == s.nested
+    assert all(shares_storage(row, s.x) for row in s.x.rows() if row.numel())

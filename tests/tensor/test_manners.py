@@ -143,7 +143,7 @@ def test_a_pickle_is_checked_when_read(x):
         rebuild(kind, values, axes, (0, 0))
     with pytest.raises(RaggednessError, match="never decrease"):
         rebuild("partition", torch.tensor([0, 3, 2]), 2, False, True, None)
-    with pytest.raises(RaggednessError, match="partition or a tensor"):
+    with pytest.raises(RaggednessError, match="ragged axis or a tensor"):
         rebuild("shell", "true")
 
 
@@ -246,3 +246,128 @@ def test_data_loader_workers(context):
         assert batch["ids"].partitions[0].is_host_born
         seen += labels
     assert seen == list(range(10))
+
+
+def test_numpy_numbers_are_numbers_and_arrays_are_refused(x):
+    for four in (np.int64(4), np.float32(4), np.float64(4)):
+        assert (x == four).tolist() == (x == 4).tolist()
+        assert four in x
+    x[0] = np.float32(7)
+    assert x[0].tolist() == [7.0, 7.0]
+    for refused in (lambda: x == np.zeros((3, 1)), lambda: np.zeros((3, 1)) == x):
+        with pytest.raises(TypeError, match="numpy arrays do not mix"):
+            refused()
+
+
+def test_numpy_copies_when_asked():
+    dense = sr.asarray(torch.zeros(2))
+    np.array(dense, copy=True)[0] = 5
+    assert dense.tolist() == [0.0, 0.0]
+    np.asarray(dense)[0] = 5
+    assert dense.tolist() == [5.0, 0.0]
+    with pytest.raises(RuntimeError, match="requires grad"):
+        np.asarray(sr.asarray(torch.zeros(2, requires_grad=True)))
+
+
+def test_gradients_are_given_and_taken_with_the_right_raggedness(x):
+    x.requires_grad_()
+    with pytest.raises(ValueError, match="gradient must have shape"):
+        x.grad = sr.ragged([[1.0], [2.0], [3.0, 4.0, 5.0]])
+    x.grad = sr.ragged([[1.0, 2.0], [], [3.0, 4.0, 5.0]])
+    assert x.grad.tolist() == ROWS
+    scalar = sr.asarray(torch.tensor(2.0, requires_grad=True))
+    scalar.backward(3.0)
+    assert scalar.grad.item() == 3.0
+
+
+def test_assignment_inside_function_transforms():
+    def total(values):
+        y = sr.from_lengths(values * 1, [2, 1])
+        y[:, 0] = 5.0
+        y[0] = y[0].flat().values * 2
+        return y.values.sum()
+
+    assert torch.func.grad(total)(torch.ones(3)).tolist() == [0.0, 2.0, 0.0]
+
+
+def test_writing_what_is_read():
+    y = sr.ragged([[1, 2], [3, 4]])
+    y[:, ::-1] = y
+    assert y.tolist() == [[2, 1], [4, 3]]
+    z = sr.from_lengths(torch.arange(4), [2, 2])
+    z.copy_(sr.Tensor(z.values.flip(0), z.structure))
+    assert z.tolist() == [[3, 2], [1, 0]]
+
+
+def test_sizes_and_shapes_travel(x):
+    assert pickle.loads(pickle.dumps(x.size)) == 5
+    assert copy.copy(x.size) == 5
+    buffer = io.BytesIO()
+    torch.save({"shape": x.shape, "x": x}, buffer)
+    buffer.seek(0)
+    assert torch.load(buffer, weights_only=True)["shape"] == x.shape
+    buffer.seek(0)
+    assert torch.load(buffer, map_location="meta", weights_only=True)["x"].values.is_meta
+    assert "values=None" in repr(pytree.tree_map(lambda _: None, x))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        (lambda x: x.__setitem__(0, "a"), TypeError, "got str"),
+        (lambda x: x.__setitem__(0, None), TypeError, "got NoneType"),
+        (lambda x: x.copy_([1]), TypeError, "got list"),
+        (lambda x: x.backward([1]), TypeError, "got list"),
+        (lambda x: sr.positions(torch.ones(2), 0), ValueError, "neither ragged"),
+        (lambda x: sr.to_jt(torch.ones(2)), ValueError, "TorchRec"),
+        (lambda x: x.permute_dims((0.5, 1)), TypeError, "an axis is an integer"),
+        (lambda x: x.to_dense(axis="1"), TypeError, "an axis is an integer"),
+        (lambda x: sr.collate([{"a": 1}, [1]]), TypeError, "sample 0 is a dict, sample 1 a list"),
+        (lambda x: sr.from_offsets(None, [0, 1]), TypeError, "values must be"),
+        (lambda x: x[[[0], [1, 0]]], IndexError, "rectangular"),
+        (lambda x: sr.ragged([[torch.ones(2), torch.ones(3)]]), ValueError, r"entry \[0\]\[1\]"),
+        (lambda x: sr.ragged([[1]], dtype="float32"), TypeError, "dtype"),
+        (lambda x: sr.ragged([[1], []], dtype=torch.uint8).to_dense(-1), ValueError, "does not fit"),
+        (lambda x: sr.Tensor([[1], [2]]), TypeError, "sr.ragged"),
+        (lambda x: sr.Partition([1]), TypeError, "from_offsets"),
+        (lambda x: sr.Partition.uniform(3, 2**62), ValueError, "int64"),
+        (lambda x: sr.concat([x, [1]]), TypeError, "got list"),
+        (lambda x: [1] in x, TypeError, "got list"),
+    ],
+)
+def test_wrong_arguments_are_named(x, wrong, error, match):
+    with pytest.raises(error, match=match):
+        wrong(x)
+
+
+def test_numpy_integers_are_integers(x):
+    one = np.int64(1)
+    assert sr.roll(x, one, axis=one).tolist() == sr.roll(x, 1, axis=1).tolist()
+    assert len(sr.split(x, one, axis=one)) == 3
+    assert x.to_dense(axis=one).shape == (3, 3)
+    assert sr.flip(x, axis=one).tolist() == sr.flip(x, axis=1).tolist()
+
+
+def test_offsets_of_any_kind_are_copied_in():
+    import array
+
+    for make, write in (
+        (lambda: torch.tensor([0, 1, 3]), lambda o: o.__setitem__(1, 2)),
+        (lambda: sr.asarray(torch.tensor([0, 1, 3])), lambda o: o.__setitem__(1, 2)),
+        (lambda: np.array([0, 1, 3]), lambda o: o.__setitem__(1, 2)),
+        (lambda: array.array("q", [0, 1, 3]), lambda o: o.__setitem__(1, 2)),
+    ):
+        offsets = make()
+        y = sr.from_offsets(torch.arange(3), offsets)
+        write(offsets)
+        assert y.tolist() == [[0], [1, 2]]
+    narrow = sr.from_offsets(torch.arange(3), torch.tensor([0, 1, 3], dtype=torch.int32))
+    narrow.cu_seqlens()[1] = 9
+    assert narrow.tolist() == [[0], [1, 2]]
+
+
+def test_unchecked_offsets_never_crash_the_interpreter():
+    for offsets in ([0, 700, 3], [0, 300000, 600000], [5, 5, 3], [0, -7, 3]):
+        y = sr.from_offsets(torch.arange(3), offsets, validate=False)
+        assert sr.positions(y).values.shape == (3,)
+        assert y.partitions[0].row_ids.max() < 2

@@ -168,7 +168,8 @@ def test_combine_on_any_structure(data, sample):
     made = sample.x.combine(axis)
     assert made.tolist() == join(sample.x.tolist(), axis - 1)
     assert made.ndim == sample.x.ndim - 1
-    assert made.values.untyped_storage().data_ptr() == sample.x.values.untyped_storage().data_ptr()
+    if sample.x.structure.is_chain:  # else the merged axis may be no parent any more, and storage changes its order
+        assert made.values.untyped_storage().data_ptr() == sample.x.values.untyped_storage().data_ptr()
 
 
 def test_combine_on_a_product():
@@ -209,7 +210,7 @@ def test_permutations_are_views_and_undo_each_other(data, sample):
         if isinstance(axis, sr.Ragged):
             assert isinstance(y.shape[seen], sr.Ragged)
             assert y.shape[seen].partition is axis.partition
-            assert y.shape[seen].parents == tuple(sorted(axes.index(p) for p in axis.parents))
+            assert y.shape[seen].parents == tuple(axes.index(p) for p in axis.parents)
         else:
             assert y.shape[seen] == axis
     back = y.permute_dims([axes.index(i) for i in range(x.ndim)])

@@ -20,11 +20,11 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     new = _as_values(value, target)
     if target.values.numel() == 0:
         return
-    if _shares_storage(new, x.values):  # x[:, ::-1] = x reads what it overwrites
-        new = new.clone()
-    if _shares_storage(target.values, x.values):
-        target.values.copy_(new)
+    if _is_view_of(target.values, x.values):
+        write(target.values, new)
         return
+    if _is_view_of(new, x.values):  # x[:, ::-1] = x reads what it overwrites
+        new = new.clone()
     # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
     features = x.values.ndim - 1
     if _keeps_features(x, key):
@@ -81,5 +81,14 @@ def _as_values(value: Any, target: Tensor) -> torch.Tensor:
     return torch.as_tensor(aligned, device=target.device)
 
 
-def _shares_storage(view: torch.Tensor, base: torch.Tensor) -> bool:
-    return view.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:
+    """Overwrite `place`, reading all of `new` first where both may be the same memory."""
+    if isinstance(new, torch.Tensor) and _is_view_of(new, place):
+        new = new.clone()
+    place.copy_(torch.as_tensor(new, dtype=place.dtype, device=place.device), non_blocking=non_blocking)
+
+
+def _is_view_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both see one memory, by what torch remembers of views (function transforms hide storage itself)."""
+    base, other_base = tensor._base, other._base
+    return (tensor if base is None else base) is (other if other_base is None else other_base)

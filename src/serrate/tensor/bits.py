@@ -37,6 +37,11 @@ def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tenso
     return base
 
 
+def placed(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tensor) -> torch.Tensor:
+    """A copy of `base`, which may be expanded, with `values` written to `where`."""
+    return _back(_carried(base).index_put(where, _carried(values)), values.dtype)
+
+
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`values` where the condition holds, else `other` of the same dtype."""
     return _back(torch.where(condition, _carried(values), _carried(other)), values.dtype)
@@ -45,9 +50,10 @@ def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) ->
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
     try:
-        made = torch.full((), value, dtype=dtype, device=device)
+        made = torch.full((), value, dtype=dtype)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"{value!r} does not fit {dtype}: {error}") from None
-    if isinstance(value, float) and not made.is_floating_point() and not made.is_complex() and value != int(value):
-        raise ValueError(f"{value!r} does not fit {dtype}, which holds whole numbers only")
-    return made
+    whole = not made.is_floating_point() and not made.is_complex() and dtype != torch.bool
+    if whole and made.item() != value:
+        raise ValueError(f"{value!r} does not fit {dtype}, which would make {made.item()} of it")
+    return made.to(device, non_blocking=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 Scalar = bool | int | float | complex
+NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def plain_number(given: Any) -> Any:
+    """A numpy number as the Python number it is; anything else as it is."""
+    return given.item() if isinstance(given, np.generic) else given
 
 
 def binary(op: Callable[..., torch.Tensor], left: Any, right: Any) -> Tensor:
@@ -108,8 +115,12 @@ def _plain(operand: Any) -> Any:
 
 def align(operand: Any, like: Tensor) -> Any:
     """`operand` laid out so that it broadcasts, in torch's sense, against `like.values`; it must not be larger."""
+    operand = plain_number(operand)
     if isinstance(operand, Scalar):
         return operand
+    if not isinstance(operand, torch.Tensor) and not hasattr(operand, "structure"):
+        raise TypeError(f"expected a number, a torch.Tensor or an sr.Tensor, got {type(operand).__name__}")
+    require_one_device(operand, like)
     shape = tuple(operand.shape)
     while len(shape) > like.ndim and shape[0] == 1:
         operand, shape = operand[0], tuple(operand.shape)[1:]

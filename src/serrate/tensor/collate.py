@@ -27,6 +27,9 @@ def collate(samples: Sequence[Any]) -> Any:
     if not samples:
         raise ValueError("collate needs at least one sample")
     first = samples[0]
+    odd = next((i for i, sample in enumerate(samples) if _kind(sample) is not _kind(first)), None)
+    if odd is not None:
+        raise TypeError(f"sample 0 is a {type(first).__name__}, sample {odd} a {type(samples[odd]).__name__}")
     if isinstance(first, Mapping):
         for i, sample in enumerate(samples):
             if sample.keys() != first.keys():
@@ -43,6 +46,12 @@ def collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (Tensor, torch.Tensor, np.ndarray)) and first.ndim:
         return from_rows(samples)
     return default_collate([sample.torch() if isinstance(sample, Tensor) else sample for sample in samples])
+
+
+def _kind(sample: Any) -> type:
+    """What decides how a sample is batched."""
+    kinds = (Mapping, tuple, list, (Tensor, torch.Tensor, np.ndarray), str)
+    return next((kind if isinstance(kind, type) else Tensor for kind in kinds if isinstance(sample, kind)), object)
 
 
 def _no_entries(samples: Sequence[Any]) -> torch.Tensor:

@@ -202,8 +202,12 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
     >>> sr.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
+    if isinstance(obj, torch.Tensor):
+        obj = Tensor(obj)
     if isinstance(obj, Tensor):
         made = obj.to(dtype=dtype or obj.dtype, device=device or obj.device)
+        if copy is False and made is not obj:
+            raise ValueError(f"{obj.dtype} on {obj.device} cannot become {made.dtype} on {made.device} without a copy")
         return made.clone() if copy and made is obj else made
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device, copy=copy))
@@ -230,7 +234,10 @@ def _packed(values: Any) -> torch.Tensor:
     if isinstance(values, Tensor):
         values = values.torch()
     if not isinstance(values, torch.Tensor):
-        values = torch.as_tensor(values)
+        try:
+            values = torch.as_tensor(values)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"values must be a tensor or an array of numbers, got {values!r:.80}") from None
     if values.ndim == 0:
         raise RaggednessError("values must have at least one axis, the packed one; got a 0-d tensor")
     return values  # type: ignore[no-any-return]

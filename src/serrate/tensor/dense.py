@@ -38,7 +38,7 @@ def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
     if axis is None:
         return [c for c, a in enumerate(x.structure.axes) if isinstance(a, Ragged)]
     chosen = []
-    for number in [axis] if isinstance(axis, int) else axis:
+    for number in axis if isinstance(axis, (list, tuple, range)) else [axis]:
         c = x.order[x._axis(number)]
         if c >= len(x.structure.axes) or not isinstance(x.structure.axes[c], Ragged):
             raise AxisError(f"axis {number} of shape {x.shape} is not ragged")
@@ -72,8 +72,8 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
     cells = math.prod(grid)
     place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
     padding = bits.constant(padding_value, values.dtype, values.device)
-    base = padding.repeat(cells + spare, *values.shape[1:])
-    dense = bits.put(base, (place,), values)[:cells].view(*grid, *values.shape[1:])
+    base = padding.expand(cells + spare, *values.shape[1:])
+    dense = bits.placed(base, (place,), values)[:cells].view(*grid, *values.shape[1:])
     return type(x)(dense.permute(x.order), DENSE, (), x.team)
 
 

@@ -74,6 +74,7 @@ class _Pending:
 
 
 _pending: deque[_Pending] = deque()
+_lock = threading.Lock()
 
 
 def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
@@ -97,10 +98,13 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
 def raise_deferred(*, wait: bool = False) -> None:
     """Raise the oldest deferred error that has arrived; with `wait`, let all of them arrive first."""
     while _pending:
-        arrived = _pending[0].event.query() if not torch.cuda.is_current_stream_capturing() else False  # type: ignore[no-untyped-call]
-        if not wait and not arrived:
-            return
-        check = _pending.popleft()
+        with _lock:  # another thread, a loader's say, may look at the same moment
+            if not _pending:
+                return
+            check = _pending[0]
+            if not wait and (torch.cuda.is_current_stream_capturing() or not check.event.query()):  # type: ignore[no-untyped-call]
+                return
+            _pending.popleft()
         check.event.synchronize()
         if position := int(check.verdict):
             with _sync(forbidden=False):  # it has gone wrong already: a wait to say where does no harm

@@ -8,6 +8,7 @@ ragged integer index gathers, within each row.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, host, plan, select
+from serrate.tensor import bits, broadcast, combine, host, plan, select
 from serrate.tensor.layout import assemble
+from serrate.tensor.partition import Partition
 from serrate.tensor.points import Entry, select_points
-from serrate.tensor.structure import Ragged
+from serrate.tensor.structure import Axis, Ragged, Structure
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -51,7 +53,29 @@ def rows(x: Tensor) -> list[Tensor]:
         lengths = torch.diff(x.partitions[0].host_offsets("iterating over rows")).tolist()
         total = sum(lengths)
         return [type(x)(row, team=x.team) for row in torch.split_with_sizes(x.values[:total], lengths)]
+    if x.order[0] == 0 and x.structure.is_chain and x.structure.is_host_born:
+        return _rows_of_chain(x)
     return [x[i] for i in range(len(x))]
+
+
+def _rows_of_chain(x: Tensor) -> list[Tensor]:
+    """Rows of nested levels: where each row begins at each level is worked out once for all of them."""
+    begins = [torch.arange(len(x) + 1)]
+    for axis in x.structure.axes[1:]:
+        begins.append(
+            begins[-1] * axis if isinstance(axis, int) else axis.partition.offsets[begins[-1]].to(torch.int64)
+        )
+    ends = [level.tolist() for level in begins]
+    made = []
+    for i in range(len(x)):
+        axes: list[tuple[int, Axis]] = []
+        for number, axis in enumerate(x.structure.axes[1:], start=1):
+            if isinstance(axis, Ragged):
+                own = axis.partition.slice(ends[number - 1][i], ends[number - 1][i + 1])
+                axis = Ragged(own, range(number - 1)) if number > 1 else own.num_values
+            axes.append((number, axis))
+        made.append(assemble(x, x.values[ends[-1][i] : ends[-1][i + 1]], axes, x.order[1:]))
+    return made
 
 
 # ----------------------------------------------------------------------------------------------- reading the key
@@ -91,7 +115,10 @@ def entry(given: Any) -> Any:
 
 
 def _tensor_from(given: Any) -> torch.Tensor:
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise IndexError(f"an index array must be rectangular, got {given!r:.80}") from None
     if array.size == 0 and not isinstance(given, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "biu":
@@ -298,16 +325,45 @@ def expand_dims(x: Tensor, position: int) -> Tensor:
 # --------------------------------------------------------------------------------------------------- ragged keys
 
 
+def _features_as_rows(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """A mask that goes down to features filters the last of them: both tensors with that axis as one of equal rows."""
+    sizes = mask.values.shape[1:]
+    seen = tuple(range(x.ndim))
+    if (
+        not x.is_ragged
+        or x.order != seen
+        or mask.order != seen[: mask.ndim]
+        or x.values.shape[1 : 1 + len(sizes)] != sizes
+    ):
+        raise IndexError(
+            f"a mask of shape {mask.shape} does not fit shape {x.shape}; permuted tensors are put back first"
+        )
+    broadcast.require_one_device(x, mask)
+    made = []
+    for tensor in (combine.exact(x), combine.exact(mask)):
+        rows = tensor.values.shape[0] * math.prod(sizes[:-1])
+        outer = (*tensor.structure.axes, *sizes[:-1])
+        structure = Structure((*outer, Ragged(Partition.uniform(rows, sizes[-1]), range(len(outer)))))
+        values = tensor.values.reshape(rows * sizes[-1], *tensor.values.shape[1 + len(sizes) :])
+        made.append(type(x)(values, structure, (), x.team))
+    return made[0], made[1]
+
+
 def _within_rows(x: Tensor, entries: tuple[Any, ...], reader: plan.Reader) -> Tensor:
     """x[mask] or x[index] with a ragged key: its outer axes are x's, its last axis selects within each row."""
     if len(entries) != 1:
         raise IndexError("a ragged mask or index stands alone: x[mask], x[index]")
     (key,) = entries
+    if key.dtype == torch.bool and key.values.ndim > 1:
+        x, key = _features_as_rows(x, key)
     depth = key.ndim
     if not x.is_ragged or depth > len(x.structure.axes) or list(x.order[:depth]) != list(range(depth)):
         raise IndexError(f"a ragged key of shape {key.shape} does not fit the outer axes of shape {x.shape}")
     if key.order != tuple(range(depth)) or key.values.ndim != 1:
-        raise IndexError(f"a ragged key must end with its innermost ragged axis, got shape {key.shape}")
+        raise IndexError(
+            f"a ragged key must end with its innermost ragged axis and be stored in the order it is seen in, "
+            f"got shape {key.shape}; permute both back first"
+        )
     broadcast.require_one_device(x, key)
     axis = depth - 1
     outer = 0 if key.dtype == torch.bool else 1

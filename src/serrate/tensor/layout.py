@@ -94,7 +94,7 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
         return DENSE, tuple(a for a in shape if isinstance(a, int)), tuple(range(len(shape)))
     needed = {p for i in ragged if isinstance(axis := shape[i], Ragged) for p in axis.parents} | set(ragged)
     packed: list[int] = []
-    # An axis is stored after its parents, and after the parents that are named before it: their cells number components.
+    # An axis is stored after its parents, and parents in the order in which their cells number components.
     before: dict[int, set[int]] = {i: set() for i in range(len(shape))}
     for i in ragged:
         parents = _parents(shape, i)
@@ -142,7 +142,7 @@ def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -
 
 
 def check_rows(values: torch.Tensor, axes: Sequence[Axis], *, spare: bool = False) -> Structure:
-    """The structure of these axes, or a RaggednessError unless `values` has one row per cell of it (or, `spare`, more)."""
+    """The structure of these axes, or a RaggednessError unless `values` has one row per cell (`spare`: or more)."""
     if values.ndim == 0:
         raise RaggednessError("values must have a packed axis, got a 0-d tensor")
     structure = Structure(axes, values.shape[0]).check()

@@ -20,6 +20,8 @@ def read_nested(
     nested: Any, ragged_rank: int | None, feature_size: int | str | None, dtype: torch.dtype | None
 ) -> tuple[torch.Tensor, list[Partition]]:
     """Values and partitions of nested lists whose first `ragged_rank` inner levels (None: all) are ragged."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, got {dtype!r:.40}")
     if isinstance(nested, (torch.Tensor, np.ndarray)):
         nested = nested.tolist()
     if not isinstance(nested, _SEQUENCES):
@@ -91,6 +93,12 @@ def _path(nested: Any, depth: int, index: int) -> str:
 def _values(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> torch.Tensor:
     """The entries of the last ragged level as a tensor; what lists remain in them must be rectangular."""
     if level and all(isinstance(entry, torch.Tensor) for entry in level):
+        odd = next((i for i, entry in enumerate(level) if entry.shape != level[0].shape), None)
+        if odd is not None:
+            raise RaggednessError(
+                f"tensors in the lists must have one shape, but entry {_path(nested, depth, 0)} has "
+                f"{list(level[0].shape)} and entry {_path(nested, depth, odd)} {list(level[odd].shape)}"
+            )
         return torch.stack(level) if dtype is None else torch.stack(level).to(dtype)
     _require_one_kind(level, nested, depth, dtype)
     try:

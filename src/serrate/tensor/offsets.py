@@ -64,10 +64,12 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
 
 
 def _shares_memory(made: torch.Tensor, given: Any) -> bool:
-    """Whether `made` may still look at the memory of `given` (a tensor or a numpy array)."""
+    """Whether `made` may still look at the memory of `given`: never for a list, perhaps for other foreign buffers."""
+    if isinstance(given, torch.Tensor):
+        return made.data_ptr() == given.data_ptr()
     if isinstance(given, np.ndarray):
         return bool(np.shares_memory(made.numpy(), given))
-    return isinstance(given, torch.Tensor) and made.data_ptr() == given.data_ptr() and made.numel() > 0
+    return not isinstance(given, (list, tuple, range))
 
 
 def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tensor:

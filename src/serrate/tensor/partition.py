@@ -52,6 +52,7 @@ class Partition:
         "_moved",
         "_num_values",
         "_offsets",
+        "_searched",
         "_uniform_length",
     )
 
@@ -59,6 +60,7 @@ class Partition:
     _num_values: int
     _device_born: bool
     _exact: bool
+    _searched: bool
     _bound: int | None
     _max_length: int | None
     _memo: dict[tuple[str, torch.device], torch.Tensor]
@@ -96,7 +98,7 @@ class Partition:
         tensor([127,   0, 198])
         """
         made, total, device_born = cut_by_offsets(offsets, num_values, copy, validate, name, cuts)
-        return cls._of(made, total, device_born=device_born, bound=max_length_bound)
+        return cls._of(made, total, device_born=device_born, trusted=validate, bound=max_length_bound)
 
     @classmethod
     def from_lengths(
@@ -111,7 +113,7 @@ class Partition:
         serrate.errors.RaggednessError: lengths must be 0 or more, but position 1 holds -1
         """
         made, total, device_born = cut_by_lengths(lengths, num_values, validate, name)
-        return cls._of(made, total, device_born=device_born)
+        return cls._of(made, total, device_born=device_born, trusted=validate)
 
     @classmethod
     def from_row_ids(cls, row_ids: Any, num_components: int, *, name: str = "row_ids") -> Partition:
@@ -136,8 +138,12 @@ class Partition:
         length = as_count(length, "the length")
         if dtype not in (torch.int32, torch.int64):
             raise RaggednessError(f"offsets must be int32 or int64, got {dtype}")
-        offsets = torch.arange(num_components + 1, dtype=torch.int64) * length
         total = num_components * length
+        if total >= 2**63:
+            raise RaggednessError(
+                f"{num_components} components of length {length} are more values than an int64 counts"
+            )
+        offsets = torch.arange(num_components + 1, dtype=torch.int64) * length
         made = cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total)
         made._uniform_length = length
         return made
@@ -150,14 +156,20 @@ class Partition:
         *,
         device_born: bool = False,
         exact: bool = True,
+        trusted: bool = True,
         bound: int | None = None,
     ) -> Partition:
-        """Wrap offsets that are valid and ours. Unless `exact`, `num_values` may exceed the last of them."""
+        """Wrap offsets that are ours.
+
+        Unless `exact`, `num_values` may exceed the last of them. Unless `trusted`, nobody has checked them, and row ids
+        are found by a search that stays in bounds whatever they hold.
+        """
         self = object.__new__(cls)
         self._offsets = offsets
         self._num_values = num_values
         self._device_born = device_born
         self._exact = exact
+        self._searched = device_born or not trusted
         self._bound = bound
         self._max_length = None
         self._memo = {}
@@ -219,29 +231,33 @@ class Partition:
         """For each of the N values the component it belongs to, where the offsets were born."""
         return self.row_ids_on(self.home)
 
-    def offsets_on(self, device: torch.device) -> torch.Tensor:
+    def offsets_on(self, device: torch.device | str) -> torch.Tensor:
         """The offsets on `device`, copied there on first use."""
+        device = torch.device(device)
         if device == self._offsets.device:
             return self._offsets
         return self._remember(("offsets", device), lambda: host.send(self._offsets, device))
 
-    def lengths_on(self, device: torch.device) -> torch.Tensor:
+    def lengths_on(self, device: torch.device | str) -> torch.Tensor:
         """The lengths on `device`."""
+        device = torch.device(device)
         return self._remember(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
-    def row_ids_on(self, device: torch.device) -> torch.Tensor:
+    def row_ids_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values the component it belongs to, int64, on `device`."""
+        device = torch.device(device)
         return self._remember(("row_ids", device), lambda: self._make_row_ids(device))
 
-    def positions_on(self, device: torch.device) -> torch.Tensor:
+    def positions_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values its position in its component, int64, on `device`."""
+        device = torch.device(device)
         return self._remember(("positions", device), lambda: self._make_positions(device))
 
     def spread(self, each: torch.Tensor) -> torch.Tensor:
         """A vector with an entry per component as one with an entry per value."""
         if self.num_components == 0:  # a device-born partition may have values all the same, undefined ones
             return each.new_zeros(self._num_values)
-        if self._device_born or ("row_ids", each.device) in self._memo:
+        if self._searched or ("row_ids", each.device) in self._memo:
             return each[self.row_ids_on(each.device)]
         return torch.repeat_interleave(each, self.lengths_on(each.device), output_size=self._num_values)
 
@@ -278,7 +294,7 @@ class Partition:
         return found
 
     def _make_row_ids(self, device: torch.device) -> torch.Tensor:
-        if self._device_born:  # searching needs no total and stays in bounds, whatever the offsets hold
+        if self._searched:  # needs no total and stays in bounds, whatever the offsets hold
             values = torch.arange(self._num_values, device=device, dtype=self.dtype)
             ids = torch.searchsorted(self.offsets_on(device)[1:], values, right=True)
             return ids.clamp(max=max(self.num_components - 1, 0))
@@ -433,6 +449,7 @@ class Partition:
         left, right = self.offsets_on(device), other.offsets_on(device)
 
         def error(i: int) -> RaggednessError:
+            self._identity, other._identity = Identity(), Identity()  # taken for equal too early
             return RaggednessError(
                 f"two partitions taken for equal differ: offset {i} is {int(left[i])} in one and {int(right[i])} in "
                 f"the other; lengths {preview_lengths(left)} and {preview_lengths(right)}"

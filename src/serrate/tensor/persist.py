@@ -31,15 +31,18 @@ def rebuild(kind: str, *state: Any) -> Any:
         return _rebuild_partition(*state)
     if kind == "tensor":
         return _rebuild_tensor(*state)
-    raise RaggednessError(f"a pickled object must be a partition or a tensor, got {kind!r:.40}")
+    if kind == "ragged":
+        return Ragged(*state)
+    raise RaggednessError(f"a pickled object must be a partition, a ragged axis or a tensor, got {kind!r:.40}")
 
 
 def _rebuild_partition(offsets: Any, num_values: Any, device_born: Any, exact: Any, uniform_length: Any) -> Partition:
     if not isinstance(offsets, torch.Tensor) or not isinstance(num_values, int):
         raise RaggednessError("a pickled partition must hold an offsets tensor and a number of values")
-    made = Partition.from_offsets(offsets, num_values if exact or offsets.is_cuda else None, copy=False)
+    on_device = offsets.device.type != "cpu"
+    made = Partition.from_offsets(offsets, num_values if exact or on_device else None, copy=False)
     if device_born:
-        if not offsets.is_cuda and made.num_values > num_values:
+        if not on_device and made.num_values > num_values:
             raise RaggednessError(
                 f"a pickled partition cuts {made.num_values} values, more than its capacity {num_values}"
             )
@@ -79,7 +82,6 @@ def register(tensor_class: type[Tensor]) -> None:
         tensor_class,
         lambda x: ([x.values], (x.structure, x.order, x.team)),
         unflatten,
-        serialized_type_name="serrate.Tensor",
         flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], (x.structure, x.order, x.team)),
     )
     torch.serialization.add_safe_globals([rebuild])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.tensor import host
+from serrate.tensor.convert.chain import to_levels
 from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
@@ -29,15 +30,19 @@ def to_list(x: Tensor) -> Any:
     """Nested Python lists."""
     if not x.is_ragged:
         return host.read_if_device(x.values, "tolist()").tolist()
-    if not x.structure.is_chain or x.order != tuple(range(x.ndim)):
-        return [to_list(row) for row in x.rows()]
-    entries = host.read_if_device(x.values, "tolist()").tolist()
-    for depth in range(len(x.structure.axes) - 1, 0, -1):
-        axis = x.structure.axes[depth]
-        if isinstance(axis, int):
-            entries = [entries[i * axis : (i + 1) * axis] for i in range(x.structure.cells(x.structure.whole[:depth]))]
+    if isinstance(x.shape[0], Ragged):
+        raise TypeError(f"the first axis of shape {x.shape} is ragged; permute another to the front for lists")
+    outermost, levels, leaf = to_levels(x)
+    entries = host.read_if_device(leaf, "tolist()").tolist()
+    cells = [outermost]
+    for level in levels:
+        cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        if isinstance(level, int):
+            entries = [entries[i * level : (i + 1) * level] for i in range(cells[depth])]
         else:
-            offsets = axis.partition.host_offsets("tolist()").tolist()
+            offsets = level.host_offsets("tolist()").tolist()
             entries = [entries[a:b] for a, b in pairwise(offsets)]
     return entries
 
@@ -48,6 +53,8 @@ def to_list(x: Tensor) -> Any:
 def to_text(x: Tensor) -> str:
     """`sr.Tensor(body, shape=…, dtype=…, device=…)`, and what autograd knows."""
     prefix = "sr.Tensor("
+    if not isinstance(x.values, torch.Tensor):  # a tree function may put anything there
+        return f"{prefix}values={x.values!r}, structure={x.structure})"
     if x.ndim and isinstance(x.shape[0], Ragged):  # no first axis to walk: show what is stored
         prefix += "packed "
     body = "\n".join(_body_lines(x, len(prefix)))

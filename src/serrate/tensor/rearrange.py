@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int]) -> Tensor:
     (3,)
     """
     tensor = as_tensor(x)
-    chosen = {tensor._axis(a) for a in ([axis] if isinstance(axis, int) else axis)}
+    chosen = {tensor._axis(a) for a in (axis if isinstance(axis, Sequence) else [axis])}
     for a in chosen:
         if tensor.shape[a] != 1:
             raise ValueError(f"axis {a} of shape {tensor.shape} has not size 1")
@@ -64,7 +65,9 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """
     tensor = as_tensor(x)
     chosen = (
-        range(tensor.ndim) if axis is None else {tensor._axis(a) for a in ([axis] if isinstance(axis, int) else axis)}
+        range(tensor.ndim)
+        if axis is None
+        else {tensor._axis(a) for a in (axis if isinstance(axis, Sequence) else [axis])}
     )
     return tensor[tuple(slice(None, None, -1) if a in chosen else slice(None) for a in range(tensor.ndim))]
 
@@ -82,8 +85,8 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     if axis is None:
         tensor = exact(tensor)
         return tensor._with(tensor.values.roll(shift))
-    axes = [axis] if isinstance(axis, int) else list(axis)
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    axes = list(axis) if isinstance(axis, Sequence) else [axis]
+    shifts = [int(s) for s in shift] if isinstance(shift, Sequence) else [operator.index(shift)] * len(axes)
     if len(shifts) != len(axes):
         raise ValueError(f"roll needs one shift per axis, got {len(shifts)} for {len(axes)} axes")
     for a, by in zip(axes, shifts, strict=True):
@@ -200,12 +203,13 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
     tensor = as_tensor(x)
     number = tensor._axis(axis)
     extent = tensor.shape[number]
-    if isinstance(extent, Ragged) and not isinstance(sizes, int) and not extent.partition.is_host_born:
+    if isinstance(extent, Ragged) and isinstance(sizes, Sequence) and not extent.partition.is_host_born:
         longest = min(sum(sizes), extent.partition.max_length_bound)
         _defer_cover(extent.partition, sum(sizes))
     else:
         longest = extent.partition.max_length if isinstance(extent, Ragged) else extent
-    if isinstance(sizes, int):
+    if hasattr(sizes, "__index__"):
+        sizes = operator.index(sizes)
         if sizes <= 0:
             raise ValueError(f"the size of the pieces must be positive, got {sizes}")
         sizes = [min(sizes, longest - start) for start in range(0, longest, sizes)] or [0]
@@ -229,13 +233,14 @@ def _defer_cover(partition: Partition, covered: int) -> None:
     host.defer(host.first_fault(lengths > covered), error)
 
 
-def positions(x: Tensor, axis: int = 1) -> Tensor:
+def positions(x: Any, axis: int = 1) -> Tensor:
     """For each entry its position along `axis`, a packed axis of `x`; int64, with x's structure and no features.
 
     >>> import serrate as sr
     >>> sr.positions(sr.ragged([[7., 8.], [], [9.]]), axis=1).tolist()
     [[0, 1], [], [0]]
     """
+    x = as_tensor(x)
     packed = len(x.structure.axes)
     c = x.order[x._axis(axis)]
     if c >= packed:

@@ -135,6 +135,8 @@ class Cut(_Kind):
         return max(0, -((start - stop) // step))
 
     def level(self, at: Place) -> int | Partition:
+        if at.is_own and self.slice.start is None and self.slice.stop is None and abs(self._step) == 1:
+            return at.own  # every row whole, perhaps reversed
         _, count = self._bounds(at.own.lengths_on(at.home).to(torch.int64))
         most = self._at_most()
         outer_cells = len(at.outer) if isinstance(at.outer, range) else at.outer.numel()

@@ -54,6 +54,11 @@ class Ragged:
         """The length of each component."""
         return self.partition.lengths
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from serrate.tensor.persist import rebuild
+
+        return rebuild, ("ragged", self.partition, self.parents)
+
     def __repr__(self) -> str:
         text = preview_lengths(self.partition.offsets)
         return f"Ragged({text})" if self.parents == (0,) else f"Ragged({text}, parents={self.parents})"

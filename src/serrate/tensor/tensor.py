@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor as TorchTensor
 from torch.nn.utils.rnn import PackedSequence
@@ -15,6 +17,7 @@ from serrate.tensor import assignment, broadcast, combine, dense, indexing, pers
 from serrate.tensor import host as host_door
 from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
 from serrate.tensor.layout import shape_of
+from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
@@ -29,6 +32,9 @@ class Size(int):
         self = super().__new__(cls, count)
         self._shape = shape
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)  # the number lives on without the tensor it came from
 
     def __call__(self, dim: int | None = None) -> Any:
         """The shape, or its entry `dim`."""
@@ -167,7 +173,10 @@ class Tensor:
         >>> sr.ragged([[1., 2.], [], [3.]]).cu_seqlens()
         tensor([0, 2, 2, 3], dtype=torch.int32)
         """
-        return combine.row_offsets(self).offsets_on(self.device).to(torch.int32)
+        rows = combine.row_offsets(self)
+        if rows.num_values > INT32_MAX:
+            raise OverflowError(f"{rows.num_values} rows are more than int32 offsets can count")
+        return rows.offsets_on(self.device).to(torch.int32, copy=True)
 
     def rows(self) -> list[Tensor]:
         """The entries of the first axis, each a view.
@@ -189,9 +198,10 @@ class Tensor:
 
     def item(self) -> Any:
         """The only element, as a Python number."""
-        if self.values.numel() != 1:
+        values = combine.exact(self).values
+        if values.numel() != 1:
             raise ValueError(f"only a tensor of one element converts to a Python number, got shape {self.shape}")
-        return self.values.item()
+        return values.item()
 
     def mask(self, max_lengths: Any = None) -> Tensor:
         """A dense boolean tensor of the padded shape without features: True where the tensor has an entry.
@@ -301,11 +311,13 @@ class Tensor:
         return iter(self.rows())
 
     def __contains__(self, item: Any) -> bool:
-        if not isinstance(item, (Tensor, TorchTensor, bool, int, float, complex)):
+        if not isinstance(item, (Tensor, TorchTensor, *broadcast.NUMBERS)):
             raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
-        found = broadcast.binary(torch.eq, self, item).values
-        if not all(p.is_host_born for p in self.partitions):
-            rows = torch.arange(found.shape[0], device=found.device) < self.partitions[-1].offsets_on(found.device)[-1]
+        found = broadcast.binary(torch.eq, self, broadcast.plain_number(item)).values
+        if not self.structure.is_exact:
+            rows = torch.arange(found.shape[0], device=found.device) < self.structure.defined_cells(
+                self.structure.whole
+            )
             found = found & rows.view(-1, *[1] * (found.ndim - 1))
         return bool(host_door.read_if_device(found.any(), "`in`"))
 
@@ -332,14 +344,17 @@ class Tensor:
     __hash__ = object.__hash__
 
     def _compare(self, op: Any, other: object) -> Any:
-        if isinstance(other, (Tensor, torch.Tensor, bool, int, float, complex)):
-            return broadcast.binary(op, self, other)
+        if isinstance(other, np.ndarray):
+            raise TypeError("numpy arrays do not mix with sr.Tensor; use torch.from_numpy")
+        if isinstance(other, (Tensor, TorchTensor, *broadcast.NUMBERS)):
+            return broadcast.binary(op, self, broadcast.plain_number(other))
         return NotImplemented
 
     def __bool__(self) -> bool:
-        if self.values.numel() != 1:
+        values = combine.exact(self).values
+        if values.numel() != 1:
             raise ValueError(f"the truth value of a tensor of shape {self.shape} is ambiguous; it needs one element")
-        return bool(self.values)
+        return bool(values)
 
     def __int__(self) -> int:
         return int(self.item())
@@ -358,8 +373,7 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if self.is_ragged:
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
-        array = self.values.numpy()
-        return array if dtype is None else array.astype(dtype, copy=bool(copy))
+        return np.array(self.values.numpy(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         import serrate
@@ -439,7 +453,7 @@ class Tensor:
 
     def copy_(self, other: Any, non_blocking: bool = False) -> Tensor:
         """Overwrite the values with those of `other`, which must broadcast to this shape."""
-        self.values.copy_(broadcast.align(other, self), non_blocking=non_blocking)
+        assignment.write(self.values, broadcast.align(other, self), non_blocking)
         return self
 
     @property
@@ -473,13 +487,17 @@ class Tensor:
 
     @grad.setter
     def grad(self, gradient: Tensor | TorchTensor | None) -> None:
-        self.values.grad = gradient.values if isinstance(gradient, Tensor) else gradient
+        if isinstance(gradient, Tensor):
+            if not gradient.structure.same_as(self.structure) or gradient.order != self.order:
+                raise ValueError(f"the gradient must have shape {self.shape}, got {gradient.shape}")
+            gradient = gradient.values
+        self.values.grad = gradient
 
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
         """Run autograd from here; `gradient` has this tensor's shape and may be left out for one element."""
         if gradient is not None:
             gradient = broadcast.align(gradient, self)
-            gradient = gradient.expand(self.values.shape) if isinstance(gradient, torch.Tensor) else gradient
+            gradient = torch.as_tensor(gradient, dtype=self.dtype, device=self.device).expand(self.values.shape)
         self.values.backward(gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]
 
     # --------------------------------------------------------------------------------------- print, copy, pickle
@@ -504,7 +522,10 @@ class Tensor:
 
     def _axis(self, axis: SupportsIndex) -> int:
         """`axis`, counted from the end if negative, checked."""
-        number = int(axis.__index__())
+        try:
+            number = operator.index(axis)
+        except TypeError:
+            raise TypeError(f"an axis is an integer, got {axis!r:.40}") from None
         if not -self.ndim <= number < self.ndim:
             raise AxisError(f"axis {number} is out of range for a tensor of {self.ndim} axes, shape {self.shape}")
         return number % self.ndim if self.ndim else 0

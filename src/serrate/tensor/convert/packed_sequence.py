@@ -31,7 +31,8 @@ def from_packed_sequence(packed: PackedSequence) -> Tensor:
     steps = Partition.from_lengths(packed.batch_sizes, packed.data.shape[0], name="batch_sizes")
     rows = int(packed.batch_sizes[0]) if packed.batch_sizes.numel() else 0
     # Sequence b of the sorted ones has an entry in every step with more than b of them.
-    sorted_lengths = (packed.batch_sizes[None, :] > torch.arange(rows)[:, None]).sum(1)
+    falling = packed.batch_sizes.flip(0).contiguous()
+    sorted_lengths = falling.numel() - torch.searchsorted(falling, torch.arange(rows), right=True)
     device = packed.data.device
     place = torch.arange(rows) if packed.unsorted_indices is None else packed.unsorted_indices.cpu()
     partition = Partition.from_lengths(sorted_lengths[place])

@@ -11,7 +11,7 @@ from serrate.errors import RaggednessError
 from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_lengths
 from serrate.tensor.partition import Partition
-from serrate.tensor.tensor import Tensor
+from serrate.tensor.tensor import Tensor, as_tensor
 
 
 def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
@@ -115,7 +115,8 @@ def _require_methods(given: Any, kind: str, *methods: str) -> None:
         raise TypeError(f"expected a TorchRec {kind}, got {type(given).__name__}")
 
 
-def _one_level(x: Tensor, name: str) -> Tensor:
+def _one_level(x: Any, name: str) -> Tensor:
+    x = as_tensor(x)
     if len(x.structure.axes) != 2 or x.order != tuple(range(x.ndim)):
         raise RaggednessError(f"{name} must be [B, ragged, …] for TorchRec, got shape {x.shape}")
     return exact(x)
