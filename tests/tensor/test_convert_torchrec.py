@@ -175,3 +175,8 @@ def test_undefined_rows_of_a_device_born_tensor_stay_out():
     made = sr.to_kjt({"a": born, "b": sr.ragged([[4.0], [5.0]])})
     assert lists(sr.from_kjt(made)[0]) == {"a": [[1.0, 2.0], [3.0]], "b": [[4.0], [5.0]]}
     assert sr.from_jt(sr.to_jt(born))[0].tolist() == [[1.0, 2.0], [3.0]]
+
+
+def test_a_dense_tensor_has_no_lengths_to_give():
+    with pytest.raises(ValueError, match="for TorchRec, got shape"):
+        sr.to_jt(torch.ones(2))

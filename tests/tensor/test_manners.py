@@ -319,7 +319,6 @@ def test_sizes_and_shapes_travel(x):
         (lambda x: x.copy_([1]), TypeError, "got list"),
         (lambda x: x.backward([1]), TypeError, "got list"),
         (lambda x: sr.positions(torch.ones(2), 0), ValueError, "neither ragged"),
-        (lambda x: sr.to_jt(torch.ones(2)), ValueError, "TorchRec"),
         (lambda x: x.permute_dims((0.5, 1)), TypeError, "an axis is an integer"),
         (lambda x: x.to_dense(axis="1"), TypeError, "an axis is an integer"),
         (lambda x: sr.collate([{"a": 1}, [1]]), TypeError, "sample 0 is a dict, sample 1 a list"),
