@@ -7,6 +7,7 @@
 """
 
 from serrate import errors, testing
+from serrate.ops.operators import attach, public
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
     asarray,
@@ -44,10 +45,13 @@ from serrate.tensor.unpad import from_dense
 from serrate.tensor.views import view_as_nested
 
 register(Tensor)
+attach()
+globals().update(public())  # the operations, from their table
 
 __version__ = "0.1.0"
 
 __all__ = [
+    *public(),
     "Partition",
     "Ragged",
     "Tensor",

@@ -6,7 +6,7 @@ uniform axis of another size never matches a ragged one; two ragged axes match w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 Scalar = bool | int | float | complex
+_NONE: Mapping[str, Any] = {}
 NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -31,20 +32,58 @@ def plain_number(given: Any) -> Any:
 
 def binary(op: Callable[..., torch.Tensor], left: Any, right: Any) -> Tensor:
     """`op` of two operands, at least one of them a Tensor, elementwise on their common shape."""
+    return elementwise(op, (left, right))
+
+
+def elementwise(op: Callable[..., torch.Tensor], operands: Sequence[Any], options: Mapping[str, Any] = _NONE) -> Tensor:
+    """`op` of operands (Tensors, torch tensors, numbers; at least one Tensor) on their common shape.
+
+    Packed values meet packed values: nothing is padded, and the result shares structure with an operand that has it.
+    """
     from serrate.tensor.tensor import Tensor
 
-    require_one_device(left, right)
-    shape = broadcast_shapes(*(tuple(operand.shape) for operand in (left, right) if not isinstance(operand, Scalar)))
-    for operand in (left, right):
+    like: Tensor | None = None
+    plain = True  # numbers and tensors of one and the same structure need no laying out
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            if like is None:
+                like = operand
+            elif (
+                operand.structure is not like.structure
+                or operand.order != like.order
+                or operand.values.ndim != like.values.ndim
+            ):
+                plain = False
+        elif isinstance(operand, torch.Tensor):
+            plain = False
+    assert like is not None
+    if plain:
+        values = [operand.values if isinstance(operand, Tensor) else operand for operand in operands]
+        if len(values) == 1 or _sizes_meet(values):
+            return Tensor(op(*values, **options), like.structure, like.order, like.team)
+    return _laid_out(op, operands, options)
+
+
+def _sizes_meet(values: list[Any]) -> bool:
+    """Whether tensors have one size and place, so that torch cannot stretch or refuse anything."""
+    return len({(value.shape, value.device) for value in values if isinstance(value, torch.Tensor)}) == 1
+
+
+def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
+    from serrate.tensor.tensor import Tensor
+
+    require_one_device(*operands)
+    shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, Scalar)))
+    for operand in operands:
         if isinstance(operand, Tensor) and operand.is_ragged and same_raggedness(operand.shape, shape):
             structure, order = operand.structure, operand.order
             break
     else:
         structure, _, order = canonical(shape)
-    team = next((operand.team for operand in (left, right) if isinstance(operand, Tensor)), None)
+    team = next(operand.team for operand in operands if isinstance(operand, Tensor))
     if structure is DENSE:
-        return Tensor(op(_plain(left), _plain(right)), team=team)
-    return Tensor(op(lay_out(left, structure, order), lay_out(right, structure, order)), structure, order, team)
+        return Tensor(op(*map(_plain, operands), **options), team=team)
+    return Tensor(op(*(lay_out(operand, structure, order) for operand in operands), **options), structure, order, team)
 
 
 def require_one_device(*operands: Any) -> None:
@@ -141,6 +180,8 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
     if not dense and operand.structure is structure and operand.order == order:
         return operand.values
     values: torch.Tensor = _plain(operand)
+    if values.ndim == 0:
+        return values  # as it is, so that it counts as a number when dtypes are chosen
     own_structure, own_order = (DENSE, tuple(range(values.ndim))) if dense else (operand.structure, operand.order)
     shape = shape_of(values, own_structure, own_order)
     shift = len(order) - len(shape)

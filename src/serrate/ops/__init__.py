@@ -1,0 +1,1 @@
+"""Operations: one table, a record per operation, one file per family."""

@@ -1,0 +1,47 @@
+"""docs/operations.md, made from the table: `python -m serrate.ops.document > docs/operations.md`."""
+
+from __future__ import annotations
+
+from serrate.ops import operators as _operators  # noqa: F401 (fills the table)
+from serrate.ops.table import TABLE, Op, signature
+
+INTRODUCTION = """# Operations
+
+Made from the table of operations; do not edit. Each works on any structure, without padding and without a loop over
+rows. `torch.<name>`, the method `x.<name>()` and `sr.<name>` compute the same: `sr.*` has the array API's names,
+defaults and results, the others have torch's. A number or a torch tensor may stand for an operand.
+
+```pycon
+>>> import torch
+>>> import serrate as sr
+>>> x = sr.ragged([[1.0, -2.0], [], [3.0]])
+>>> (sr.relu(x) * 2 + torch.tensor([[10.0], [20.0], [30.0]])).tolist()
+[[12.0, 10.0], [], [36.0]]
+>>> torch.nn.functional.relu(x).tolist()
+[[1.0, 0.0], [], [3.0]]
+```
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    families: dict[str, list[Op]] = {}
+    for op in TABLE.values():
+        families.setdefault(op.family, []).append(op)
+    parts = [INTRODUCTION]
+    for family, ops in families.items():
+        parts.append(f"## {family.capitalize()}\n\n| operation | gives | elements | gradient |\n|---|---|---|---|")
+        parts.append("\n".join(_row(op) for op in sorted(ops, key=lambda op: op.name)) + "\n")
+    return "\n".join(parts)
+
+
+def _row(op: Op) -> str:
+    shown = []
+    for name, parameter in signature(op).parameters.items():
+        shown.append(name if parameter.default is parameter.empty else f"{name}={parameter.default!r}")
+    gradient = f"`{op.gradient}`" if op.gradient else ""
+    return f"| `sr.{op.name}({', '.join(shown)})` | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

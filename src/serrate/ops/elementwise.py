@@ -1,0 +1,186 @@
+"""Elementwise operations: on packed values as they are, operands stretched to a common shape.
+
+The array API's functions and those that networks need. A number or a torch tensor may stand for any operand; a uniform
+axis of size 1 and a missing leading axis stretch, along ragged axes too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, apply, binary, enter, unary
+from serrate.tensor import broadcast
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _round(x: Any) -> Tensor:
+    tensor = as_tensor(x)
+    if tensor.is_complex():
+        return apply(lambda v: torch.complex(torch.round(v.real), torch.round(v.imag)), tensor)
+    return apply(torch.round, tensor)
+
+
+def _real(x: Any) -> Tensor:
+    tensor = as_tensor(x)
+    return tensor._with(tensor.values.real)
+
+
+def _imag(x: Any) -> Tensor:
+    tensor = as_tensor(x)
+    if not tensor.is_complex():
+        raise TypeError(f"imag needs complex elements, got {tensor.dtype}")
+    return tensor._with(tensor.values.imag)
+
+
+def _clip(x: Any, *, min: Any = None, max: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    if min is not None:
+        tensor = apply(torch.maximum, tensor, _bound(min, tensor))
+    if max is not None:
+        tensor = apply(torch.minimum, tensor, _bound(max, tensor))
+    return tensor if tensor is not x else tensor.clone()
+
+
+def _bound(given: Any, like: Tensor) -> Any:
+    if isinstance(given, (Tensor, torch.Tensor)):
+        return given
+    number = broadcast.plain_number(given)
+    return torch.as_tensor(number, dtype=torch.result_type(like.values, number))
+
+
+# fmt: off
+
+# ------------------------------------------------------------------------------------------------ one operand
+
+unary("abs", torch.abs, "Absolute value.", "[[-1., 2.], []]", "[[1.0, 2.0], []]", "g * sign(x)", NUMERIC,
+      ("absolute",))
+unary("acos", torch.acos, "Inverse cosine.", "[[1.], []]", "[[0.0], []]", "-g / sqrt(1 - x * x)", others=("arccos",))
+unary("acosh", torch.acosh, "Inverse hyperbolic cosine.", "[[1.], []]", "[[0.0], []]", "g / sqrt(x * x - 1)",
+      others=("arccosh",))
+unary("asin", torch.asin, "Inverse sine.", "[[0.], []]", "[[0.0], []]", "g / sqrt(1 - x * x)", others=("arcsin",))
+unary("asinh", torch.asinh, "Inverse hyperbolic sine.", "[[0.], []]", "[[0.0], []]", "g / sqrt(x * x + 1)",
+      others=("arcsinh",))
+unary("atan", torch.atan, "Inverse tangent.", "[[0.], []]", "[[0.0], []]", "g / (1 + x * x)", others=("arctan",))
+unary("atanh", torch.atanh, "Inverse hyperbolic tangent.", "[[0.], []]", "[[0.0], []]", "g / (1 - x * x)",
+      others=("arctanh",))
+unary("bitwise_invert", torch.bitwise_not, "Every bit inverted.", "[[0, 1], []]", "[[-1, -2], []]", "", INTEGER)
+unary("ceil", torch.ceil, "The least integer not below.", "[[1.2], []]", "[[2.0], []]", "0 * g", REAL)
+unary("conj", torch.conj_physical, "Complex conjugate.", "[[1.+2j]]", "[[(1-2j)]]", "conj(g)", NUMERIC, ("conj",))
+unary("cos", torch.cos, "Cosine.", "[[0.], []]", "[[1.0], []]", "-g * sin(x)")
+unary("cosh", torch.cosh, "Hyperbolic cosine.", "[[0.], []]", "[[1.0], []]", "g * sinh(x)")
+unary("exp", torch.exp, "e to the power of each element.", "[[0.], []]", "[[1.0], []]", "g * out")
+unary("expm1", torch.expm1, "exp(x) - 1, exact near 0.", "[[0.], []]", "[[0.0], []]", "g * (out + 1)")
+unary("floor", torch.floor, "The greatest integer not above.", "[[1.8], []]", "[[1.0], []]", "0 * g", REAL)
+unary("imag", torch.imag, "Imaginary part.", "[[1.+2j]]", "[[2.0]]", "", ("complex",), compute=_imag)
+unary("isfinite", torch.isfinite, "Where an element is neither infinite nor NaN.", "[[1., float('inf')]]",
+      "[[True, False]]", "", ALL)
+unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')]]", "[[False, True]]", "", ALL)
+unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]", "", ALL)
+unary("log", torch.log, "Natural logarithm.", "[[1.], []]", "[[0.0], []]", "g / x")
+unary("log1p", torch.log1p, "log(1 + x), exact near 0.", "[[0.], []]", "[[0.0], []]", "g / (1 + x)")
+unary("log2", torch.log2, "Logarithm to base 2.", "[[8.], []]", "[[3.0], []]", "g / (x * 0.6931471805599453)")
+unary("log10", torch.log10, "Logarithm to base 10.", "[[100.], []]", "[[2.0], []]", "g / (x * 2.302585092994046)")
+unary("logical_not", torch.logical_not, "Where an element is 0 or False.", "[[True, False]]", "[[False, True]]", "",
+      ALL)
+unary("negative", torch.neg, "Each element with the other sign.", "[[1, -2]]", "[[-1, 2]]", "-g", NUMERIC,
+      ("negative", "neg"))
+unary("positive", torch.positive, "Each element as it is.", "[[1, -2]]", "[[1, -2]]", "g", NUMERIC)
+unary("real", torch.real, "Real part.", "[[1.+2j]]", "[[1.0]]", "g", ("complex", "float"), compute=_real)
+unary("reciprocal", torch.reciprocal, "1 / x.", "[[2.], []]", "[[0.5], []]", "-g * out * out")
+unary("round", torch.round, "The nearest integer, halves to even.", "[[0.5, 1.5]]", "[[0.0, 2.0]]", "0 * g", NUMERIC,
+      compute=_round)
+unary("rsqrt", torch.rsqrt, "1 / sqrt(x).", "[[4.], []]", "[[0.5], []]", "-g * out * out * out / 2")
+unary("sign", torch.sgn, "-1, 0 or 1 by sign; for complex numbers x / abs(x).", "[[-2., 0.]]", "[[-1.0, 0.0]]",
+      "0 * g", NUMERIC, ("sign", "sgn"))
+unary("signbit", torch.signbit, "Where the sign bit is set, that of -0.0 too.", "[[-0., 1.]]", "[[True, False]]", "",
+      REAL)
+unary("sin", torch.sin, "Sine.", "[[0.], []]", "[[0.0], []]", "g * cos(x)")
+unary("sinh", torch.sinh, "Hyperbolic sine.", "[[0.], []]", "[[0.0], []]", "g * cosh(x)")
+unary("sqrt", torch.sqrt, "Square root.", "[[4.], []]", "[[2.0], []]", "g / (2 * out)")
+unary("square", torch.square, "x * x.", "[[3, -2]]", "[[9, 4]]", "2 * g * x", NUMERIC)
+unary("tan", torch.tan, "Tangent.", "[[0.], []]", "[[0.0], []]", "g * (1 + out * out)")
+unary("tanh", torch.tanh, "Hyperbolic tangent.", "[[0.], []]", "[[0.0], []]", "g * (1 - out * out)")
+unary("trunc", torch.trunc, "The integer towards 0.", "[[-1.8], []]", "[[-1.0], []]", "0 * g", REAL, ("fix",))
+unary("erf", torch.erf, "The error function.", "[[0.], []]", "[[0.0], []]",
+      "g * 1.1283791670955126 * exp(-x * x)", FLOAT)
+unary("relu", torch.relu, "The greater of x and 0.", "[[-1., 2.]]", "[[0.0, 2.0]]", "where(x > 0, g, 0 * g)", REAL)
+unary("sigmoid", torch.sigmoid, "1 / (1 + exp(-x)).", "[[0.], []]", "[[0.5], []]", "g * out * (1 - out)", FLOATS,
+      ("expit",))
+unary("log_sigmoid", F.logsigmoid, "log(sigmoid(x)).", "[[float('-inf')], []]", "[[-inf], []]",
+      "g * sigmoid(-x)", FLOAT,
+      ("logsigmoid",))
+unary("silu", F.silu, "x * sigmoid(x).", "[[0.], []]", "[[0.0], []]", "g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))",
+      FLOAT)
+unary("softplus", F.softplus, "log(1 + exp(x)).", "[[100.], []]", "[[100.0], []]", "g * sigmoid(x)", FLOAT)
+unary("gelu", F.gelu, "x times the normal distribution's cumulative probability of x.", "[[0.], []]", "[[0.0], []]",
+      "g * ((1 + erf(x * 0.7071067811865476)) / 2 + x * exp(-x * x / 2) * 0.3989422804014327)", FLOAT,
+      approximate="none")
+unary("leaky_relu", F.leaky_relu, "x, or a small multiple of it below 0.", "[[-100., 1.]]", "[[-1.0, 1.0]]",
+      "where(x > 0, g, negative_slope * g)", FLOAT, negative_slope=0.01)
+unary("elu", F.elu, "x, or alpha * (exp(x) - 1) below 0.", "[[0., 1.]]", "[[0.0, 1.0]]",
+      "where(x > 0, g, g * (out + alpha))", FLOAT, alpha=1.0)
+unary("mish", F.mish, "x * tanh(softplus(x)).", "[[0.], []]", "[[0.0], []]",
+      "g * (tanh(softplus(x)) + x * sigmoid(x) * (1 - square(tanh(softplus(x)))))", FLOAT)
+
+# ------------------------------------------------------------------------------------------------ two operands
+
+_X = "sr.ragged([[1, 2], [3]])"
+_Y = "sr.ragged([[4, 5], [6]])"
+_F = "sr.ragged([[1., 2.], [4.]])"
+_B = "sr.ragged([[True, False], [True]])"
+binary("add", torch.add, "x1 + x2.", f"{_X}, {_Y}", "[[5, 7], [9]]", "(g, g)", ALL)
+binary("atan2", torch.atan2, "The angle of the point (x2, x1).", "sr.ragged([[0.], [0.]]), 1.0", "[[0.0], [0.0]]",
+       "(g * x2 / (x1 * x1 + x2 * x2), -g * x1 / (x1 * x1 + x2 * x2))", FLOAT, ("arctan2",))
+binary("bitwise_and", torch.bitwise_and, "Bits set in both.", f"{_X}, 2", "[[0, 2], [2]]", "", INTEGER)
+binary("bitwise_or", torch.bitwise_or, "Bits set in either.", f"{_X}, 4", "[[5, 6], [7]]", "", INTEGER)
+binary("bitwise_xor", torch.bitwise_xor, "Bits set in one but not both.", f"{_X}, 1", "[[0, 3], [2]]", "", INTEGER)
+binary("bitwise_left_shift", torch.bitwise_left_shift, "Bits of x1 moved up by x2.", f"{_X}, 1", "[[2, 4], [6]]", "",
+       ("int",))
+binary("bitwise_right_shift", torch.bitwise_right_shift, "Bits of x1 moved down by x2.", f"{_Y}, 1", "[[2, 2], [3]]",
+       "", ("int",))
+binary("copysign", torch.copysign, "x1 with the sign of x2.", f"{_F}, -1.0", "[[-1.0, -2.0], [-4.0]]",
+       "(where(logical_xor(signbit(x1), signbit(x2)), -g, g), 0 * g)", FLOAT)
+binary("divide", torch.true_divide, "x1 / x2.", f"{_F}, 2", "[[0.5, 1.0], [2.0]]", "(g / x2, -g * out / x2)", NUMERIC,
+       ("div", "divide"))
+binary("equal", torch.eq, "Where x1 == x2.", f"{_X}, 2", "[[False, True], [False]]", "", ALL)
+binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "", REAL)
+binary("greater", torch.gt, "Where x1 > x2.", f"{_X}, 1", "[[False, True], [True]]", "", REAL)
+binary("greater_equal", torch.ge, "Where x1 >= x2.", f"{_X}, 2", "[[False, True], [True]]", "", REAL)
+binary("hypot", torch.hypot, "sqrt(x1² + x2²).", "sr.ragged([[3.]]), sr.ragged([[4.]])", "[[5.0]]",
+       "(g * x1 / out, g * x2 / out)", FLOAT)
+binary("less", torch.lt, "Where x1 < x2.", f"{_X}, 2", "[[True, False], [False]]", "", REAL)
+binary("less_equal", torch.le, "Where x1 <= x2.", f"{_X}, 2", "[[True, True], [False]]", "", REAL)
+binary("logaddexp", torch.logaddexp, "log(exp(x1) + exp(x2)).",
+       "sr.ragged([[0.]]), float('-inf') + sr.ragged([[0.]])", "[[0.0]]", "(g * exp(x1 - out), g * exp(x2 - out))",
+       FLOAT)
+binary("logical_and", torch.logical_and, "Where both hold.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL)
+binary("logical_or", torch.logical_or, "Where either holds.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL)
+binary("logical_xor", torch.logical_xor, "Where one holds but not both.", f"{_B}, {_B}", "[[False, False], [False]]",
+       "", ALL)
+binary("maximum", torch.maximum, "The greater of both, NaN if either is.", f"{_X}, {_Y}", "[[4, 5], [6]]",
+       "(where(x1 == x2, g / 2, where(x1 > x2, g, 0 * g)), where(x1 == x2, g / 2, where(x2 > x1, g, 0 * g)))", REAL)
+binary("minimum", torch.minimum, "The smaller of both, NaN if either is.", f"{_X}, {_Y}", "[[1, 2], [3]]",
+       "(where(x1 == x2, g / 2, where(x1 < x2, g, 0 * g)), where(x1 == x2, g / 2, where(x2 < x1, g, 0 * g)))", REAL)
+binary("multiply", torch.mul, "x1 * x2.", f"{_X}, {_Y}", "[[4, 10], [18]]", "(g * x2, g * x1)", ALL,
+       ("mul", "multiply"))
+binary("nextafter", torch.nextafter, "The next number after x1 towards x2.", "sr.ragged([[0.]]), sr.ragged([[0.]])",
+       "[[0.0]]", "", FLOAT)
+binary("not_equal", torch.ne, "Where x1 != x2.", f"{_X}, 2", "[[True, False], [True]]", "", ALL)
+binary("pow", torch.pow, "x1 to the power of x2.", f"{_X}, 2", "[[1, 4], [9]]",
+       "(g * x2 * pow(x1, x2 - 1), g * out * log(x1))", NUMERIC)
+binary("remainder", torch.remainder, "What is left of x1 / x2, with the sign of x2.", f"{_Y}, 4", "[[0, 1], [2]]",
+       "(g, -g * floor_divide(x1, x2))", REAL)
+binary("subtract", torch.sub, "x1 - x2.", f"{_Y}, {_X}", "[[3, 3], [3]]", "(g, -g)", NUMERIC, ("sub", "subtract"))
+
+# ------------------------------------------------------------------------------------------------ more operands
+
+enter("where", 3, torch.where, "x2 where x1 holds, else x3.", ALL,
+       (f"sr.where({_B}, {_X}, 0).tolist()", "[[1, 0], [3]]"), "(None, where(x1, g, 0 * g), where(x1, 0 * g, g))")
+enter("clip", 1, torch.clamp, "Each element no less than `min` and no more than `max`.", REAL,
+       (f"sr.clip({_X}, min=2).tolist()", "[[2, 2], [3]]"),
+       "where(logical_and(x >= min, x <= max), g, 0 * g)", ("clip", "clamp"),
+       _clip, min=None, max=None)
+# fmt: on

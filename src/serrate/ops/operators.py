@@ -1,0 +1,115 @@
+"""Operators and methods: `+`, `-`, … and their reflections, `x.exp()`, by torch's names and with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from serrate.ops import elementwise as _records  # noqa: F401 (fills the table)
+from serrate.ops.apply import apply
+from serrate.ops.table import TABLE, TORCH, answer
+from serrate.tensor import broadcast, combine, host
+from serrate.tensor.tensor import Tensor, as_tensor
+
+# The operator's name, and what computes it.
+BINARY: dict[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "truediv": torch.true_divide,
+    "floordiv": torch.floor_divide,
+    "mod": torch.remainder,
+    "pow": torch.pow,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "lshift": torch.bitwise_left_shift,
+    "rshift": torch.bitwise_right_shift,
+}
+UNARY: dict[str, Callable[..., torch.Tensor]] = {
+    "neg": torch.neg,
+    "pos": torch.positive,
+    "abs": torch.abs,
+    "invert": torch.bitwise_not,
+}
+
+
+def attach() -> None:
+    """Give Tensor its operators, its elementwise methods and its answer to torch."""
+    for name, function in UNARY.items():
+        setattr(Tensor, f"__{name}__", _unary(function))
+    for name, function in BINARY.items():
+        setattr(Tensor, f"__{name}__", _binary(function))
+        setattr(Tensor, f"__r{name}__", _reflected(function))
+        setattr(Tensor, f"__i{name}__", _in_place(function))
+    for op in TABLE.values():
+        for function in op.torch:
+            name = getattr(function, "__name__", "")
+            if (
+                op.family == "elementwise"
+                and getattr(torch.Tensor, name, None) is function
+                and not hasattr(Tensor, name)
+            ):
+                setattr(Tensor, name, _method(function, name))
+    TORCH[torch.equal] = TORCH[torch.Tensor.equal] = _equal
+    Tensor.equal = _equal  # type: ignore[attr-defined]
+    Tensor.__torch_function__ = classmethod(_torch_function)  # type: ignore[attr-defined]
+
+
+def public() -> dict[str, Callable[..., Any]]:
+    """The functions of the table, by name."""
+    return {name: op.eager for name, op in TABLE.items()}
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether both have the same shape, raggedness included, and the same elements."""
+    x, y = combine.exact(as_tensor(left)), combine.exact(as_tensor(right))
+    if x.shape != y.shape or x.dtype != y.dtype or x.device != y.device:
+        return False
+    return bool(host.read_if_device((x == y).values.all(), "torch.equal"))
+
+
+def _operand(value: Any) -> bool:
+    return isinstance(value, (Tensor, torch.Tensor, *broadcast.NUMBERS))
+
+
+def _unary(function: Callable[..., torch.Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda self: apply(function, self)
+
+
+def _binary(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
+    return lambda self, other: apply(function, self, other) if _operand(other) else NotImplemented
+
+
+def _reflected(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
+    return lambda self, other: apply(function, other, self) if _operand(other) else NotImplemented
+
+
+def _in_place(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
+    def operator(self: Tensor, other: Any) -> Any:
+        if not _operand(other):
+            return NotImplemented
+        new = function(self.values, broadcast.align(other, self))
+        if not torch.can_cast(new.dtype, self.dtype):
+            raise TypeError(f"{function.__name__} gives {new.dtype}, which does not go back into {self.dtype} in place")
+        self.values.copy_(new)
+        return self
+
+    return operator
+
+
+def _method(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return TORCH[function](self, *args, **options)  # type: ignore[no-any-return]
+
+    method.__name__ = name
+    method.__doc__ = f"`torch.Tensor.{name}` on a Tensor; the result is one too."
+    return method
+
+
+def _torch_function(
+    cls: type[Tensor], function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    return answer(function, args, kwargs or {})

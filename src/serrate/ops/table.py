@@ -1,0 +1,103 @@
+"""The table of operations: what each is called, means, computes and is tested with, in one record.
+
+`sr.*` functions, `Tensor` methods, `torch.*` on Tensors, the documents and the tests are made from these records or
+checked against them. Adding an operation is adding a record.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+Capacity = Literal["exact", "bounded", "needs-host"]
+Kind = Literal["float", "complex", "int", "bool"]
+
+TABLE: dict[str, Op] = {}
+TORCH: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""torch functions, and what answers them when a Tensor is among the arguments."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation."""
+
+    name: str
+    """The array API's name, or torch's where the standard has none: `sr.<name>`."""
+    family: str
+    """The file it stands in."""
+    summary: str
+    """What the caller gets, in one line."""
+    eager: Callable[..., Any]
+    """The public function: torch operations on packed values, no padding, no loop over rows."""
+    torch: tuple[Callable[..., Any], ...]
+    """The torch functions it answers; the first is also the reference the per-row oracle applies."""
+    kinds: tuple[Kind, ...]
+    """The kinds of dtypes it takes."""
+    gradient: str
+    """The rule for the compiler: an expression in `g`, `out`, the operands and operations; empty if there is none."""
+    capacity: Capacity = "exact"
+    """Whether the number of rows of the result is known, bounded, or data, where lengths were born on a device."""
+    dialect: str = ""
+    """The operation it is traced to."""
+    fusion: str = ""
+    """The rule by which it joins a fused kernel, as `module:name`."""
+    example: tuple[str, str] = ("", "")
+    """A call and what it gives, shown in the docstring and run by the tests."""
+    samples: tuple[Any, ...] = field(default=(), compare=False)
+    """Further arguments to test with, beside the structures every operation is tested on."""
+
+
+def define(op: Op) -> Callable[..., Any]:
+    """Enter `op` into the table; its public function, documented from the record."""
+    if op.name in TABLE:
+        raise ValueError(f"operation {op.name} is defined twice")
+    function = op.eager
+    function.__name__ = function.__qualname__ = op.name
+    function.__module__ = "serrate"
+    call, gives = op.example
+    function.__doc__ = f"{op.summary}\n\n>>> import torch, serrate as sr\n>>> {call}\n{gives}\n"
+    TABLE[op.name] = op
+    return function
+
+
+def signature(op: Op) -> inspect.Signature:
+    """The signature of the public function."""
+    return inspect.signature(op.eager)
+
+
+def plain(result: Any) -> Any:
+    """A result as torch's callers expect it: without a ragged axis and a team, a torch tensor."""
+    if isinstance(result, tuple):
+        made = [plain(part) for part in result]
+        return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
+    if hasattr(result, "structure") and not result.is_ragged and result.team is None:
+        return result.values
+    return result
+
+
+def answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch called with a Tensor: the operation that answers, or a TypeError that names the nearest one."""
+    handler = TORCH.get(function)
+    if handler is None:
+        name = getattr(function, "__name__", str(function))
+        raise TypeError(f"torch's {name} is not defined for sr.Tensor; {_nearest(name)}")
+    return plain(handler(*args, **kwargs))
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name.strip("_"), TABLE, n=1, cutoff=0.6)
+    hint = f"sr.{close[0]} is the nearest operation" if close else "no operation of Serrate is like it"
+    return f"{hint}; x.values and x.offsets are torch tensors"
+
+
+def torch_names(*names: str) -> tuple[Callable[..., Any], ...]:
+    """The functions of these names in torch, torch.Tensor, torch.nn.functional and torch.special, where they exist."""
+    homes = (torch, torch.Tensor, torch.nn.functional, torch.special)
+    found = [getattr(home, name) for name in names for home in homes if callable(getattr(home, name, None))]
+    return tuple(dict.fromkeys(found))
