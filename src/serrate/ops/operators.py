@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from serrate.ops import elementwise as _records  # noqa: F401 (fills the table)
+from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
+from serrate.ops import normalizations as _normalizations  # noqa: F401
+from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops.apply import apply
 from serrate.ops.table import TABLE, TORCH, answer
 from serrate.tensor import broadcast, combine, host
@@ -47,11 +49,7 @@ def attach() -> None:
     for op in TABLE.values():
         for function in op.torch:
             name = getattr(function, "__name__", "")
-            if (
-                op.family == "elementwise"
-                and getattr(torch.Tensor, name, None) is function
-                and not hasattr(Tensor, name)
-            ):
+            if getattr(torch.Tensor, name, None) is function and not hasattr(Tensor, name):
                 setattr(Tensor, name, _method(function, name))
     TORCH[torch.equal] = TORCH[torch.Tensor.equal] = _equal
     Tensor.equal = _equal  # type: ignore[attr-defined]

@@ -1,0 +1,165 @@
+"""Normalizations along any axis: each row of a ragged axis on its own, half types computed in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.ops.apply import apply
+from serrate.ops.reductions import Reduction, extreme_values, mean_values, sum_values, reduction
+from serrate.ops.table import TORCH, Op, define, torch_names
+from serrate.tensor.tensor import Tensor, as_tensor
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _wide(x: Any, name: str) -> Tensor:
+    tensor = as_tensor(x)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} needs floating-point elements, got {tensor.dtype}")
+    return tensor.to(torch.float32) if tensor.dtype in _HALF else tensor
+
+
+def _spread(call: Reduction, reduced: torch.Tensor) -> torch.Tensor:
+    """What was reduced, back beside each element it came from."""
+    for d in call.dims:
+        reduced = reduced.unsqueeze(d)
+    segments = call.segments
+    return reduced if segments is None else segments.spread(reduced)
+
+
+def _shifted(call: Reduction) -> torch.Tensor:
+    """Values less the greatest of their row, so that no exponential overflows; rows of -inf alone stay as they are."""
+    top = extreme_values(call, call.x.values.detach(), largest=True)
+    return call.x.values - _spread(call, torch.where(top.isfinite(), top, torch.zeros_like(top)))
+
+
+def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
+    call = reduction(_wide(x, "softmax"), axis)
+    exponentials = _shifted(call).exp()
+    made = exponentials / _spread(call, sum_values(call, exponentials))
+    return call.x._with(made).to(as_tensor(x).dtype)
+
+
+def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
+    call = reduction(_wide(x, "log_softmax"), axis)
+    shifted = _shifted(call)
+    made = shifted - _spread(call, sum_values(call, shifted.exp()).log())
+    return call.x._with(made).to(as_tensor(x).dtype)
+
+
+def _layer_norm(
+    x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
+) -> Tensor:
+    call = reduction(_wide(x, "layer_norm"), axis)
+    centred = call.x.values - _spread(call, mean_values(call, call.x.values))
+    variance = mean_values(call, centred * centred)
+    made = call.x._with(centred * _spread(call, (variance + eps).rsqrt()))
+    return _scaled(made, weight, bias, as_tensor(x).dtype)
+
+
+def _rms_norm(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float | None = None) -> Tensor:
+    given = as_tensor(x)
+    call = reduction(_wide(x, "rms_norm"), axis)
+    small = torch.finfo(given.dtype).eps if eps is None else eps
+    squares = mean_values(call, call.x.values * call.x.values)
+    made = call.x._with(call.x.values * _spread(call, (squares + small).rsqrt()))
+    return _scaled(made, weight, None, given.dtype)
+
+
+def _scaled(x: Tensor, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
+    x = x if weight is None else apply(torch.mul, x, weight)
+    x = x if bias is None else apply(torch.add, x, bias)
+    return x.to(dtype)
+
+
+def _normalize(x: Any, /, *, axis: int | Sequence[int] = -1, eps: float = 1e-12) -> Tensor:
+    call = reduction(_wide(x, "normalize"), axis)
+    length = sum_values(call, call.x.values * call.x.values).sqrt()
+    made = call.x.values / _spread(call, length.clamp(min=eps))
+    return call.x._with(made).to(as_tensor(x).dtype)
+
+
+def _last_axes(x: Any, shape: Any) -> tuple[int, ...]:
+    """torch's normalized_shape: the last axes, which must be uniform and of these sizes."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    tensor = as_tensor(x)
+    if tensor.shape[tensor.ndim - len(sizes) :] != sizes:
+        raise ValueError(f"normalized_shape must be the last axes of shape {tensor.shape}, got {sizes}")
+    return tuple(range(-len(sizes), 0))
+
+
+def _answer_softmax(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def handler(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None, **options: Any) -> Tensor:
+        axis = options.get("axis", dim)
+        if axis is None:
+            raise TypeError("softmax of an sr.Tensor needs dim")
+        return eager(input if dtype is None else input.to(dtype), axis=axis)
+
+    return handler
+
+
+def _answer_layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, **_: Any
+) -> Tensor:
+    return _layer_norm(input, weight, bias, axis=_last_axes(input, normalized_shape), eps=eps)
+
+
+def _answer_rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
+    return _rms_norm(input, weight, axis=_last_axes(input, normalized_shape), eps=eps)
+
+
+def _answer_normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
+    if p != 2.0 or out is not None:
+        raise TypeError("normalize of an sr.Tensor takes p=2 and no out")
+    return _normalize(input, axis=dim, eps=eps)
+
+
+def _record(
+    name: str,
+    eager: Callable[..., Tensor],
+    summary: str,
+    call: str,
+    gives: str,
+    gradient: str,
+    answer: Callable[..., Any],
+) -> None:
+    functions = torch_names(name)
+    op = Op(
+        name=name,
+        family="normalizations",
+        summary=summary,
+        eager=eager,
+        torch=functions,
+        kinds=("float",),
+        gradient=gradient,
+        dialect=f"ptensor.{name}",
+        fusion="serrate.fusion.normalization:normalization",
+        example=(call, gives),
+    )
+    define(op)
+    TORCH.update(dict.fromkeys(functions, answer))
+
+
+# fmt: off
+_record("softmax", _softmax, "exp(x) divided by its sum along `axis`; an empty row stays empty.",
+        "sr.softmax(sr.ragged([[0., 0.], [], [7.]]), axis=1).tolist()", "[[0.5, 0.5], [], [1.0]]",
+        "out * (g - spread(sum(g * out)))", _answer_softmax(_softmax))
+_record("log_softmax", _log_softmax, "The logarithm of softmax along `axis`.",
+        "sr.log_softmax(sr.ragged([[7.], []]), axis=1).tolist()", "[[0.0], []]",
+        "g - exp(out) * spread(sum(g))", _answer_softmax(_log_softmax))
+_record("layer_norm", _layer_norm, "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
+        "sr.layer_norm(sr.ragged([[-1., 1.], []]), axis=1, eps=0).tolist()", "[[-1.0, 1.0], []]",
+        "(g - spread(mean(g)) - y * spread(mean(g * y))) * spread(rsqrt(var + eps))", _answer_layer_norm)
+_record("rms_norm", _rms_norm, "x divided by the root of its mean square along `axis`, then times weight.",
+        "sr.rms_norm(sr.ragged([[2., -2.], []]), axis=1, eps=0).tolist()", "[[1.0, -1.0], []]",
+        "(g - y * spread(mean(g * y))) * spread(rsqrt(mean(x * x) + eps))", _answer_rms_norm)
+_record("normalize", _normalize, "x divided by its length along `axis`.",
+        "sr.normalize(sr.ragged([[3., -4.], []]), axis=1).tolist()[1]", "[]",
+        "(g - out * spread(sum(g * out))) / spread(norm(x))", _answer_normalize)
+# fmt: on
+
+TORCH[F.softmax] = TORCH[torch.softmax]

@@ -1,0 +1,376 @@
+"""Reductions over any set of axes: features by torch, packed axes by segments.
+
+Over a ragged axis each row is reduced on its own, so a NaN stays in its row, and an empty row gives what nothing gives.
+Over an axis that ragged ones depend on, the reduction is position by position, over the rows that reach a position.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from serrate.ops.apply import apply
+from serrate.ops.segments import Segments, neutral, segments_of
+from serrate.ops.table import TORCH, Kind, Op, define, torch_names
+from serrate.tensor.combine import exact
+from serrate.tensor.indexing import expand_dims
+from serrate.tensor.layout import assemble
+from serrate.tensor.tensor import Tensor, as_tensor
+
+AxisLike = int | Sequence[int] | None
+
+
+@dataclass
+class Reduction:
+    """One call: what is reduced, and how its result is put together."""
+
+    x: Tensor
+    axes: tuple[int, ...]  # as the user sees them
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """The reduced axes that are packed."""
+        return tuple(sorted(self.x.order[a] for a in self.axes if self.x.order[a] < len(self.x.structure.axes)))
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The reduced axes that are dimensions of the values."""
+        first = 1 - len(self.x.structure.axes) if self.x.is_ragged else 0
+        return tuple(
+            sorted(self.x.order[a] + first for a in self.axes if self.x.order[a] >= len(self.x.structure.axes))
+        )
+
+    @property
+    def segments(self) -> Segments | None:
+        """How rows are grouped, if any packed axis is reduced."""
+        return segments_of(self.x.structure, self.packed) if self.packed else None
+
+    def finish(self, values: torch.Tensor, keepdims: bool) -> Tensor:
+        """The result around `values`, whose reduced dimensions and rows are gone."""
+        x, packed = self.x, len(self.x.structure.axes)
+        seen = [x.order[a] for a in range(x.ndim) if a not in self.axes]
+        if not x.is_ragged:
+            made = Tensor(values, team=x.team)
+        else:
+            segments = self.segments
+            axes = list(enumerate(x.structure.axes))
+            if segments is not None:
+                axes = list(zip(segments.kept, segments.axes, strict=True))
+            features = [c for c in range(packed, x.ndim) if c in seen]
+            values = values if axes else values.squeeze(0) if not features and values.ndim == 1 else values
+            made = assemble(x, values, axes, seen, features) if axes else _without_rows(x, values, seen, features)
+        if keepdims:
+            for axis in sorted(self.axes):
+                made = expand_dims(made, axis)
+        return made
+
+
+def _without_rows(x: Tensor, values: torch.Tensor, seen: list[int], features: list[int]) -> Tensor:
+    """All packed axes are gone: the one row that is left, features in the order they are seen in."""
+    row = values.reshape(values.shape[1:]) if values.ndim > len(features) else values
+    return type(x)(row.permute([features.index(c) for c in seen]), team=x.team)
+
+
+def reduction(x: Any, axis: AxisLike) -> Reduction:
+    """The call for `axis`: an int, several, or None for all."""
+    tensor = as_tensor(x)
+    if axis is None:
+        chosen = tuple(range(tensor.ndim))
+    else:
+        given = axis if isinstance(axis, Sequence) else (axis,)
+        chosen = tuple(tensor._axis(a) for a in given)
+        if len(set(chosen)) < len(chosen):
+            raise ValueError(f"an axis is named twice in {axis}")
+    return Reduction(tensor, chosen)
+
+
+# ------------------------------------------------------------------------------------------------ what is computed
+
+
+def _rows(
+    values: torch.Tensor, dims: tuple[int, ...], segments: Segments | None, by: Callable[..., Any], rest: Any
+) -> Any:
+    made = by(values, dims) if dims else values
+    return made if segments is None else rest(segments, made)
+
+
+def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    """Sums; integers and bools in int64."""
+    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
+        values = values.to(torch.int64)
+    return _rows(values, call.dims, call.segments, lambda v, d: v.sum(d), Segments.sum)  # type: ignore[no-any-return]
+
+
+def _count(call: Reduction) -> torch.Tensor | int:
+    """How many elements each result has, shaped to divide it."""
+    per_row = 1
+    for d in call.dims:
+        per_row *= call.x.values.shape[d]
+    segments = call.segments
+    if segments is None:
+        return per_row
+    counts = segments.counts(call.x.device) * per_row
+    left = call.x.values.ndim - 1 - len(call.dims)
+    return counts.view(-1, *[1] * left)
+
+
+def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    """Sums divided by how many elements there are."""
+    if not (values.is_floating_point() or values.is_complex()):
+        raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
+    return sum_values(call, values) / _count(call)
+
+
+def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
+    if not values.is_floating_point():
+        raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
+    dtype = values.dtype
+    wide = values.to(torch.float32) if dtype in (torch.float16, torch.bfloat16) else values
+    mean = mean_values(call, wide)
+    for d in call.dims:
+        mean = mean.unsqueeze(d)
+    segments = call.segments
+    centred = wide - (mean if segments is None else segments.spread(mean))
+    count = _count(call)
+    left = count - correction
+    left = left.clamp(min=0) if isinstance(left, torch.Tensor) else max(left, 0.0)
+    total = sum_values(call, centred * centred)
+    return (total / torch.as_tensor(left, dtype=total.dtype, device=total.device)).to(dtype)
+
+
+def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torch.Tensor:
+    """The greatest or least."""
+
+    def by(v: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        if any(v.shape[d] == 0 for d in dims):
+            shape = [n for d, n in enumerate(v.shape) if d not in dims]
+            return torch.full(shape, neutral(v.dtype, largest), dtype=v.dtype, device=v.device)
+        return v.amax(dims) if largest else v.amin(dims)
+
+    if values.is_complex():
+        raise TypeError(f"{'max' if largest else 'min'} needs ordered elements, got {values.dtype}")
+    return _rows(values, call.dims, call.segments, by, lambda s, v: s.extreme(v, largest))  # type: ignore[no-any-return]
+
+
+def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    top = extreme_values(call, values.detach(), largest=True)
+    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
+    spread = top
+    for d in call.dims:
+        spread = spread.unsqueeze(d)
+    segments = call.segments
+    spread = spread if segments is None else segments.spread(spread)
+    return sum_values(call, (values - spread).exp()).log() + top
+
+
+def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
+        values = values.to(torch.int64)
+
+    def by(v: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        for d in sorted(dims, reverse=True):
+            v = v.prod(d)
+        return v
+
+    return _rows(values, call.dims, call.segments, by, Segments.product)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------------------------------ records
+
+REAL: tuple[Kind, ...] = ("float", "int")
+NUMERIC: tuple[Kind, ...] = ("float", "complex", "int")
+ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
+
+
+def _sum(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
+    return call.finish(sum_values(call, call.x.values), keepdims)
+
+
+def _prod(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
+    return call.finish(_product_values(call, call.x.values), keepdims)
+
+
+def _mean(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(mean_values(call, call.x.values), keepdims)
+
+
+def _var(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(_var_values(call, call.x.values, correction), keepdims)
+
+
+def _std(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(_var_values(call, call.x.values, correction).sqrt(), keepdims)
+
+
+def _max(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values, largest=True), keepdims)
+
+
+def _min(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values, largest=False), keepdims)
+
+
+def _any(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values != 0, largest=True), keepdims)
+
+
+def _all(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values != 0, largest=False), keepdims)
+
+
+def _count_nonzero(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(sum_values(call, call.x.values != 0), keepdims)
+
+
+def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(_logsumexp_values(call, call.x.values), keepdims)
+
+
+def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    return _place_of_extreme(x, axis, keepdims, largest=True)
+
+
+def _argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    return _place_of_extreme(x, axis, keepdims, largest=False)
+
+
+def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
+    """The first position along `axis` of the greatest or least; without an axis, the place in the packed elements."""
+    if axis is None:
+        flat = exact(as_tensor(x))
+        call = reduction(flat, None)
+        values = flat.values.reshape(-1)
+        found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
+        return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
+    call = reduction(x, axis)
+    values = call.x.values.detach()
+    segments = call.segments
+    if segments is None:
+        (d,) = call.dims
+        if values.shape[d] == 0:
+            empty = torch.full([n for i, n in enumerate(values.shape) if i != d], -1, device=values.device)
+            return call.finish(empty, keepdims)
+        return call.finish(values.argmax(d) if largest else values.argmin(d), keepdims)
+    chosen = segments.spread(extreme_values(call, values, largest))
+    has = values == chosen
+    has = has | (values.isnan() & chosen.isnan()) if values.is_floating_point() else has
+    along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
+    far = torch.iinfo(torch.int64).max
+    places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)), far)
+    found = segments.extreme(places, largest=False)
+    return call.finish(torch.where(found == far, -1, found), keepdims)
+
+
+Extreme = namedtuple("Extreme", ["values", "indices"])
+
+
+def _answer_extreme(largest: bool) -> Callable[..., Any]:
+    """torch's max and min: all elements, a pair along one axis, or elementwise with a second tensor."""
+
+    def handler(input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        other = options.pop("other", dim if isinstance(dim, (Tensor, torch.Tensor)) else None)
+        if other is not None:
+            return apply(torch.maximum if largest else torch.minimum, input, other)
+        axis, keep = options.pop("axis", dim), options.pop("keepdims", keepdim)
+        value = (_max if largest else _min)(input, axis=axis, keepdims=keep)
+        if axis is None:
+            return value
+        return Extreme(value, _place_of_extreme(input, axis, keep, largest))
+
+    return handler
+
+
+def _record(
+    name: str,
+    eager: Callable[..., Tensor],
+    function: Callable[..., Any],
+    summary: str,
+    given: str,
+    gives: str,
+    gradient: str,
+    kinds: tuple[Kind, ...],
+    others: tuple[str, ...] = (),
+    **defaults: Any,
+) -> None:
+    op = Op(
+        name=name,
+        family="reductions",
+        summary=summary,
+        eager=eager,
+        torch=(function, *torch_names(name, *others)),
+        kinds=kinds,
+        gradient=gradient,
+        dialect=f"ptensor.{name}",
+        fusion="serrate.fusion.reduction:reduction",
+        example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
+    )
+    define(op)
+    for answered in op.torch:
+        TORCH[answered] = _answer(eager, defaults)
+
+
+def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[..., Tensor]:
+    """torch's spelling: dim or axis, keepdim or keepdims, torch's own defaults."""
+
+    def handler(input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
+        options = defaults | options
+        axis = options.pop("axis", dim)
+        keep = options.pop("keepdims", keepdim)
+        if "unbiased" in options:
+            options["correction"] = 1 if options.pop("unbiased") else 0
+        if options.pop("out", None) is not None:
+            raise TypeError(f"{eager.__name__}(out=…) is not defined for sr.Tensor")
+        return eager(input, axis=axis if axis != () else None, keepdims=keep, **options)
+
+    return handler
+
+
+# fmt: off
+_record("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64.",
+        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL)
+_record("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
+        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC)
+_record("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
+        "[[1., 2.], [3.]]", "[1.5, 3.0]", "spread(g / count)", ("float", "complex"))
+_record("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", "2 * spread(g / (count - correction)) * (x - spread(mean(x)))", ("float",),
+        correction=1)
+_record("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
+        ("float",), correction=1)
+_record("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
+        "[[1, 2], [3]]", "[2, 3]", "spread(g / ties) * (x == spread(out))", REAL, ("amax",))
+_record("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
+        "[[1, 2], [3]]", "[1, 3]", "spread(g / ties) * (x == spread(out))", REAL, ("amin",))
+_record("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
+        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL)
+_record("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
+        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL)
+_record("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
+        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL)
+_record("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
+        "[[0.], []]", "[0.0, -inf]", "spread(g) * exp(x - spread(out))", ("float",))
+_record("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
+        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL)
+_record("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
+        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL)
+# fmt: on
+
+for _name, _largest in (("max", True), ("min", False)):
+    for _function in (getattr(torch, _name), getattr(torch.Tensor, _name)):
+        TORCH[_function] = _answer_extreme(_largest)

@@ -1,0 +1,222 @@
+"""Segments: which rows of the packed values are reduced together, and the kernels that do it, differentiable twice.
+
+Reducing axes of a nest leaves a smaller one. Where the axes that stay are the outermost, each result is a contiguous
+run of rows; otherwise rows are found by an index. Reducing an axis that others depend on is position by position: each
+of those takes the longest length in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.tensor.combine import group_partition
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Ragged, Structure
+
+_ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+@dataclass(eq=False)
+class Segments:
+    """The rows of a structure, grouped by what is left of them when some axes are gone."""
+
+    structure: Structure
+    gone: tuple[int, ...]
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """The axes that stay."""
+        return tuple(c for c in self.structure.whole if c not in self.gone)
+
+    @cached_property
+    def axes(self) -> list[Axis]:
+        """What stays, parents numbered among themselves."""
+        made: list[Axis] = []
+        for c in self.kept:
+            axis = self.structure.axes[c]
+            made.append(self._kept_axis(axis, made) if isinstance(axis, Ragged) else axis)
+        return made
+
+    def _kept_axis(self, axis: Ragged, outer: list[Axis]) -> Axis:
+        parents = tuple(self.kept.index(p) for p in axis.parents if p in self.kept)
+        if len(parents) == len(axis.parents) and all(self._same(self.kept[p], outer[p]) for p in parents):
+            return Ragged(axis.partition, parents)
+        lengths = axis.partition.lengths.to(torch.int64)
+        if not parents:
+            return axis.partition.max_length
+        left = Structure(outer)
+        home = self.structure.home
+        where = {p: self.structure.positions(axis.parents, self.kept[p], home) for p in parents}
+        longest = torch.zeros(left.cells(parents), dtype=torch.int64, device=home)
+        longest.scatter_reduce_(0, left.rank(parents, where), lengths, "amax")
+        return Ragged(axis.partition.with_lengths(longest), parents)
+
+    def _same(self, number: int, axis: Axis) -> bool:
+        old = self.structure.axes[number]
+        if isinstance(old, Ragged) and isinstance(axis, Ragged):
+            return old.partition is axis.partition
+        return old == axis
+
+    @cached_property
+    def cells(self) -> int:
+        """How many results there are."""
+        left = Structure(self.axes)
+        return left.cells(left.whole)
+
+    @cached_property
+    def runs(self) -> Partition | None:
+        """Results as contiguous runs of rows, if they are."""
+        outermost = self.kept == tuple(range(len(self.kept)))
+        if not outermost:
+            return None
+        if not self.kept:
+            level = self.structure.level(self.structure.whole)
+            assert isinstance(level, Partition)
+            ends = torch.stack([level.offsets[0], level.offsets[-1]])
+            return Partition._of(ends, level.num_values, device_born=not level.is_host_born, exact=level.is_exact)
+        return group_partition(self.structure, len(self.kept), self.structure.whole)
+
+    def index(self, device: torch.device) -> torch.Tensor:
+        """For each row its result; `cells`, one past the last, for rows that are undefined."""
+        if self.runs is not None:
+            index = self.runs.row_ids_on(device)
+        else:
+            left = Structure(self.axes)
+            where = {i: self.structure.positions(self.structure.whole, c, device) for i, c in enumerate(self.kept)}
+            index = left.rank(left.whole, where)
+        if self.structure.is_exact:
+            return index
+        rows = torch.arange(index.numel(), device=device)
+        return torch.where(rows < self.structure.defined_cells(self.structure.whole), index, self.cells)
+
+    def counts(self, device: torch.device) -> torch.Tensor:
+        """How many rows each result has."""
+        if self.runs is not None:
+            return self.runs.lengths_on(device).to(torch.int64)
+        index = self.index(device)
+        return torch.zeros(self.cells + 1, dtype=torch.int64, device=device).index_add(
+            0, index, torch.ones_like(index)
+        )[: self.cells]
+
+    def spread(self, results: torch.Tensor) -> torch.Tensor:
+        """Each row's result; undefined rows get any."""
+        return results.index_select(0, self.index(results.device).clamp(max=max(self.cells - 1, 0)))
+
+    # ----------------------------------------------------------------------------------------------- kernels
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of each result's rows, accumulated in float32 or wider."""
+        return _sum(self, values)
+
+    def extreme(self, values: torch.Tensor, largest: bool) -> torch.Tensor:
+        """The greatest or least of each result's rows, NaN if one is."""
+        return _extreme(self, values, largest)
+
+    def product(self, values: torch.Tensor) -> torch.Tensor:
+        """The product of each result's rows."""
+        wide = values.to(_ACCUMULATE.get(values.dtype, values.dtype))
+        base = wide.new_ones((self.cells + 1, *values.shape[1:]))
+        made = base.scatter_reduce(0, _expanded(self.index(values.device), wide), wide, "prod")[: self.cells]
+        return made.to(values.dtype)
+
+
+class _Sum(torch.autograd.Function):
+    """Sum by the fastest kernel torch has; the gradient is each result's, spread over its rows."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        return _sum_kernel(segments, values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return ctx.segments.spread(gradient), None
+
+
+class _Extreme(torch.autograd.Function):
+    """Greatest or least; the gradient is shared evenly by the rows that have it, as in torch's amax."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments, largest: bool) -> torch.Tensor:
+        return _extreme_kernel(segments, values, largest)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+        ctx.save_for_backward(inputs[0].detach(), output.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        values, results = ctx.saved_tensors
+        chosen = ctx.segments.spread(results)
+        has = ((values == chosen) | (values.isnan() & chosen.isnan())).to(values.dtype)
+        share = has / ctx.segments.spread(_sum_kernel(ctx.segments, has))
+        return ctx.segments.spread(gradient) * share, None, None
+
+
+def _sum(segments: Segments, values: torch.Tensor) -> torch.Tensor:
+    return _Sum.apply(values, segments)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
+    return _Extreme.apply(values, segments, largest)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
+    if values.is_complex():
+        return torch.view_as_complex(_sum_kernel(segments, torch.view_as_real(values.resolve_conj())))
+    if values.dtype in _ACCUMULATE:
+        return _sum_kernel(segments, values.to(_ACCUMULATE[values.dtype])).to(values.dtype)
+    features = values.shape[1:]
+    width = features.numel()
+    exact = segments.runs is not None and segments.structure.is_exact
+    if exact and segments.runs is not None and values.is_floating_point() and width and values.shape[0]:
+        # A bag per run: one pass over the values at memory speed. The last bag takes all that is left, so none may be
+        # undefined.
+        rows = torch.arange(values.shape[0], device=values.device)
+        ends = segments.runs.offsets_on(values.device).to(torch.int64)
+        table = values.reshape(values.shape[0], width)
+        return F.embedding_bag(rows, table, ends, mode="sum", include_last_offset=True).view(segments.cells, *features)
+    base = values.new_zeros((segments.cells + 1, *features))
+    return base.index_add(0, segments.index(values.device), values)[: segments.cells]
+
+
+def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
+    if values.dtype == torch.bool:
+        return _extreme_kernel(segments, values.to(torch.uint8), largest).to(torch.bool)
+    base = torch.full(
+        (segments.cells + 1, *values.shape[1:]),
+        neutral(values.dtype, largest),
+        dtype=values.dtype,
+        device=values.device,
+    )
+    index = _expanded(segments.index(values.device), values)
+    return base.scatter_reduce(0, index, values, "amax" if largest else "amin")[: segments.cells]
+
+
+def neutral(dtype: torch.dtype, largest: bool) -> Any:
+    """What the greatest (or least) of nothing is."""
+    if dtype == torch.bool:
+        return not largest
+    if dtype.is_floating_point:
+        return -float("inf") if largest else float("inf")
+    limits = torch.iinfo(dtype)
+    return limits.min if largest else limits.max
+
+
+def _expanded(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return index.view(-1, *[1] * (values.ndim - 1)).expand(values.shape)
+
+
+def segments_of(structure: Structure, gone: Sequence[int]) -> Segments:
+    """The rows of `structure` grouped for reducing the packed axes `gone`."""
+    return Segments(structure, tuple(sorted(gone)))
