@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["tensor"]
+SUITES = ["tensor", "eager"]
 
 
 def main() -> None:

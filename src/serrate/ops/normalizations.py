@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from serrate.ops.apply import apply
-from serrate.ops.reductions import Reduction, extreme_values, mean_values, sum_values, reduction
+from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
+from serrate.ops.segments import Segments
 from serrate.ops.table import TORCH, Op, define, torch_names
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -39,9 +40,40 @@ def _shifted(call: Reduction) -> torch.Tensor:
 
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     call = reduction(_wide(x, "softmax"), axis)
-    exponentials = _shifted(call).exp()
-    made = exponentials / _spread(call, sum_values(call, exponentials))
+    segments = call.segments
+    if segments is None and len(call.dims) == 1:
+        made = torch.softmax(call.x.values, call.dims[0])
+    elif segments is not None and not call.dims:
+        made = _Softmax.apply(call.x.values, segments)  # type: ignore[no-untyped-call]
+    else:
+        exponentials = _shifted(call).exp()
+        made = exponentials / _spread(call, sum_values(call, exponentials))
     return call.x._with(made).to(as_tensor(x).dtype)
+
+
+class _Softmax(torch.autograd.Function):
+    """Softmax of each result's rows with two buffers; the gradient is composed, so it can be differentiated again."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        grid = segments.grid(values)
+        if grid is not None:
+            return torch.softmax(grid, 1).flatten(0, 1)
+        top = segments.extreme(values, largest=True)
+        made = segments.spread(torch.where(top.isfinite(), top, torch.zeros_like(top)))
+        torch.sub(values, made, out=made).exp_()
+        return made.div_(segments.spread(segments.sum(made)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (out,) = ctx.saved_tensors
+        segments: Segments = ctx.segments
+        return out * (gradient - segments.spread(segments.sum(gradient * out))), None
 
 
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
@@ -153,13 +185,13 @@ _record("log_softmax", _log_softmax, "The logarithm of softmax along `axis`.",
         "g - exp(out) * spread(sum(g))", _answer_softmax(_log_softmax))
 _record("layer_norm", _layer_norm, "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
         "sr.layer_norm(sr.ragged([[-1., 1.], []]), axis=1, eps=0).tolist()", "[[-1.0, 1.0], []]",
-        "(g - spread(mean(g)) - y * spread(mean(g * y))) * spread(rsqrt(var + eps))", _answer_layer_norm)
+        "(g - spread(mean(g)) - out * spread(mean(g * out))) * spread(rsqrt(var(x) + eps))", _answer_layer_norm)
 _record("rms_norm", _rms_norm, "x divided by the root of its mean square along `axis`, then times weight.",
         "sr.rms_norm(sr.ragged([[2., -2.], []]), axis=1, eps=0).tolist()", "[[1.0, -1.0], []]",
-        "(g - y * spread(mean(g * y))) * spread(rsqrt(mean(x * x) + eps))", _answer_rms_norm)
+        "(g - out * spread(mean(g * out))) * spread(rsqrt(mean(x * x) + eps))", _answer_rms_norm)
 _record("normalize", _normalize, "x divided by its length along `axis`.",
         "sr.normalize(sr.ragged([[3., -4.], []]), axis=1).tolist()[1]", "[]",
-        "(g - out * spread(sum(g * out))) / spread(norm(x))", _answer_normalize)
+        "(g - out * spread(sum(g * out))) / spread(sqrt(sum(x * x)))", _answer_normalize)
 # fmt: on
 
 TORCH[F.softmax] = TORCH[torch.softmax]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
+from serrate.ops import features as _features  # noqa: F401
 from serrate.ops import normalizations as _normalizations  # noqa: F401
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops.apply import apply

@@ -354,9 +354,9 @@ _record("std", _std, torch.std, "The standard deviation along `axis`; NaN of not
         "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
         ("float",), correction=1)
 _record("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
-        "[[1, 2], [3]]", "[2, 3]", "spread(g / ties) * (x == spread(out))", REAL, ("amax",))
+        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, ("amax",))
 _record("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
-        "[[1, 2], [3]]", "[1, 3]", "spread(g / ties) * (x == spread(out))", REAL, ("amin",))
+        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, ("amin",))
 _record("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
         "[[0, 2], [], [0]]", "[True, False, False]", "", ALL)
 _record("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",

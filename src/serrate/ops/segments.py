@@ -82,6 +82,19 @@ class Segments:
             return Partition._of(ends, level.num_values, device_born=not level.is_host_born, exact=level.is_exact)
         return group_partition(self.structure, len(self.kept), self.structure.whole)
 
+    @cached_property
+    def length(self) -> int | None:
+        """The number of rows each result has, where the host knows that it is one number: then rows form a grid."""
+        runs = self.runs
+        if runs is None or not runs.is_host_born or runs.num_components == 0:
+            return None
+        length = runs.max_length
+        return length if length and length * runs.num_components == runs.num_values else None
+
+    def grid(self, values: torch.Tensor) -> torch.Tensor | None:
+        """`values` as [results, rows of each, …], where rows form a grid."""
+        return None if self.length is None else values.reshape(self.cells, self.length, *values.shape[1:])
+
     def index(self, device: torch.device) -> torch.Tensor:
         """For each row its result; `cells`, one past the last, for rows that are undefined."""
         if self.runs is not None:
@@ -106,6 +119,8 @@ class Segments:
 
     def spread(self, results: torch.Tensor) -> torch.Tensor:
         """Each row's result; undefined rows get any."""
+        if self.length is not None:
+            return results.unsqueeze(1).expand(-1, self.length, *results.shape[1:]).flatten(0, 1)
         return results.index_select(0, self.index(results.device).clamp(max=max(self.cells - 1, 0)))
 
     # ----------------------------------------------------------------------------------------------- kernels
@@ -176,6 +191,9 @@ def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
         return torch.view_as_complex(_sum_kernel(segments, torch.view_as_real(values.resolve_conj())))
     if values.dtype in _ACCUMULATE:
         return _sum_kernel(segments, values.to(_ACCUMULATE[values.dtype])).to(values.dtype)
+    grid = segments.grid(values)
+    if grid is not None:
+        return grid.sum(1)
     features = values.shape[1:]
     width = features.numel()
     exact = segments.runs is not None and segments.structure.is_exact
@@ -193,6 +211,9 @@ def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
 def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
     if values.dtype == torch.bool:
         return _extreme_kernel(segments, values.to(torch.uint8), largest).to(torch.bool)
+    grid = segments.grid(values)
+    if grid is not None:
+        return grid.amax(1) if largest else grid.amin(1)
     base = torch.full(
         (segments.cells + 1, *values.shape[1:]),
         neutral(values.dtype, largest),

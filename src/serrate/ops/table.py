@@ -38,7 +38,11 @@ class Op:
     kinds: tuple[Kind, ...]
     """The kinds of dtypes it takes."""
     gradient: str
-    """The rule for the compiler: an expression in `g`, `out`, the operands and operations; empty if there is none."""
+    """The rule for the compiler: an expression in `g`, `out`, the operands and operations; empty if there is none.
+
+    In the rule of an operation along an axis, reductions are along that axis, `spread(v)` stands for what was reduced
+    put back beside each element, `count` for the number of elements of each result.
+    """
     capacity: Capacity = "exact"
     """Whether the number of rows of the result is known, bounded, or data, where lengths were born on a device."""
     dialect: str = ""

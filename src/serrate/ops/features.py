@@ -1,0 +1,102 @@
+"""Operations on the features of each entry: linear maps and embeddings. Rows play no part, so any structure goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.errors import AxisError
+from serrate.ops.table import TORCH, Op, define, torch_names
+from serrate.tensor import host
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
+    tensor = as_tensor(x)
+    if tensor.ndim == 0 or tensor.order[-1] < len(tensor.structure.axes):
+        raise AxisError(
+            f"linear contracts the last axis, which must be uniform and no parent, got shape {tensor.shape}"
+        )
+    table = as_tensor(weight).torch()
+    if table.ndim not in (1, 2) or tensor.shape[-1] != table.shape[-1]:
+        raise ValueError(f"weight must be [out, {tensor.shape[-1]}] for shape {tensor.shape}, got {list(table.shape)}")
+    dim = tensor.order[-1] - len(tensor.structure.axes) + 1 if tensor.is_ragged else -1
+    offset = None if bias is None else as_tensor(bias).torch()
+    made = F.linear(tensor.values.movedim(dim, -1), table, offset)
+    if table.ndim == 1:
+        gone = tensor.order[-1]
+        order = tuple(c - (c > gone) for c in tensor.order[:-1])
+        return (
+            Tensor(made, tensor.structure, order, tensor.team) if tensor.is_ragged else Tensor(made, team=tensor.team)
+        )
+    return tensor._with(made.movedim(-1, dim))
+
+
+def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **options: Any) -> Tensor:
+    tensor = as_tensor(x)
+    if tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"embedding looks up int32 or int64 indices, got {tensor.dtype}")
+    table = as_tensor(weight).torch()
+    rows, values = table.shape[0], tensor.values
+    if not tensor.structure.is_exact:  # entries past the last offset hold anything
+        numbers = torch.arange(values.shape[0], device=values.device)
+        defined = numbers < tensor.structure.defined_cells(tensor.structure.whole)
+        values = torch.where(defined.view(-1, *[1] * (values.ndim - 1)), values, 0)
+    flat = values.reshape(-1)
+
+    def error(i: int) -> IndexError:
+        return IndexError(f"index {int(flat[i])}, packed element {i}, is out of range for a table of {rows} rows")
+
+    host.defer(host.first_fault((flat < 0) | (flat >= rows)), error)
+    safe = values.clamp(0, max(rows - 1, 0)) if values.is_cuda else values
+    made = F.embedding(safe, table, padding_idx, **options)
+    if not tensor.is_ragged:
+        return Tensor(made, team=tensor.team)
+    return Tensor(made, tensor.structure, (*tensor.order, tensor.ndim), tensor.team)
+
+
+def _answer_embedding(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    options = {"max_norm": max_norm, "norm_type": norm_type, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    return _embedding(input, weight, padding_idx=padding_idx, **options)
+
+
+def _answer_linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
+    return _linear(input, weight, bias)
+
+
+def _record(name: str, eager: Any, answer: Any, summary: str, call: str, gives: str, gradient: str, kinds: Any) -> None:
+    functions = torch_names(name)
+    op = Op(
+        name=name,
+        family="features",
+        summary=summary,
+        eager=eager,
+        torch=functions,
+        kinds=kinds,
+        gradient=gradient,
+        dialect=f"ptensor.{name}",
+        fusion="serrate.library.features:library_call",
+        example=(call, gives),
+    )
+    define(op)
+    TORCH.update(dict.fromkeys(functions, answer))
+
+
+# fmt: off
+_record("linear", _linear, _answer_linear, "Each entry times the transposed weight, plus bias, along the last axis.",
+        "sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()", "[[[3.0]], []]",
+        "", ("float", "complex"))
+_record("embedding", _embedding, _answer_embedding, "The row of a table for each index, as a new last axis.",
+        "sr.embedding(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
+        "[[[3.0, 4.0], [1.0, 2.0]], []]", "", ("int",))
+# fmt: on
