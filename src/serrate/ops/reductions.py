@@ -137,9 +137,8 @@ def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> tor
     centred = wide - (mean if segments is None else segments.spread(mean))
     count = _count(call)
     left = count - correction
-    left = left.clamp(min=0) if isinstance(left, torch.Tensor) else max(left, 0.0)
-    total = sum_values(call, centred * centred)
-    return (total / torch.as_tensor(left, dtype=total.dtype, device=total.device)).to(dtype)
+    left = left.clamp(min=0).to(wide.dtype) if isinstance(left, torch.Tensor) else max(left, 0.0)
+    return (sum_values(call, centred * centred) / left).to(dtype)
 
 
 def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torch.Tensor:
