@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.table import TORCH, Op, define, torch_names
+from serrate.ops.table import record
 from serrate.tensor import host
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -74,29 +74,30 @@ def _answer_linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     return _linear(input, weight, bias)
 
 
-def _record(name: str, eager: Any, answer: Any, summary: str, call: str, gives: str, gradient: str, kinds: Any) -> None:
-    functions = torch_names(name)
-    op = Op(
-        name=name,
-        family="features",
-        summary=summary,
-        eager=eager,
-        torch=functions,
-        kinds=kinds,
-        gradient=gradient,
-        dialect=f"ptensor.{name}",
-        fusion="serrate.library.features:library_call",
-        example=(call, gives),
-    )
-    define(op)
-    TORCH.update(dict.fromkeys(functions, answer))
+_LIBRARY = "serrate.library.features:library_call"
 
-
-# fmt: off
-_record("linear", _linear, _answer_linear, "Each entry times the transposed weight, plus bias, along the last axis.",
-        "sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()", "[[[3.0]], []]",
-        "", ("float", "complex"))
-_record("embedding", _embedding, _answer_embedding, "The row of a table for each index, as a new last axis.",
+record(
+    "features",
+    "linear",
+    _linear,
+    _answer_linear,
+    "Each entry times the transposed weight, plus bias, along the last axis.",
+    ("sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()", "[[[3.0]], []]"),
+    gradient="",
+    kinds=("float", "complex"),
+    fusion=_LIBRARY,
+)
+record(
+    "features",
+    "embedding",
+    _embedding,
+    _answer_embedding,
+    "The row of a table for each index, as a new last axis.",
+    (
         "sr.embedding(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
-        "[[[3.0, 4.0], [1.0, 2.0]], []]", "", ("int",))
-# fmt: on
+        "[[[3.0, 4.0], [1.0, 2.0]], []]",
+    ),
+    gradient="",
+    kinds=("int",),
+    fusion=_LIBRARY,
+)

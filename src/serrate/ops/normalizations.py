@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from serrate.ops.apply import apply
 from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
 from serrate.ops.segments import Segments
-from serrate.ops.table import TORCH, Op, define, torch_names
+from serrate.ops.table import record
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -153,45 +152,33 @@ def _answer_normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-
 def _record(
     name: str,
     eager: Callable[..., Tensor],
+    answer: Callable[..., Any],
     summary: str,
     call: str,
     gives: str,
     gradient: str,
-    answer: Callable[..., Any],
 ) -> None:
-    functions = torch_names(name)
-    op = Op(
-        name=name,
-        family="normalizations",
-        summary=summary,
-        eager=eager,
-        torch=functions,
-        kinds=("float",),
-        gradient=gradient,
-        dialect=f"ptensor.{name}",
-        fusion="serrate.fusion.normalization:normalization",
-        example=(call, gives),
-    )
-    define(op)
-    TORCH.update(dict.fromkeys(functions, answer))
+    fusion = "serrate.fusion.normalization:normalization"
+    record("normalizations", name, eager, answer, summary, (call, gives), gradient, ("float",), fusion)
 
 
 # fmt: off
-_record("softmax", _softmax, "exp(x) divided by its sum along `axis`; an empty row stays empty.",
+_record("softmax", _softmax, _answer_softmax(_softmax),
+        "exp(x) divided by its sum along `axis`; an empty row stays empty.",
         "sr.softmax(sr.ragged([[0., 0.], [], [7.]]), axis=1).tolist()", "[[0.5, 0.5], [], [1.0]]",
-        "out * (g - spread(sum(g * out)))", _answer_softmax(_softmax))
-_record("log_softmax", _log_softmax, "The logarithm of softmax along `axis`.",
+        "out * (g - spread(sum(g * out)))")
+_record("log_softmax", _log_softmax, _answer_softmax(_log_softmax), "The logarithm of softmax along `axis`.",
         "sr.log_softmax(sr.ragged([[7.], []]), axis=1).tolist()", "[[0.0], []]",
-        "g - exp(out) * spread(sum(g))", _answer_softmax(_log_softmax))
-_record("layer_norm", _layer_norm, "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
+        "g - exp(out) * spread(sum(g))")
+_record("layer_norm", _layer_norm, _answer_layer_norm,
+        "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
         "sr.layer_norm(sr.ragged([[-1., 1.], []]), axis=1, eps=0).tolist()", "[[-1.0, 1.0], []]",
-        "(g - spread(mean(g)) - out * spread(mean(g * out))) * spread(rsqrt(var(x) + eps))", _answer_layer_norm)
-_record("rms_norm", _rms_norm, "x divided by the root of its mean square along `axis`, then times weight.",
+        "(g - spread(mean(g)) - out * spread(mean(g * out))) * spread(rsqrt(var(x) + eps))")
+_record("rms_norm", _rms_norm, _answer_rms_norm,
+        "x divided by the root of its mean square along `axis`, then times weight.",
         "sr.rms_norm(sr.ragged([[2., -2.], []]), axis=1, eps=0).tolist()", "[[1.0, -1.0], []]",
-        "(g - out * spread(mean(g * out))) * spread(rsqrt(mean(x * x) + eps))", _answer_rms_norm)
-_record("normalize", _normalize, "x divided by its length along `axis`.",
-        "sr.normalize(sr.ragged([[3., -4.], []]), axis=1).tolist()[1]", "[]",
-        "(g - out * spread(sum(g * out))) / spread(sqrt(sum(x * x)))", _answer_normalize)
+        "(g - out * spread(mean(g * out))) * spread(rsqrt(mean(x * x) + eps))")
+_record("normalize", _normalize, _answer_normalize, "x divided by its length along `axis`.",
+        "sr.normalize(sr.ragged([[0., -4.], []]), axis=1).tolist()", "[[0.0, -1.0], []]",
+        "(g - out * spread(sum(g * out))) / spread(sqrt(sum(x * x)))")
 # fmt: on
-
-TORCH[F.softmax] = TORCH[torch.softmax]

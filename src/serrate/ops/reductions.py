@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,23 +32,32 @@ class Reduction:
     x: Tensor
     axes: tuple[int, ...]  # as the user sees them
 
-    @property
+    @cached_property
     def packed(self) -> tuple[int, ...]:
         """The reduced axes that are packed."""
         return tuple(sorted(self.x.order[a] for a in self.axes if self.x.order[a] < len(self.x.structure.axes)))
 
-    @property
+    @cached_property
     def dims(self) -> tuple[int, ...]:
         """The reduced axes that are dimensions of the values."""
-        first = 1 - len(self.x.structure.axes) if self.x.is_ragged else 0
-        return tuple(
-            sorted(self.x.order[a] + first for a in self.axes if self.x.order[a] >= len(self.x.structure.axes))
-        )
+        packed = len(self.x.structure.axes)
+        first = 1 - packed if self.x.is_ragged else 0
+        return tuple(sorted(self.x.order[a] + first for a in self.axes if self.x.order[a] >= packed))
 
-    @property
+    @cached_property
     def segments(self) -> Segments | None:
         """How rows are grouped, if any packed axis is reduced."""
         return segments_of(self.x.structure, self.packed) if self.packed else None
+
+    def over(
+        self,
+        values: torch.Tensor,
+        dims: Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor],
+        rows: Callable[[Segments, torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """Dimensions reduced by `dims`, then rows by `rows`."""
+        made = dims(values, self.dims) if self.dims else values
+        return made if self.segments is None else rows(self.segments, made)
 
     def finish(self, values: torch.Tensor, keepdims: bool) -> Tensor:
         """The result around `values`, whose reduced dimensions and rows are gone."""
@@ -61,7 +71,6 @@ class Reduction:
             if segments is not None:
                 axes = list(zip(segments.kept, segments.axes, strict=True))
             features = [c for c in range(packed, x.ndim) if c in seen]
-            values = values if axes else values.squeeze(0) if not features and values.ndim == 1 else values
             made = assemble(x, values, axes, seen, features) if axes else _without_rows(x, values, seen, features)
         if keepdims:
             for axis in sorted(self.axes):
@@ -71,7 +80,7 @@ class Reduction:
 
 def _without_rows(x: Tensor, values: torch.Tensor, seen: list[int], features: list[int]) -> Tensor:
     """All packed axes are gone: the one row that is left, features in the order they are seen in."""
-    row = values.reshape(values.shape[1:]) if values.ndim > len(features) else values
+    row = values.reshape(values.shape[1:])
     return type(x)(row.permute([features.index(c) for c in seen]), team=x.team)
 
 
@@ -91,18 +100,11 @@ def reduction(x: Any, axis: AxisLike) -> Reduction:
 # ------------------------------------------------------------------------------------------------ what is computed
 
 
-def _rows(
-    values: torch.Tensor, dims: tuple[int, ...], segments: Segments | None, by: Callable[..., Any], rest: Any
-) -> Any:
-    made = by(values, dims) if dims else values
-    return made if segments is None else rest(segments, made)
-
-
 def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums; integers and bools in int64."""
     if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
         values = values.to(torch.int64)
-    return _rows(values, call.dims, call.segments, lambda v, d: v.sum(d), Segments.sum)  # type: ignore[no-any-return]
+    return call.over(values, lambda v, dims: v.sum(dims), Segments.sum)
 
 
 def _count(call: Reduction) -> torch.Tensor | int:
@@ -152,7 +154,7 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 
     if values.is_complex():
         raise TypeError(f"{'max' if largest else 'min'} needs ordered elements, got {values.dtype}")
-    return _rows(values, call.dims, call.segments, by, lambda s, v: s.extreme(v, largest))  # type: ignore[no-any-return]
+    return call.over(values, by, lambda segments, v: segments.extreme(v, largest))
 
 
 def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -175,7 +177,7 @@ def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
             v = v.prod(d)
         return v
 
-    return _rows(values, call.dims, call.segments, by, Segments.product)  # type: ignore[no-any-return]
+    return call.over(values, by, Segments.product)
 
 
 # ------------------------------------------------------------------------------------------------ records
@@ -318,9 +320,7 @@ def _record(
         fusion="serrate.fusion.reduction:reduction",
         example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
     )
-    define(op)
-    for answered in op.torch:
-        TORCH[answered] = _answer(eager, defaults)
+    define(op, _answer(eager, defaults))
 
 
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[..., Tensor]:

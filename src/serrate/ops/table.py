@@ -55,8 +55,8 @@ class Op:
     """Further arguments to test with, beside the structures every operation is tested on."""
 
 
-def define(op: Op) -> Callable[..., Any]:
-    """Enter `op` into the table; its public function, documented from the record."""
+def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
+    """Enter `op` into the table, document its public function from the record, and let `answer` stand for torch's."""
     if op.name in TABLE:
         raise ValueError(f"operation {op.name} is defined twice")
     function = op.eager
@@ -65,7 +65,35 @@ def define(op: Op) -> Callable[..., Any]:
     call, gives = op.example
     function.__doc__ = f"{op.summary}\n\n>>> import torch, serrate as sr\n>>> {call}\n{gives}\n"
     TABLE[op.name] = op
-    return function
+    if answer is not None:
+        TORCH.update(dict.fromkeys(op.torch, answer))
+
+
+def record(
+    family: str,
+    name: str,
+    eager: Callable[..., Any],
+    answer: Callable[..., Any],
+    summary: str,
+    example: tuple[str, str],
+    gradient: str,
+    kinds: tuple[Kind, ...],
+    fusion: str,
+) -> None:
+    """Define an operation that torch has under the same name, answered by `answer`."""
+    op = Op(
+        name=name,
+        family=family,
+        summary=summary,
+        eager=eager,
+        torch=torch_names(name),
+        kinds=kinds,
+        gradient=gradient,
+        dialect=f"ptensor.{name}",
+        fusion=fusion,
+        example=example,
+    )
+    define(op, answer)
 
 
 def signature(op: Op) -> inspect.Signature:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.tensor import host
-from serrate.tensor.convert.chain import to_levels
+from serrate.tensor.convert.chain import cells_of, to_levels
 from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def to_list(x: Tensor) -> Any:
         raise TypeError(f"the first axis of shape {x.shape} is ragged; permute another to the front for lists")
     outermost, levels, leaf = to_levels(x)
     entries = host.read_if_device(leaf, "tolist()").tolist()
-    cells = [outermost]
-    for level in levels:
-        cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)
+    cells = cells_of(outermost, levels)
     for depth in reversed(range(len(levels))):
         level = levels[depth]
         if isinstance(level, int):

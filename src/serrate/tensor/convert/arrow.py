@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor.convert.chain import from_levels, to_levels
+from serrate.tensor.convert.chain import cells_of, from_levels, to_levels
 from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def to_arrow(x: Tensor) -> Any:
     for depth in reversed(range(1, leaf.ndim)):
         rows = int(np.prod(counts[:depth], dtype=np.int64))
         array = _fixed(array, counts[depth], rows)
-    cells = [outermost]
-    for level in levels:
-        cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)
+    cells = cells_of(outermost, levels)
     for depth in reversed(range(len(levels))):
         level = levels[depth]
         if isinstance(level, int):

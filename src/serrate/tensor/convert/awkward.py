@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor.convert.chain import from_levels, to_levels
+from serrate.tensor.convert.chain import cells_of, from_levels, to_levels
 from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def to_awkward(x: Tensor) -> Any:
     """The tensor as an Awkward array, without a copy where it lies on the CPU in the order it is seen."""
     import awkward as ak
 
-    _, levels, leaf = to_levels(x) if x.is_ragged else (0, [], x.values)
+    outermost, levels, leaf = to_levels(x) if x.is_ragged else (0, [], x.values)
+    cells = cells_of(outermost, levels)
     if leaf.ndim == 0:
         raise TypeError("an Awkward array needs at least one axis, got a 0-d tensor")
     array = _numpy(leaf)
@@ -70,16 +71,8 @@ def to_awkward(x: Tensor) -> Any:
         if isinstance(level, Partition):
             layout = ak.contents.ListOffsetArray(ak.index.Index(_numpy(level.host_offsets("to_awkward()"))), layout)
         else:
-            outer = _cells_before(x, levels, depth)
-            layout = ak.contents.RegularArray(layout, level, zeros_length=outer)
+            layout = ak.contents.RegularArray(layout, level, zeros_length=cells[depth])
     return ak.Array(layout)
-
-
-def _cells_before(x: Tensor, levels: list[int | Partition], depth: int) -> int:
-    cells = len(x)
-    for level in levels[:depth]:
-        cells = cells * level if isinstance(level, int) else level.num_values
-    return cells
 
 
 def _numpy(values: torch.Tensor) -> Any:

@@ -57,6 +57,14 @@ def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
     return first, [structure.level(structure.whole[: depth + 1]) for depth in range(1, last + 1)], values
 
 
+def cells_of(outermost: int, levels: Sequence[int | Partition]) -> list[int]:
+    """How many cells the outermost axis has, and each nest of it with one, two, … of the levels."""
+    cells = [outermost]
+    for level in levels:
+        cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)
+    return cells
+
+
 def _as_seen(x: Tensor, last: int) -> Structure:
     """The structure with axes 0 … last in the order the user sees; components renumbered where that changes them."""
     axes: list[Axis] = []
