@@ -120,7 +120,12 @@ def grid(sizes: Sequence[int], make: Callable[[], Any]) -> Any:
 
 @st.composite
 def samples(
-    draw: Any, max_ragged: int = 3, uniform: bool = True, free_parents: bool = True, features: bool = True
+    draw: Any,
+    max_ragged: int = 3,
+    uniform: bool = True,
+    free_parents: bool = True,
+    features: bool = True,
+    min_features: int = 0,
 ) -> Sample:
     """Ragged axes with uniform ones before, between and after, and parents that need not be all outer axes."""
     ragged = draw(st.integers(1, max_ragged))
@@ -138,7 +143,8 @@ def samples(
                 parents |= set(_parents(axes[p]))
         components = len(_cells(axes, sorted(parents)))
         axes.append(Ragged(draw(lengths(components, 4 if level < 2 else 2)), sorted(parents)))
-    sizes = tuple(draw(st.lists(st.integers(0, 3), max_size=2))) if features and draw(st.booleans()) else ()
+    wanted = min_features or (features and draw(st.booleans()))
+    sizes = tuple(draw(st.lists(st.integers(0, 3), min_size=min_features, max_size=2))) if wanted else ()
     return build(axes, sizes)
 
 
