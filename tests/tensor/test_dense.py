@@ -92,6 +92,13 @@ def test_any_set_of_levels(data, sample):
         assert made.shape[c] == sizes[c]
 
 
+def test_padding_where_no_row_has_an_entry():
+    p, q = sr.Partition.from_lengths([0, 0, 0]), sr.Partition.from_lengths([0, 0, 1])
+    x = sr.from_product(torch.zeros(0), p, q)
+    assert x.to_dense(-1, max_lengths=1, axis=1).tolist() == [[[]], [[]], [[-1.0]]]
+    assert x.to_dense(-1, max_lengths=[1, 2]).tolist() == [[[-1.0, -1.0]]] * 3
+
+
 @given(st.data(), samples())
 def test_levels_one_by_one_equal_all_at_once(data, sample):
     axes = data.draw(st.permutations(range(sample.x.ndim)))

@@ -104,7 +104,7 @@ class Place:
         old = self.old_partition
         cells = torch.arange(new.num_values, device=device)
         if new.num_components == 0 or old.num_components == 0:
-            return cells[:0]
+            return torch.full_like(cells, -1)  # without old rows, whatever there is comes from nowhere
         starts = old.offsets_on(device)[:-1].to(torch.int64)
         if not (isinstance(self.outer, range) and len(self.outer) == old.num_components):
             starts = starts[self.outer_cells(device).clamp(min=0)]
@@ -126,6 +126,8 @@ class Place:
         outer = self.outer_cells(positions.device)
         if outer.numel() == 0:
             return positions.new_zeros(0)
+        if isinstance(self.old, Partition) and self.old.num_components == 0:
+            return torch.full((outer.numel() * positions.numel(),), -1, device=positions.device)
         rows = outer.clamp(min=0)[:, None]
         if isinstance(self.old, int):
             cells = rows * self.old + torch.where(positions < 0, positions + self.old, positions)
