@@ -107,8 +107,8 @@ def test_gradients(op, name):
             return torch.where(made.values.isfinite(), made.values, torch.zeros_like(made.values))
 
         if op.name in ("var", "std"):
-            continue_with = sr.count_nonzero(x, axis=axes).values
-            if bool((continue_with < 2).any()):
+            elements_of_each = sr.count_nonzero(x, axis=axes).values
+            if bool((elements_of_each < 2).any()):
                 continue  # the root of 0 has no derivative
         assert gradcheck(run, [values])
         if op.name != "prod":

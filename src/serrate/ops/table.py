@@ -120,11 +120,19 @@ def answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return plain(handler(*args, **kwargs))
 
 
+_SPELT = {"cat": "concat", "concatenate": "concat", "permute": "permute_dims", "unsqueeze": "expand_dims"}
+
+
 def _nearest(name: str) -> str:
+    """What to use instead: the function of that name or meaning, else one spelt nearly so."""
     import difflib
 
-    close = difflib.get_close_matches(name.strip("_"), TABLE, n=1, cutoff=0.6)
-    hint = f"sr.{close[0]} is the nearest operation" if close else "no operation of Serrate is like it"
+    import serrate
+
+    known = set(serrate.__all__)
+    plain_name = _SPELT.get(name.strip("_"), name.strip("_"))
+    close = [plain_name] if plain_name in known else difflib.get_close_matches(plain_name, known, n=1, cutoff=0.8)
+    hint = f"use sr.{close[0]}" if close else "Serrate has no operation like it yet"
     return f"{hint}; x.values and x.offsets are torch tensors"
 
 
