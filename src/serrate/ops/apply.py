@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from serrate.ops.table import TORCH, Kind, Op, define, torch_names
+from serrate.errors import RaggednessError
+from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
 from serrate.tensor import broadcast
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -31,6 +32,15 @@ REAL: tuple[Kind, ...] = ("float", "int")
 NUMERIC: tuple[Kind, ...] = ("float", "complex", "int")
 INTEGER: tuple[Kind, ...] = ("int", "bool")
 ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
+
+
+_NO_TENSOR: Error = ("None", TypeError, "takes tensors and numbers, got NoneType")
+_OTHER_ROWS: Error = (
+    "x, sr.from_lengths(torch.ones(6, 2), [1, 2, 3])",
+    RaggednessError,
+    r"different raggedness: Ragged\(\[3, 1, 2\]\) and Ragged\(\[1, 2, 3\]\)",
+)
+_OTHER_SIZE: Error = ("x, torch.ones(3)", ValueError, "do not broadcast")
 
 
 def apply(function: Callable[..., torch.Tensor], *operands: Any, **options: Any) -> Tensor:
@@ -105,10 +115,13 @@ def enter(
     gradient: str,
     others: tuple[str, ...] = (),
     compute: Callable[..., Tensor] | None = None,
+    dtype: Result = "promoted",
     **defaults: Any,
 ) -> None:
     """A record of any number of operands; `others` are further names torch has for it."""
     answered = tuple(f for f in torch_names(name, function.__name__, *others) if f not in _OTHER_MEANING)
+    samples = {1: ("x",), 2: ("x, x", "x, x[..., :1]"), 3: ("x != 0, x, x",)}[arity]
+    errors = {1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: ()}[arity]
     for each in answered:
         TORCH[each] = _answer(each, arity)
     chosen = compute if compute is not None else lambda *operands, **options: apply(function, *operands, **options)
@@ -120,9 +133,13 @@ def enter(
         torch=(function, *answered),
         kinds=kinds,
         gradient=gradient,
+        shape="broadcast",
+        dtype=dtype,
         dialect=f"ptensor.{name}",
         fusion="serrate.fusion.pointwise:pointwise",
         example=example,
+        samples=samples,
+        errors=errors,
     )
     define(op)
 
@@ -137,11 +154,12 @@ def unary(
     kinds: tuple[Kind, ...] = FLOATS,
     others: tuple[str, ...] = (),
     compute: Callable[..., Tensor] | None = None,
+    dtype: Result = "promoted",
     **defaults: Any,
 ) -> None:
     """A record of one operand; `given` and `gives` are its example, a nested list before and after."""
     call = (f"sr.{name}(sr.ragged({given})).tolist()", gives)
-    enter(name, 1, function, summary, kinds, call, gradient, others, compute, **defaults)
+    enter(name, 1, function, summary, kinds, call, gradient, others, compute, dtype, **defaults)
 
 
 def binary(
@@ -153,6 +171,8 @@ def binary(
     gradient: str,
     kinds: tuple[Kind, ...] = NUMERIC,
     others: tuple[str, ...] = (),
+    dtype: Result = "promoted",
 ) -> None:
     """A record of two operands; the example's `given` is both, as the call writes them."""
-    enter(name, 2, function, summary, kinds, (f"sr.{name}({given}).tolist()", gives), gradient, others)
+    example = (f"sr.{name}({given}).tolist()", gives)
+    enter(name, 2, function, summary, kinds, example, gradient, others, dtype=dtype)

@@ -56,7 +56,7 @@ def _bound(given: Any, like: Tensor) -> Any:
 # ------------------------------------------------------------------------------------------------ one operand
 
 unary("abs", torch.abs, "Absolute value.", "[[-1., 2.], []]", "[[1.0, 2.0], []]", "g * sign(x)", NUMERIC,
-      ("absolute",))
+      ("absolute",), dtype="real")
 unary("acos", torch.acos, "Inverse cosine.", "[[1.], []]", "[[0.0], []]", "-g / sqrt(1 - x * x)", others=("arccos",))
 unary("acosh", torch.acosh, "Inverse hyperbolic cosine.", "[[1.], []]", "[[0.0], []]", "g / sqrt(x * x - 1)",
       others=("arccosh",))
@@ -74,21 +74,21 @@ unary("cosh", torch.cosh, "Hyperbolic cosine.", "[[0.], []]", "[[1.0], []]", "g 
 unary("exp", torch.exp, "e to the power of each element.", "[[0.], []]", "[[1.0], []]", "g * out")
 unary("expm1", torch.expm1, "exp(x) - 1, exact near 0.", "[[0.], []]", "[[0.0], []]", "g * (out + 1)")
 unary("floor", torch.floor, "The greatest integer not above.", "[[1.8], []]", "[[1.0], []]", "0 * g", REAL)
-unary("imag", torch.imag, "Imaginary part.", "[[1.+2j]]", "[[2.0]]", "", ("complex",), compute=_imag)
+unary("imag", torch.imag, "Imaginary part.", "[[1.+2j]]", "[[2.0]]", "", ("complex",), compute=_imag, dtype="real")
 unary("isfinite", torch.isfinite, "Where an element is neither infinite nor NaN.", "[[1., float('inf')]]",
-      "[[True, False]]", "", ALL)
-unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')]]", "[[False, True]]", "", ALL)
-unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]", "", ALL)
+      "[[True, False]]", "", ALL, dtype="bool")
+unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')]]", "[[False, True]]", "", ALL, dtype="bool")
+unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]", "", ALL, dtype="bool")
 unary("log", torch.log, "Natural logarithm.", "[[1.], []]", "[[0.0], []]", "g / x")
 unary("log1p", torch.log1p, "log(1 + x), exact near 0.", "[[0.], []]", "[[0.0], []]", "g / (1 + x)")
 unary("log2", torch.log2, "Logarithm to base 2.", "[[8.], []]", "[[3.0], []]", "g / (x * 0.6931471805599453)")
 unary("log10", torch.log10, "Logarithm to base 10.", "[[100.], []]", "[[2.0], []]", "g / (x * 2.302585092994046)")
 unary("logical_not", torch.logical_not, "Where an element is 0 or False.", "[[True, False]]", "[[False, True]]", "",
-      ALL)
+      ALL, dtype="bool")
 unary("negative", torch.neg, "Each element with the other sign.", "[[1, -2]]", "[[-1, 2]]", "-g", NUMERIC,
       ("negative", "neg"))
 unary("positive", torch.positive, "Each element as it is.", "[[1, -2]]", "[[1, -2]]", "g", NUMERIC)
-unary("real", torch.real, "Real part.", "[[1.+2j]]", "[[1.0]]", "g", ("complex", "float"), compute=_real)
+unary("real", torch.real, "Real part.", "[[1.+2j]]", "[[1.0]]", "g", ("complex", "float"), compute=_real, dtype="real")
 unary("reciprocal", torch.reciprocal, "1 / x.", "[[2.], []]", "[[0.5], []]", "-g * out * out")
 unary("round", torch.round, "The nearest integer, halves to even.", "[[0.5, 1.5]]", "[[0.0, 2.0]]", "0 * g", NUMERIC,
       compute=_round)
@@ -96,7 +96,7 @@ unary("rsqrt", torch.rsqrt, "1 / sqrt(x).", "[[4.], []]", "[[0.5], []]", "-g * o
 unary("sign", torch.sgn, "-1, 0 or 1 by sign; for complex numbers x / abs(x).", "[[-2., 0.]]", "[[-1.0, 0.0]]",
       "0 * g", NUMERIC, ("sign", "sgn"))
 unary("signbit", torch.signbit, "Where the sign bit is set, that of -0.0 too.", "[[-0., 1.]]", "[[True, False]]", "",
-      REAL)
+      REAL, dtype="bool")
 unary("sin", torch.sin, "Sine.", "[[0.], []]", "[[0.0], []]", "g * cos(x)")
 unary("sinh", torch.sinh, "Hyperbolic sine.", "[[0.], []]", "[[0.0], []]", "g * cosh(x)")
 unary("sqrt", torch.sqrt, "Square root.", "[[4.], []]", "[[2.0], []]", "g / (2 * out)")
@@ -144,22 +144,22 @@ binary("bitwise_right_shift", torch.bitwise_right_shift, "Bits of x1 moved down 
 binary("copysign", torch.copysign, "x1 with the sign of x2.", f"{_F}, -1.0", "[[-1.0, -2.0], [-4.0]]",
        "(where(logical_xor(signbit(x1), signbit(x2)), -g, g), 0 * g)", FLOAT)
 binary("divide", torch.true_divide, "x1 / x2.", f"{_F}, 2", "[[0.5, 1.0], [2.0]]", "(g / x2, -g * out / x2)", NUMERIC,
-       ("div", "divide"))
-binary("equal", torch.eq, "Where x1 == x2.", f"{_X}, 2", "[[False, True], [False]]", "", ALL)
+       ("div", "divide"), dtype="float")
+binary("equal", torch.eq, "Where x1 == x2.", f"{_X}, 2", "[[False, True], [False]]", "", ALL, dtype="bool")
 binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "", REAL)
-binary("greater", torch.gt, "Where x1 > x2.", f"{_X}, 1", "[[False, True], [True]]", "", REAL)
-binary("greater_equal", torch.ge, "Where x1 >= x2.", f"{_X}, 2", "[[False, True], [True]]", "", REAL)
+binary("greater", torch.gt, "Where x1 > x2.", f"{_X}, 1", "[[False, True], [True]]", "", REAL, dtype="bool")
+binary("greater_equal", torch.ge, "Where x1 >= x2.", f"{_X}, 2", "[[False, True], [True]]", "", REAL, dtype="bool")
 binary("hypot", torch.hypot, "sqrt(x1² + x2²).", "sr.ragged([[3.]]), sr.ragged([[4.]])", "[[5.0]]",
        "(g * x1 / out, g * x2 / out)", FLOAT)
-binary("less", torch.lt, "Where x1 < x2.", f"{_X}, 2", "[[True, False], [False]]", "", REAL)
-binary("less_equal", torch.le, "Where x1 <= x2.", f"{_X}, 2", "[[True, True], [False]]", "", REAL)
+binary("less", torch.lt, "Where x1 < x2.", f"{_X}, 2", "[[True, False], [False]]", "", REAL, dtype="bool")
+binary("less_equal", torch.le, "Where x1 <= x2.", f"{_X}, 2", "[[True, True], [False]]", "", REAL, dtype="bool")
 binary("logaddexp", torch.logaddexp, "log(exp(x1) + exp(x2)).",
        "sr.ragged([[0.]]), float('-inf') + sr.ragged([[0.]])", "[[0.0]]", "(g * exp(x1 - out), g * exp(x2 - out))",
        FLOAT)
-binary("logical_and", torch.logical_and, "Where both hold.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL)
-binary("logical_or", torch.logical_or, "Where either holds.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL)
+binary("logical_and", torch.logical_and, "Where both hold.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL, dtype="bool")
+binary("logical_or", torch.logical_or, "Where either holds.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL, dtype="bool")
 binary("logical_xor", torch.logical_xor, "Where one holds but not both.", f"{_B}, {_B}", "[[False, False], [False]]",
-       "", ALL)
+       "", ALL, dtype="bool")
 binary("maximum", torch.maximum, "The greater of both, NaN if either is.", f"{_X}, {_Y}", "[[4, 5], [6]]",
        "(where(x1 == x2, g / 2, where(x1 > x2, g, 0 * g)), where(x1 == x2, g / 2, where(x2 > x1, g, 0 * g)))", REAL)
 binary("minimum", torch.minimum, "The smaller of both, NaN if either is.", f"{_X}, {_Y}", "[[1, 2], [3]]",
@@ -168,7 +168,7 @@ binary("multiply", torch.mul, "x1 * x2.", f"{_X}, {_Y}", "[[4, 10], [18]]", "(g 
        ("mul", "multiply"))
 binary("nextafter", torch.nextafter, "The next number after x1 towards x2.", "sr.ragged([[0.]]), sr.ragged([[0.]])",
        "[[0.0]]", "", FLOAT)
-binary("not_equal", torch.ne, "Where x1 != x2.", f"{_X}, 2", "[[True, False], [True]]", "", ALL)
+binary("not_equal", torch.ne, "Where x1 != x2.", f"{_X}, 2", "[[True, False], [True]]", "", ALL, dtype="bool")
 binary("pow", torch.pow, "x1 to the power of x2.", f"{_X}, 2", "[[1, 4], [9]]",
        "(g * x2 * pow(x1, x2 - 1), g * out * log(x1))", NUMERIC)
 binary("remainder", torch.remainder, "What is left of x1 / x2, with the sign of x2.", f"{_Y}, 4", "[[0, 1], [2]]",

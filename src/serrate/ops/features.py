@@ -81,23 +81,40 @@ record(
     "linear",
     _linear,
     _answer_linear,
-    "Each entry times the transposed weight, plus bias, along the last axis.",
-    ("sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()", "[[[3.0]], []]"),
+    summary="Each entry times the transposed weight, plus bias, along the last axis.",
+    example=(
+        "sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()",
+        "[[[3.0]], []]",
+    ),
     gradient="",
     kinds=("float", "complex"),
+    shape="own",
+    dtype="promoted",
     fusion=_LIBRARY,
+    samples=("x, torch.ones(3, x.shape[-1], dtype=x.dtype)",),
+    errors=(
+        ("x, torch.ones(3, 5)", ValueError, r"weight must be \[out, 2\]"),
+        ("x[..., 0], torch.ones(3, 1)", AxisError, "linear contracts the last axis"),
+    ),
 )
 record(
     "features",
     "embedding",
     _embedding,
     _answer_embedding,
-    "The row of a table for each index, as a new last axis.",
-    (
+    summary="The row of a table for each index, as a new last axis.",
+    example=(
         "sr.embedding(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
         "[[[3.0, 4.0], [1.0, 2.0]], []]",
     ),
     gradient="",
     kinds=("int",),
+    shape="own",
+    dtype="own",
     fusion=_LIBRARY,
+    samples=("x.to(torch.int64), torch.ones(6, 2)",),
+    errors=(
+        ("x, torch.ones(4, 2)", TypeError, "int32 or int64"),
+        ("x.to(torch.int64) + 9, torch.ones(4, 2)", IndexError, "out of range for a table of 4 rows"),
+    ),
 )

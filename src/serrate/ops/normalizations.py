@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
 from serrate.ops.segments import Segments
@@ -158,8 +159,24 @@ def _record(
     gives: str,
     gradient: str,
 ) -> None:
-    fusion = "serrate.fusion.normalization:normalization"
-    record("normalizations", name, eager, answer, summary, (call, gives), gradient, ("float",), fusion)
+    record(
+        "normalizations",
+        name,
+        eager,
+        answer,
+        summary=summary,
+        example=(call, gives),
+        gradient=gradient,
+        kinds=("float",),
+        shape="same",
+        dtype="same",
+        fusion="serrate.fusion.normalization:normalization",
+        samples=("x, axis=1", "x, axis=0", "x, axis=-1"),
+        errors=(
+            ("x, axis=5", AxisError, "axis 5 is out of range"),
+            ("x.to(torch.int64), axis=1", TypeError, f"{name} needs floating-point elements"),
+        ),
+    )
 
 
 # fmt: off

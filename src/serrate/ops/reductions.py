@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.segments import Segments, neutral, segments_of
-from serrate.ops.table import TORCH, Kind, Op, define, torch_names
+from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.tensor.combine import exact
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
@@ -305,22 +306,29 @@ def _record(
     gives: str,
     gradient: str,
     kinds: tuple[Kind, ...],
+    dtype: Result = "same",
     others: tuple[str, ...] = (),
     **defaults: Any,
 ) -> None:
-    op = Op(
-        name=name,
-        family="reductions",
+    record(
+        "reductions",
+        name,
+        eager,
+        _answer(eager, defaults),
         summary=summary,
-        eager=eager,
         torch=(function, *torch_names(name, *others)),
         kinds=kinds,
         gradient=gradient,
-        dialect=f"ptensor.{name}",
+        shape="reduced",
+        dtype=dtype,
         fusion="serrate.fusion.reduction:reduction",
         example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
+        samples=("x, axis=1", "x, axis=0", "x, axis=-1, keepdims=True", "x"),
+        errors=(
+            ("x, axis=5", AxisError, "axis 5 is out of range"),
+            ("None, axis=1", TypeError, "expected an sr.Tensor"),
+        ),
     )
-    define(op, _answer(eager, defaults))
 
 
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[..., Tensor]:
@@ -341,9 +349,9 @@ def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[
 
 # fmt: off
 _record("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64.",
-        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL)
+        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, "sum")
 _record("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
-        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC)
+        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, "sum")
 _record("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
         "[[1., 2.], [3.]]", "[1.5, 3.0]", "spread(g / count)", ("float", "complex"))
 _record("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
@@ -353,21 +361,21 @@ _record("std", _std, torch.std, "The standard deviation along `axis`; NaN of not
         "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
         ("float",), correction=1)
 _record("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
-        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, ("amax",))
+        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amax",))
 _record("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
-        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, ("amin",))
+        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amin",))
 _record("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
-        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL)
+        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL, "bool")
 _record("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
-        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL)
+        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL, "bool")
 _record("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
-        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL)
+        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL, "int64")
 _record("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
         "[[0.], []]", "[0.0, -inf]", "spread(g) * exp(x - spread(out))", ("float",))
 _record("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL)
+        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL, "int64")
 _record("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL)
+        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL, "int64")
 # fmt: on
 
 for _name, _largest in (("max", True), ("min", False)):

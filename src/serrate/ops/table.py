@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 Capacity = Literal["exact", "bounded", "needs-host"]
 Kind = Literal["float", "complex", "int", "bool"]
+Shape = Literal["broadcast", "same", "reduced", "own"]
+"""How the result's shape follows: the operands' common shape, the first operand's, the first operand's without the
+reduced axes, or as the operation's summary says."""
+Result = Literal["promoted", "same", "real", "float", "sum", "bool", "int64", "own"]
+"""How the result's dtype follows: torch's promotion of the operands, the first operand's, the real type of a complex
+one, the default float for integers, int64 for integers and bools, always bool, always int64, or as the summary says."""
+Error = tuple[str, type[Exception], str]
+"""A call that is wrong (its arguments as text), the exception it raises, and a pattern in the message."""
 
 TABLE: dict[str, Op] = {}
 TORCH: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -43,6 +51,10 @@ class Op:
     In the rule of an operation along an axis, reductions are along that axis, `spread(v)` stands for what was reduced
     put back beside each element, `count` for the number of elements of each result.
     """
+    shape: Shape
+    """The rule for the result's shape."""
+    dtype: Result
+    """The rule for the result's dtype."""
     capacity: Capacity = "exact"
     """Whether the number of rows of the result is known, bounded, or data, where lengths were born on a device."""
     dialect: str = ""
@@ -51,8 +63,10 @@ class Op:
     """The rule by which it joins a fused kernel, as `module:name`."""
     example: tuple[str, str] = ("", "")
     """A call and what it gives, shown in the docstring and run by the tests."""
-    samples: tuple[Any, ...] = field(default=(), compare=False)
-    """Further arguments to test with, beside the structures every operation is tested on."""
+    samples: tuple[str, ...] = ("x",)
+    """Arguments to test with, as text in which `x` is a tensor of each structure and dtype."""
+    errors: tuple[Error, ...] = ()
+    """Wrong calls, in which `x` is a ragged tensor [3, r, 2] of floats."""
 
 
 def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
@@ -69,31 +83,10 @@ def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
         TORCH.update(dict.fromkeys(op.torch, answer))
 
 
-def record(
-    family: str,
-    name: str,
-    eager: Callable[..., Any],
-    answer: Callable[..., Any],
-    summary: str,
-    example: tuple[str, str],
-    gradient: str,
-    kinds: tuple[Kind, ...],
-    fusion: str,
-) -> None:
-    """Define an operation that torch has under the same name, answered by `answer`."""
-    op = Op(
-        name=name,
-        family=family,
-        summary=summary,
-        eager=eager,
-        torch=torch_names(name),
-        kinds=kinds,
-        gradient=gradient,
-        dialect=f"ptensor.{name}",
-        fusion=fusion,
-        example=example,
-    )
-    define(op, answer)
+def record(family: str, name: str, eager: Callable[..., Any], answer: Callable[..., Any] | None, **fields: Any) -> None:
+    """Define an operation that torch, where it has it, has under the same name, answered by `answer`."""
+    fields = {"torch": torch_names(name), "dialect": f"ptensor.{name}"} | fields
+    define(Op(name=name, family=family, eager=eager, **fields), answer)
 
 
 def signature(op: Op) -> inspect.Signature:
