@@ -6,6 +6,7 @@
 #   make lint     formatting, lint, types
 #   make format   rewrite the sources in the project's format
 #   make bench    run the benchmarks (BENCH=tensor: one suite)
+#   make matrix   run every operation on every structure and dtype, and print the table
 #   make clean    remove caches and build outputs (make distclean: .venv too)
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ TEST := $(VENV)/.test-stamp
 # -qq: errors are still shown.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
-.PHONY: test demo lint format slow bench clean distclean
+.PHONY: test demo lint format slow bench matrix clean distclean
 .NOTPARALLEL:
 .DEFAULT_GOAL := test
 
@@ -52,6 +53,10 @@ slow: $(TEST)
 bench: $(TEST)
 	@echo "==> benchmarks $(BENCH)"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
+
+matrix: $(TEST)
+	@echo "==> operations × structures × dtypes"
+	@$(BIN)/python -m tests.ops.matrix
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serrate needs Python 3.11 or newer; set PYTHON=...")'

@@ -7,6 +7,9 @@
 """
 
 from serrate import errors, testing
+from serrate.ops import random
+from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
+from serrate.ops.grouping import Grouped
 from serrate.ops.operators import attach, public
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
@@ -25,20 +28,9 @@ from serrate.tensor.convert.fbgemm import from_jagged, to_jagged
 from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.convert.packed_sequence import from_packed_sequence
 from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
-from serrate.tensor.join import concat, stack
 from serrate.tensor.partition import Partition
 from serrate.tensor.persist import register
-from serrate.tensor.rearrange import (
-    expand_dims,
-    flip,
-    permute_dims,
-    positions,
-    repeat,
-    roll,
-    split,
-    squeeze,
-    tile,
-)
+from serrate.tensor.rearrange import positions
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.unpad import from_dense
@@ -52,15 +44,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     *public(),
+    "Grouped",
     "Partition",
     "Ragged",
     "Tensor",
     "asarray",
+    "can_cast",
     "collate",
-    "concat",
     "errors",
-    "expand_dims",
-    "flip",
+    "finfo",
     "from_arrow",
     "from_awkward",
     "from_dense",
@@ -75,16 +67,13 @@ __all__ = [
     "from_product",
     "from_row_ids",
     "from_rows",
-    "permute_dims",
+    "iinfo",
+    "isdtype",
     "positions",
     "ragged",
-    "repeat",
-    "roll",
-    "split",
-    "squeeze",
-    "stack",
+    "random",
+    "result_type",
     "testing",
-    "tile",
     "to_jagged",
     "to_jt",
     "to_kjt",

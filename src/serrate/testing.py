@@ -43,10 +43,10 @@ def device_born(x: Tensor, spare: int = 0) -> Tensor:
         spare = 0  # the host knows that no rows hold nothing
     rows = x.values.shape[0] + spare
     axes: list[Axis] = []
-    for number, axis in enumerate(x.structure.axes):
+    for axis in x.structure.axes:
         if isinstance(axis, Ragged):
-            p, last = axis.partition, number == len(x.structure.axes) - 1 and x.structure.is_chain
-            capacity = rows if last else p.num_values
+            p, whole = axis.partition, axis.parents == tuple(range(len(x.structure.axes) - 1))
+            capacity = rows if whole else p.num_values
             made = Partition._of(p.offsets_on(x.device), capacity, device_born=True, exact=capacity == p.num_values)
             axis = Ragged(made, axis.parents)
         axes.append(axis)

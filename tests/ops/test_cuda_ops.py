@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from tests.ops.matrix import arguments, cells
 from tests.ops.samples import sample
 
 import serrate as sr
@@ -103,3 +106,102 @@ def test_modules_under_autocast():
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert model[0](x).dtype == torch.bfloat16
         assert torch.isfinite(model(x).values).all()
+
+
+# Cells whose numbers are drawn, or that have none.
+DRAWN = ("dropout", "empty", "empty_like")
+# torch has no such kernel for integers on CUDA.
+NO_INTEGERS = ("matmul", "tensordot", "outer", "einsum", "conv1d")
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def tensors(result: Any) -> list[sr.Tensor]:
+    parts = result if isinstance(result, tuple | list) else [result]
+    return [part for part in parts if isinstance(part, sr.Tensor)]
+
+
+@pytest.mark.parametrize("op", list(TABLE.values()), ids=lambda op: op.name)
+def test_every_cell_of_the_matrix_equals_the_host(op):
+    for cell in cells(op):
+        if cell.absent or (op.name in NO_INTEGERS and cell.dtype in WHOLE):
+            continue
+        for text in op.samples:
+            x = sample(cell.structure, cell.dtype)
+            args, options = arguments(text, x)
+            want = op.eager(*args, **options)
+            with torch.device("cuda"):
+                args, options = arguments(text, x.to("cuda"))
+                got = op.eager(*args, **options)
+            sr.testing.raise_deferred()
+            for mine, theirs in zip(tensors(got), tensors(want), strict=True):
+                assert mine.shape == theirs.to("cuda").shape, (op.name, cell.structure, text)
+                if op.name in DRAWN:
+                    continue
+                a, b = mine.cpu().values, theirs.values
+                fine = 16 * torch.finfo(b.dtype).eps if b.is_floating_point() or b.is_complex() else 0
+                torch.testing.assert_close(a, b, rtol=max(fine, 1e-12), atol=max(fine, 1e-12), equal_nan=True)
+
+
+def test_products_and_attention_do_not_wait_for_device_born_lengths():
+    lengths = [70, 0, 200, 3, 64]
+    x = sr.from_lengths(torch.randn(337, 64, dtype=torch.float64), lengths)
+    weights = torch.randn(5, 64, 32, dtype=torch.float64)
+    for dtype, fine in ((torch.float64, 1e-9), (torch.float32, 1e-4), (torch.bfloat16, 0.3)):
+        device = on_device(x.to(dtype), born=True)
+        device.values[337:] = float("nan")
+        moved = weights.to("cuda", dtype)
+        heads = device.values.view(-1, 4, 16).clone()
+        q = sr.Tensor(heads, device.structure, (0, 2, 1, 3))
+        torch.cuda.synchronize()
+        with sr.testing.forbid_sync():
+            grouped, squares = device @ moved, device.mT @ device
+            attended = sr.attention(q, q, q) if dtype == torch.bfloat16 else None
+        for b, length in enumerate(lengths):
+            row = x[b].torch().to(dtype).double()
+            torch.testing.assert_close(
+                grouped[b].torch().cpu().double(), row @ weights[b].to(dtype).double(), rtol=fine, atol=fine
+            )
+            torch.testing.assert_close(squares[b].torch().cpu().double(), row.T @ row, rtol=fine, atol=fine * 4)
+            if attended is not None and length:
+                r = row.view(length, 4, 16).transpose(0, 1)
+                want = torch.nn.functional.scaled_dot_product_attention(r, r, r)
+                torch.testing.assert_close(attended[b].torch().cpu().double(), want, rtol=0.05, atol=0.05)
+
+
+def test_an_encoder_trains_in_half_precision_as_in_single():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).cuda()
+    x = sr.from_lengths(torch.randn(60, 64), [20, 0, 33, 7]).to("cuda")
+    plain = layer(x)
+    with torch.autocast("cuda", torch.bfloat16):
+        mixed = layer(x)
+    torch.testing.assert_close(mixed.values.float(), plain.values, rtol=0.1, atol=0.1)
+    for causal in (False, True):
+        layer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            torch.mean(layer(x, is_causal=causal) ** 2).backward()
+        half = [p.grad.clone() for p in layer.parameters()]
+        layer.zero_grad()
+        torch.mean(layer(x, is_causal=causal) ** 2).backward()
+        for mine, p in zip(half, layer.parameters(), strict=True):
+            torch.testing.assert_close(mine, p.grad, rtol=0.2, atol=0.02)
+
+
+def test_experts_on_the_device():
+    torch.manual_seed(0)
+    tokens = torch.randn(100, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    keys = torch.randint(0, 8, (100, 2), device="cuda")
+    share = torch.rand(100, 2, device="cuda", dtype=torch.bfloat16)
+    experts = torch.randn(8, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    torch.cuda.synchronize()
+    with sr.testing.forbid_sync():
+        g = sr.group_by(tokens, keys, 8, weights=share)
+        out = g.ungroup(sr.relu(g @ experts))
+        out.values.sum().backward()
+    want = sum(
+        torch.relu(torch.einsum("nd,nde->ne", tokens.detach().float(), experts.detach().float()[keys[:, i]]))
+        * share[:, i : i + 1].float()
+        for i in range(2)
+    )
+    torch.testing.assert_close(out.torch().float(), want, rtol=0.1, atol=1.0)
+    assert torch.isfinite(experts.grad).all()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +10,6 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError
-from serrate.ops.table import TABLE
 
 STRUCTURES = [
     "features",
@@ -114,9 +111,3 @@ def test_bad_input_is_named():
         sr.embedding(sr.ragged([[1, 9]]), torch.ones(4, 2))
     with pytest.raises(TypeError, match="int32 or int64"):
         sr.embedding(sr.ragged([[1.0]]), torch.ones(4, 2))
-
-
-@pytest.mark.parametrize("name", ["linear", "embedding"])
-def test_the_docstring_runs(name):
-    found = doctest.DocTestParser().get_doctest(TABLE[name].eager.__doc__, {}, name, None, 0)
-    assert doctest.DocTestRunner(verbose=False).run(found).failed == 0

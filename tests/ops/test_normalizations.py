@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -122,10 +120,3 @@ def test_integers_are_refused():
     for op in OPS:
         with pytest.raises(TypeError, match=f"{op.name} needs floating-point elements, got torch.int64"):
             op.eager(sr.ragged([[1]]), axis=1)
-
-
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_the_docstring_runs(op):
-    found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
-    assert found.examples
-    assert doctest.DocTestRunner(verbose=False).run(found).failed == 0

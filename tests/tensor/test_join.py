@@ -52,6 +52,14 @@ def test_rows_grow_on_a_ragged_axis() -> None:
     assert lists_of(sr.concat([a], axis=1)) == a.tolist()
 
 
+def test_concat_where_parents_leave_out_an_axis_in_between() -> None:
+    axes: list[Axis] = [2, 2, Ragged([1, 2]), 1, Ragged([1, 1]), 1, Ragged([1, 2, 1, 1], (0, 1, 3, 4, 5))]
+    s = build(axes)
+    for axis in range(7):
+        (x, first), (y, second) = shifted(s, 0), shifted(s, 100)
+        assert lists_of(sr.concat([x, y], axis=axis)) == oracle.concat([first, second], axis), axis
+
+
 @many
 @given(st.data(), samples())
 def test_concat_along_any_packed_axis(data: Any, s: Sample) -> None:

@@ -34,12 +34,13 @@ INTEGER: tuple[Kind, ...] = ("int", "bool")
 ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 
-_NO_TENSOR: Error = ("None", TypeError, "takes tensors and numbers, got NoneType")
+_NO_TENSOR: Error = ("None", TypeError, "got NoneType")
 _OTHER_ROWS: Error = (
     "x, sr.from_lengths(torch.ones(6, 2), [1, 2, 3])",
     RaggednessError,
     r"different raggedness: Ragged\(\[3, 1, 2\]\) and Ragged\(\[1, 2, 3\]\)",
 )
+_OTHER_THIRD: Error = ("x != 0, x, sr.from_lengths(torch.ones(6, 2), [1, 2, 3])", *_OTHER_ROWS[1:])
 _OTHER_SIZE: Error = ("x, torch.ones(3)", ValueError, "do not broadcast")
 
 
@@ -120,8 +121,8 @@ def enter(
 ) -> None:
     """A record of any number of operands; `others` are further names torch has for it."""
     answered = tuple(f for f in torch_names(name, function.__name__, *others) if f not in _OTHER_MEANING)
-    samples = {1: ("x",), 2: ("x, x", "x, x[..., :1]"), 3: ("x != 0, x, x",)}[arity]
-    errors = {1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: ()}[arity]
+    samples = {1: ("x",), 2: ("x, x", "x, torch.ones([1] * x.ndim, dtype=x.dtype)"), 3: ("x != 0, x, x",)}[arity]
+    errors = {1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: (_OTHER_THIRD,)}[arity]
     for each in answered:
         TORCH[each] = _answer(each, arity)
     chosen = compute if compute is not None else lambda *operands, **options: apply(function, *operands, **options)

@@ -77,8 +77,10 @@ unary("floor", torch.floor, "The greatest integer not above.", "[[1.8], []]", "[
 unary("imag", torch.imag, "Imaginary part.", "[[1.+2j]]", "[[2.0]]", "", ("complex",), compute=_imag, dtype="real")
 unary("isfinite", torch.isfinite, "Where an element is neither infinite nor NaN.", "[[1., float('inf')]]",
       "[[True, False]]", "", ALL, dtype="bool")
-unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')]]", "[[False, True]]", "", ALL, dtype="bool")
-unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]", "", ALL, dtype="bool")
+unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')]]", "[[False, True]]",
+      "", ALL, dtype="bool")
+unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]",
+      "", ALL, dtype="bool")
 unary("log", torch.log, "Natural logarithm.", "[[1.], []]", "[[0.0], []]", "g / x")
 unary("log1p", torch.log1p, "log(1 + x), exact near 0.", "[[0.], []]", "[[0.0], []]", "g / (1 + x)")
 unary("log2", torch.log2, "Logarithm to base 2.", "[[8.], []]", "[[3.0], []]", "g / (x * 0.6931471805599453)")
@@ -156,8 +158,10 @@ binary("less_equal", torch.le, "Where x1 <= x2.", f"{_X}, 2", "[[True, True], [F
 binary("logaddexp", torch.logaddexp, "log(exp(x1) + exp(x2)).",
        "sr.ragged([[0.]]), float('-inf') + sr.ragged([[0.]])", "[[0.0]]", "(g * exp(x1 - out), g * exp(x2 - out))",
        FLOAT)
-binary("logical_and", torch.logical_and, "Where both hold.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL, dtype="bool")
-binary("logical_or", torch.logical_or, "Where either holds.", f"{_B}, {_B}", "[[True, False], [True]]", "", ALL, dtype="bool")
+binary("logical_and", torch.logical_and, "Where both hold.", f"{_B}, {_B}", "[[True, False], [True]]",
+       "", ALL, dtype="bool")
+binary("logical_or", torch.logical_or, "Where either holds.", f"{_B}, {_B}", "[[True, False], [True]]",
+       "", ALL, dtype="bool")
 binary("logical_xor", torch.logical_xor, "Where one holds but not both.", f"{_B}, {_B}", "[[False, False], [False]]",
        "", ALL, dtype="bool")
 binary("maximum", torch.maximum, "The greater of both, NaN if either is.", f"{_X}, {_Y}", "[[4, 5], [6]]",

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.table import record
 from serrate.tensor import host
+from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -24,7 +25,8 @@ def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
         raise ValueError(f"weight must be [out, {tensor.shape[-1]}] for shape {tensor.shape}, got {list(table.shape)}")
     dim = tensor.order[-1] - len(tensor.structure.axes) + 1 if tensor.is_ragged else -1
     offset = None if bias is None else as_tensor(bias).torch()
-    made = F.linear(tensor.values.movedim(dim, -1), table, offset)
+    made = F.linear(zeroed(tensor.values, tensor.structure).movedim(dim, -1), table, offset)
+    made = zeroed(made, tensor.structure)
     if table.ndim == 1:
         gone = tensor.order[-1]
         order = tuple(c - (c > gone) for c in tensor.order[:-1])
@@ -39,11 +41,7 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
     if tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"embedding looks up int32 or int64 indices, got {tensor.dtype}")
     table = as_tensor(weight).torch()
-    rows, values = table.shape[0], tensor.values
-    if not tensor.structure.is_exact:  # entries past the last offset hold anything
-        numbers = torch.arange(values.shape[0], device=values.device)
-        defined = numbers < tensor.structure.defined_cells(tensor.structure.whole)
-        values = torch.where(defined.view(-1, *[1] * (values.ndim - 1)), values, 0)
+    rows, values = table.shape[0], zeroed(tensor.values, tensor.structure)
     flat = values.reshape(-1)
 
     def error(i: int) -> IndexError:
@@ -51,7 +49,7 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
 
     host.defer(host.first_fault((flat < 0) | (flat >= rows)), error)
     safe = values.clamp(0, max(rows - 1, 0)) if values.is_cuda else values
-    made = F.embedding(safe, table, padding_idx, **options)
+    made = zeroed(F.embedding(safe, table, padding_idx, **options), tensor.structure)
     if not tensor.is_ragged:
         return Tensor(made, team=tensor.team)
     return Tensor(made, tensor.structure, (*tensor.order, tensor.ndim), tensor.team)
@@ -86,12 +84,12 @@ record(
         "sr.linear(sr.ragged([[[1., 2.]], []], ragged_rank=1), torch.tensor([[1., 1.]])).tolist()",
         "[[[3.0]], []]",
     ),
-    gradient="",
+    gradient=("(linear(g, matrix_transpose(conj(weight))), einsum('...e,...d->ed', g, conj(x)), einsum('...e->e', g))"),
     kinds=("float", "complex"),
     shape="own",
     dtype="promoted",
     fusion=_LIBRARY,
-    samples=("x, torch.ones(3, x.shape[-1], dtype=x.dtype)",),
+    samples=("x[..., None], torch.ones(3, 1, dtype=x.dtype)",),
     errors=(
         ("x, torch.ones(3, 5)", ValueError, r"weight must be \[out, 2\]"),
         ("x[..., 0], torch.ones(3, 1)", AxisError, "linear contracts the last axis"),

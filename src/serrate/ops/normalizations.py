@@ -24,18 +24,10 @@ def _wide(x: Any, name: str) -> Tensor:
     return tensor.to(torch.float32) if tensor.dtype in _HALF else tensor
 
 
-def _spread(call: Reduction, reduced: torch.Tensor) -> torch.Tensor:
-    """What was reduced, back beside each element it came from."""
-    for d in call.dims:
-        reduced = reduced.unsqueeze(d)
-    segments = call.segments
-    return reduced if segments is None else segments.spread(reduced)
-
-
 def _shifted(call: Reduction) -> torch.Tensor:
     """Values less the greatest of their row, so that no exponential overflows; rows of -inf alone stay as they are."""
     top = extreme_values(call, call.x.values.detach(), largest=True)
-    return call.x.values - _spread(call, torch.where(top.isfinite(), top, torch.zeros_like(top)))
+    return call.x.values - call.spread(torch.where(top.isfinite(), top, torch.zeros_like(top)))
 
 
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
@@ -47,7 +39,7 @@ def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
         made = _Softmax.apply(call.x.values, segments)  # type: ignore[no-untyped-call]
     else:
         exponentials = _shifted(call).exp()
-        made = exponentials / _spread(call, sum_values(call, exponentials))
+        made = exponentials / call.spread(sum_values(call, exponentials))
     return call.x._with(made).to(as_tensor(x).dtype)
 
 
@@ -79,7 +71,7 @@ class _Softmax(torch.autograd.Function):
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     call = reduction(_wide(x, "log_softmax"), axis)
     shifted = _shifted(call)
-    made = shifted - _spread(call, sum_values(call, shifted.exp()).log())
+    made = shifted - call.spread(sum_values(call, shifted.exp()).log())
     return call.x._with(made).to(as_tensor(x).dtype)
 
 
@@ -87,9 +79,9 @@ def _layer_norm(
     x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
 ) -> Tensor:
     call = reduction(_wide(x, "layer_norm"), axis)
-    centred = call.x.values - _spread(call, mean_values(call, call.x.values))
+    centred = call.x.values - call.spread(mean_values(call, call.x.values))
     variance = mean_values(call, centred * centred)
-    made = call.x._with(centred * _spread(call, (variance + eps).rsqrt()))
+    made = call.x._with(centred * call.spread((variance + eps).rsqrt()))
     return _scaled(made, weight, bias, as_tensor(x).dtype)
 
 
@@ -98,7 +90,7 @@ def _rms_norm(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, 
     call = reduction(_wide(x, "rms_norm"), axis)
     small = torch.finfo(given.dtype).eps if eps is None else eps
     squares = mean_values(call, call.x.values * call.x.values)
-    made = call.x._with(call.x.values * _spread(call, (squares + small).rsqrt()))
+    made = call.x._with(call.x.values * call.spread((squares + small).rsqrt()))
     return _scaled(made, weight, None, given.dtype)
 
 
@@ -111,7 +103,7 @@ def _scaled(x: Tensor, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
 def _normalize(x: Any, /, *, axis: int | Sequence[int] = -1, eps: float = 1e-12) -> Tensor:
     call = reduction(_wide(x, "normalize"), axis)
     length = sum_values(call, call.x.values * call.x.values).sqrt()
-    made = call.x.values / _spread(call, length.clamp(min=eps))
+    made = call.x.values / call.spread(length.clamp(min=eps))
     return call.x._with(made).to(as_tensor(x).dtype)
 
 

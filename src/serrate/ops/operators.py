@@ -7,12 +7,29 @@ from typing import Any
 
 import torch
 
+from serrate.ops import arrangement as _arrangement  # noqa: F401
+from serrate.ops import attention as _attention  # noqa: F401
+from serrate.ops import bags as _bags  # noqa: F401
+from serrate.ops import by_id as _by_id  # noqa: F401
+from serrate.ops import convolution as _convolution  # noqa: F401
+from serrate.ops import creation as _creation  # noqa: F401
+from serrate.ops import dtypes as _dtypes  # noqa: F401
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
 from serrate.ops import features as _features  # noqa: F401
+from serrate.ops import gathering as _gathering  # noqa: F401
+from serrate.ops import grouping as _grouping  # noqa: F401
+from serrate.ops import linalg as _linalg  # noqa: F401
+from serrate.ops import losses as _losses  # noqa: F401
+from serrate.ops import manipulation as _manipulation  # noqa: F401
+from serrate.ops import multihead as _multihead  # noqa: F401
 from serrate.ops import normalizations as _normalizations  # noqa: F401
+from serrate.ops import random as _random  # noqa: F401
 from serrate.ops import reductions as _reductions  # noqa: F401
+from serrate.ops import scans as _scans  # noqa: F401
+from serrate.ops import sets as _sets  # noqa: F401
+from serrate.ops import sorting as _sorting  # noqa: F401
 from serrate.ops.apply import apply
-from serrate.ops.table import TABLE, TORCH, answer
+from serrate.ops.table import TABLE, TORCH, answer, torch_names
 from serrate.tensor import broadcast, combine, host
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -47,13 +64,18 @@ def attach() -> None:
         setattr(Tensor, f"__{name}__", _binary(function))
         setattr(Tensor, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function))
+    for name, product in (("matmul", _product), ("rmatmul", lambda self, other: _product(other, self))):
+        setattr(Tensor, f"__{name}__", product)
     for op in TABLE.values():
         for function in op.torch:
             name = getattr(function, "__name__", "")
             if getattr(torch.Tensor, name, None) is function and not hasattr(Tensor, name):
                 setattr(Tensor, name, _method(function, name))
-    TORCH[torch.equal] = TORCH[torch.Tensor.equal] = _equal
-    Tensor.equal = _equal  # type: ignore[attr-defined]
+    for name, method in (("equal", _equal), ("masked_fill", _masked_fill), ("masked_fill_", _masked_fill_in_place)):
+        setattr(Tensor, name, method)
+        TORCH.update(dict.fromkeys(torch_names(name), method))
+    for name in ("is_floating_point", "is_complex", "numel"):
+        TORCH.update({function: getattr(Tensor, name) for function in torch_names(name)})
     Tensor.__torch_function__ = classmethod(_torch_function)  # type: ignore[attr-defined]
 
 
@@ -70,6 +92,16 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(host.read_if_device((x == y).values.all(), "torch.equal"))
 
 
+def _masked_fill(self: Any, mask: Any, value: Any) -> Tensor:
+    """`value` where the mask holds, else the element."""
+    return apply(torch.where, mask, value, self)
+
+
+def _masked_fill_in_place(self: Tensor, mask: Any, value: Any) -> Tensor:
+    """`masked_fill`, written into the tensor itself."""
+    return self.copy_(_masked_fill(self, mask, value))
+
+
 def _operand(value: Any) -> bool:
     return isinstance(value, (Tensor, torch.Tensor, *broadcast.NUMBERS))
 
@@ -84,6 +116,11 @@ def _binary(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], An
 
 def _reflected(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
     return lambda self, other: apply(function, other, self) if _operand(other) else NotImplemented
+
+
+def _product(left: Any, right: Any) -> Any:
+    both = all(isinstance(operand, (Tensor, torch.Tensor)) for operand in (left, right))
+    return TABLE["matmul"].eager(left, right) if both else NotImplemented
 
 
 def _in_place(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:

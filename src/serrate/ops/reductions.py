@@ -56,9 +56,18 @@ class Reduction:
         dims: Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor],
         rows: Callable[[Segments, torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        """Dimensions reduced by `dims`, then rows by `rows`."""
+        """Dimensions reduced by `dims`, then rows by `rows`; all rows together count as a dimension."""
+        segments = self.segments
+        if segments is not None and not segments.kept and segments.structure.is_exact:
+            return dims(values, (0, *self.dims)).unsqueeze(0)
         made = dims(values, self.dims) if self.dims else values
-        return made if self.segments is None else rows(self.segments, made)
+        return made if segments is None else rows(segments, made)
+
+    def spread(self, reduced: torch.Tensor) -> torch.Tensor:
+        """What was reduced, back beside each element it came from."""
+        for d in self.dims:
+            reduced = reduced.unsqueeze(d)
+        return reduced if self.segments is None else self.segments.spread(reduced)
 
     def finish(self, values: torch.Tensor, keepdims: bool) -> Tensor:
         """The result around `values`, whose reduced dimensions and rows are gone."""
@@ -133,11 +142,7 @@ def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> tor
         raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
     dtype = values.dtype
     wide = values.to(torch.float32) if dtype in (torch.float16, torch.bfloat16) else values
-    mean = mean_values(call, wide)
-    for d in call.dims:
-        mean = mean.unsqueeze(d)
-    segments = call.segments
-    centred = wide - (mean if segments is None else segments.spread(mean))
+    centred = wide - call.spread(mean_values(call, wide))
     count = _count(call)
     left = count - correction
     left = left.clamp(min=0).to(wide.dtype) if isinstance(left, torch.Tensor) else max(left, 0.0)
@@ -161,12 +166,7 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     top = extreme_values(call, values.detach(), largest=True)
     top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    spread = top
-    for d in call.dims:
-        spread = spread.unsqueeze(d)
-    segments = call.segments
-    spread = spread if segments is None else segments.spread(spread)
-    return sum_values(call, (values - spread).exp()).log() + top
+    return sum_values(call, (values - call.spread(top)).exp()).log() + top
 
 
 def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -181,6 +181,28 @@ def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     return call.over(values, by, Segments.product)
 
 
+def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.Tensor:
+    if not (values.is_floating_point() or values.is_complex()):
+        raise TypeError(f"norm needs floating-point elements, got {values.dtype}")
+    dtype = values.real.dtype if values.is_complex() else values.dtype
+    wide = values.to(torch.float32) if dtype in (torch.float16, torch.bfloat16) else values
+    sizes = wide.abs()
+    if order == 0:
+        made = sum_values(call, (sizes != 0).to(sizes.dtype))
+    elif order == 1:
+        made = sum_values(call, sizes)
+    elif abs(order) == float("inf"):
+        made = extreme_values(call, sizes, largest=order > 0)
+        made = torch.where(made == -float("inf"), torch.zeros_like(made), made)  # of nothing
+    else:
+        total = sum_values(call, sizes * sizes if order == 2 else sizes**order)
+        positive = torch.where(
+            total == 0, torch.ones_like(total), total
+        )  # the root has no derivative at 0; torch says 0
+        made = torch.where(total == 0, total, positive.sqrt() if order == 2 else positive ** (1 / order))
+    return made.to(dtype)
+
+
 # ------------------------------------------------------------------------------------------------ records
 
 REAL: tuple[Kind, ...] = ("float", "int")
@@ -190,12 +212,14 @@ ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 def _sum(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
-    return call.finish(sum_values(call, call.x.values), keepdims)
+    made = sum_values(call, call.x.values)
+    return call.finish(made if dtype is None else made.to(dtype), keepdims)
 
 
 def _prod(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
-    return call.finish(_product_values(call, call.x.values), keepdims)
+    made = _product_values(call, call.x.values)
+    return call.finish(made if dtype is None else made.to(dtype), keepdims)
 
 
 def _mean(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
@@ -243,6 +267,11 @@ def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> T
     return call.finish(_logsumexp_values(call, call.x.values), keepdims)
 
 
+def _norm(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(_norm_values(call, call.x.values, ord), keepdims)
+
+
 def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     return _place_of_extreme(x, axis, keepdims, largest=True)
 
@@ -276,6 +305,17 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)), far)
     found = segments.extreme(places, largest=False)
     return call.finish(torch.where(found == far, -1, found), keepdims)
+
+
+def _answer_norm(
+    input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, **options: Any
+) -> Tensor:
+    order, axis = options.pop("ord", p), options.pop("axis", dim)
+    if order in ("fro", None):
+        order = 2
+    if options.pop("out", None) is not None or isinstance(order, str):
+        raise TypeError(f"norm of an sr.Tensor takes a number as its order and no out, got {order!r}")
+    return _norm(input if dtype is None else input.to(dtype), axis=axis, keepdims=keepdim, ord=order)
 
 
 Extreme = namedtuple("Extreme", ["values", "indices"])
@@ -376,8 +416,12 @@ _record("argmax", _argmax, torch.argmax, "The first position of the greatest alo
         "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL, "int64")
 _record("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
         "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL, "int64")
+_record("norm", _norm, torch.linalg.vector_norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
+        "[[3., -4.], []]", "[5.0, 0.0]", "spread(g / out) * x", ("float", "complex"), "real")
 # fmt: on
 
+for _function in (torch.norm, torch.Tensor.norm, torch.linalg.vector_norm):
+    TORCH[_function] = _answer_norm
 for _name, _largest in (("max", True), ("min", False)):
     for _function in (getattr(torch, _name), getattr(torch.Tensor, _name)):
         TORCH[_function] = _answer_extreme(_largest)

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.ops.precision import ACCUMULATE
 from serrate.tensor.combine import group_partition
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
-
-_ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 @dataclass(eq=False)
@@ -105,8 +104,7 @@ class Segments:
             index = left.rank(left.whole, where)
         if self.structure.is_exact:
             return index
-        rows = torch.arange(index.numel(), device=device)
-        return torch.where(rows < self.structure.defined_cells(self.structure.whole), index, self.cells)
+        return torch.where(self.structure.defined_rows(index), index, self.cells)
 
     def counts(self, device: torch.device) -> torch.Tensor:
         """How many rows each result has."""
@@ -135,10 +133,8 @@ class Segments:
 
     def product(self, values: torch.Tensor) -> torch.Tensor:
         """The product of each result's rows."""
-        wide = values.to(_ACCUMULATE.get(values.dtype, values.dtype))
-        base = wide.new_ones((self.cells + 1, *values.shape[1:]))
-        made = base.scatter_reduce(0, _expanded(self.index(values.device), wide), wide, "prod")[: self.cells]
-        return made.to(values.dtype)
+        wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))
+        return _product(self, wide).to(values.dtype)
 
 
 class _Sum(torch.autograd.Function):
@@ -178,6 +174,40 @@ class _Extreme(torch.autograd.Function):
         return ctx.segments.spread(gradient) * share, None, None
 
 
+class _Product(torch.autograd.Function):
+    """Product; the gradient of a row is the product of the others, written so that a second one is right at 0 too."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        base = values.new_ones((segments.cells + 1, *values.shape[1:]))
+        index = _expanded(segments.index(values.device), values)
+        return base.scatter_reduce(0, index, values, "prod")[: segments.cells]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.segments = inputs
+        ctx.save_for_backward(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (values,) = ctx.saved_tensors
+        segments: Segments = ctx.segments
+        zero = values == 0
+        some = torch.where(zero, 1, values)
+        zeros = segments.spread(_sum_kernel(segments, zero.to(torch.int64)))
+        rest = segments.spread(_product(segments, some))
+        # Rows that are 0 as a sum: its value is 0, its derivative is not. It stands for the one 0 there is, or for the
+        # other one of two.
+        vanishing = segments.spread(_sum(segments, torch.where(zero, values, 0)))
+        of_zero = torch.where(zeros == 1, rest, torch.where(zeros == 2, rest * (vanishing - values), 0))
+        of_others = torch.where(zeros == 0, rest / some, torch.where(zeros == 1, rest / some * vanishing, 0))
+        return segments.spread(gradient) * torch.where(zero, of_zero, of_others).conj(), None
+
+
+def _product(segments: Segments, values: torch.Tensor) -> torch.Tensor:
+    return _Product.apply(values, segments)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def _sum(segments: Segments, values: torch.Tensor) -> torch.Tensor:
     return _Sum.apply(values, segments)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -189,8 +219,8 @@ def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.T
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
     if values.is_complex():
         return torch.view_as_complex(_sum_kernel(segments, torch.view_as_real(values.resolve_conj())))
-    if values.dtype in _ACCUMULATE:
-        return _sum_kernel(segments, values.to(_ACCUMULATE[values.dtype])).to(values.dtype)
+    if values.dtype in ACCUMULATE:
+        return _sum_kernel(segments, values.to(ACCUMULATE[values.dtype])).to(values.dtype)
     grid = segments.grid(values)
     if grid is not None:
         return grid.sum(1)

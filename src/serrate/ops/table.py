@@ -113,18 +113,17 @@ def answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return plain(handler(*args, **kwargs))
 
 
-_SPELT = {"cat": "concat", "concatenate": "concat", "permute": "permute_dims", "unsqueeze": "expand_dims"}
-
-
 def _nearest(name: str) -> str:
-    """What to use instead: the function of that name or meaning, else one spelt nearly so."""
+    """What to use instead: the operation that answers to that name, in place or not, else one spelt nearly so."""
     import difflib
 
     import serrate
 
     known = set(serrate.__all__)
-    plain_name = _SPELT.get(name.strip("_"), name.strip("_"))
-    close = [plain_name] if plain_name in known else difflib.get_close_matches(plain_name, known, n=1, cutoff=0.8)
+    spelt = {function.__name__: op.name for op in TABLE.values() for function in op.torch}
+    plain_name = name.strip("_")
+    plain_name = plain_name if plain_name in known else spelt.get(plain_name, plain_name)
+    close = [plain_name] if plain_name in known else difflib.get_close_matches(plain_name, known, n=1, cutoff=0.9)
     hint = f"use sr.{close[0]}" if close else "Serrate has no operation like it yet"
     return f"{hint}; x.values and x.offsets are torch tensors"
 

@@ -14,6 +14,7 @@ import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import bits
+from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
@@ -83,7 +84,19 @@ def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options:
     team = next(operand.team for operand in operands if isinstance(operand, Tensor))
     if structure is DENSE:
         return Tensor(op(*map(_plain, operands), **options), team=team)
-    return Tensor(op(*(lay_out(operand, structure, order) for operand in operands), **options), structure, order, team)
+    laid_out = [lay_out(operand, structure, order) for operand in operands]
+    if not structure.is_exact:
+        rows = next(v.shape[0] for v in laid_out if isinstance(v, torch.Tensor) and v.ndim and v.shape[0] != 1)
+        laid_out = [_guarded(given, v, structure, rows) for given, v in zip(operands, laid_out, strict=True)]
+    return Tensor(op(*laid_out, **options), structure, order, team)
+
+
+def _guarded(operand: Any, values: Any, structure: Structure, rows: int) -> Any:
+    """A stretched operand whose gradient is a sum over rows: undefined rows have no part in it."""
+    own = not isinstance(operand, (torch.Tensor, Scalar)) and operand.structure is structure
+    if own or not isinstance(values, torch.Tensor) or not values.requires_grad or not torch.is_grad_enabled():
+        return values
+    return zeroed(values.expand(rows, *values.shape[1:]) if values.ndim else values.expand(rows), structure)
 
 
 def require_one_device(*operands: Any) -> None:
@@ -215,6 +228,15 @@ def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
     return any(o == own and t < packed for t, o in meets.items())
 
 
+def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Rows of values; for undefined rows of the result, which lie anywhere, any there is."""
+    if structure.is_exact:
+        return bits.take(values, rows)
+    if values.shape[0] == 0:
+        return values.new_zeros((rows.numel(), *values.shape[1:]))
+    return bits.take(values, rows.clamp(0, values.shape[0] - 1))
+
+
 def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
     """One row per packed row of the result (or one row for all), keeping only features that stay features."""
     packed = len(structure.axes)
@@ -224,14 +246,15 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
             return values
-        return bits.take(values, structure.project(structure.whole, tuple(targets), values.device))
+        return _taken(values, structure.project(structure.whole, tuple(targets), values.device), structure)
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values
     where = {meets[t]: structure.positions(structure.whole, t, values.device) for t in targets}
     index: list[torch.Tensor] = []
     if own is not DENSE:  # packed axes of size 1 that stretch stand at position 0
         some = next(iter(where.values()))
-        index.append(own.rank(own.whole, {a: where.get(a, torch.zeros_like(some)) for a in own.whole}))
+        rows = own.rank(own.whole, {a: where.get(a, torch.zeros_like(some)) for a in own.whole})
+        index.append(rows if structure.is_exact else rows.clamp(0, max(values.shape[0] - 1, 0)))
     features = [s for s in sources if s >= own_packed]
     index.extend(where[s] for s in features)
     dims = [s - own_packed + (1 if own_packed else 0) for s in features]

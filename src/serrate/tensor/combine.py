@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from serrate.errors import AxisError
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -39,6 +41,11 @@ def exact(x: Tensor) -> Tensor:
             cells = axis.partition.num_values if own else Structure((*axes, axis)).cells((*range(number), number))
         axes.append(axis)
     return type(x)(x.values[:cells], Structure(axes, cells), x.order, x.team)
+
+
+def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
+    return values if structure.is_exact else torch.where(structure.defined_rows(values), values, 0)
 
 
 def combine(x: Tensor, axis: int) -> Tensor:
@@ -77,7 +84,7 @@ def merge_axes(structure: Structure, c: int) -> list[Axis]:
             fits = (c - 1 in axis.parents) == (c in axis.parents) and (
                 c not in axis.parents or not isinstance(merged, Ragged) or set(outer) <= set(axis.parents)
             )
-            parents = axis.parents if fits else tuple(range(n))
+            parents = axis.parents if fits else tuple(sorted({*axis.parents, *range(c + 1)}))
             part = structure.level((*parents, n))
             assert isinstance(part, Partition)
             axis = Ragged(part, sorted({p - (p >= c) for p in parents}))
@@ -95,7 +102,8 @@ def merge_outermost(structure: Structure) -> Structure:
     merged: list[Axis] = [a * b]
     for number, axis in enumerate(inner, start=2):
         if isinstance(axis, Ragged):
-            parents = axis.parents if (0 in axis.parents) == (1 in axis.parents) else tuple(range(number))
+            fits = (0 in axis.parents) == (1 in axis.parents)
+            parents = axis.parents if fits else tuple(sorted({*axis.parents, 0, 1}))
             level = structure.level((*parents, number))
             axis = Ragged(level, sorted({max(p - 1, 0) for p in parents}))
         merged.append(axis)

@@ -68,7 +68,19 @@ def assemble(
     order = tuple(labels.index(label) for label in seen)
     if structure is DENSE:
         return type(x)(values.permute(order), team=x.team)
-    return type(x)(values, structure, order, x.team)
+    return type(x)(values, x.structure if identical(structure, x.structure) else structure, order, x.team)
+
+
+def identical(one: Structure, other: Structure) -> bool:
+    """Whether both have the very same partitions on the same axes, and as many rows."""
+    if len(one.axes) != len(other.axes) or one.capacity != other.capacity:
+        return False
+    return all(
+        a.partition is b.partition and a.parents == b.parents
+        if isinstance(a, Ragged) and isinstance(b, Ragged)
+        else type(a) is type(b) and a == b
+        for a, b in zip(one.axes, other.axes, strict=True)
+    )
 
 
 def _move_behind(values: torch.Tensor, old: Structure, stray: list[int]) -> tuple[torch.Tensor, list[Axis]]:

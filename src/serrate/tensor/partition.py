@@ -7,8 +7,8 @@ waiting for that device (`serrate.tensor.host`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import torch
 
@@ -26,6 +26,7 @@ from serrate.tensor.offsets import (
 )
 
 CPU = torch.device("cpu")
+T = TypeVar("T")
 
 
 class Partition:
@@ -63,7 +64,7 @@ class Partition:
     _searched: bool
     _bound: int | None
     _max_length: int | None
-    _memo: dict[tuple[str, torch.device], torch.Tensor]
+    _memo: dict[Hashable, Any]
     _coarse: dict[int, Partition]
     _moved: dict[torch.device, Partition]
     _identity: Identity
@@ -236,22 +237,22 @@ class Partition:
         device = torch.device(device)
         if device == self._offsets.device:
             return self._offsets
-        return self._remember(("offsets", device), lambda: host.send(self._offsets, device))
+        return self.derived(("offsets", device), lambda: host.send(self._offsets, device))
 
     def lengths_on(self, device: torch.device | str) -> torch.Tensor:
         """The lengths on `device`."""
         device = torch.device(device)
-        return self._remember(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
+        return self.derived(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def row_ids_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values the component it belongs to, int64, on `device`."""
         device = torch.device(device)
-        return self._remember(("row_ids", device), lambda: self._make_row_ids(device))
+        return self.derived(("row_ids", device), lambda: self._make_row_ids(device))
 
     def positions_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values its position in its component, int64, on `device`."""
         device = torch.device(device)
-        return self._remember(("positions", device), lambda: self._make_positions(device))
+        return self.derived(("positions", device), lambda: self._make_positions(device))
 
     def spread(self, each: torch.Tensor) -> torch.Tensor:
         """A vector with an entry per component as one with an entry per value."""
@@ -265,7 +266,7 @@ class Partition:
         """The offsets on the host: free if born there, else a wait, once."""
         if not self._device_born:
             return self._offsets
-        return self._remember(("host", CPU), lambda: host.read(self._offsets, why))
+        return self.derived(("host", CPU), lambda: host.read(self._offsets, why))
 
     @property
     def total(self) -> int:
@@ -287,8 +288,9 @@ class Partition:
             return self.max_length
         return self._num_values if self._bound is None else self._bound
 
-    def _remember(self, key: tuple[str, torch.device], make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        found = self._memo.get(key)
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, computed once for this partition and kept with it under `key`."""
+        found: T | None = self._memo.get(key)
         if found is None:
             found = self._memo[key] = make()
         return found

@@ -295,12 +295,12 @@ def number(walk: Plan, values: torch.Tensor) -> torch.Tensor:
 def take_or_fill(
     values: torch.Tensor, cells: torch.Tensor, fill: bool | int | float | complex | None = None
 ) -> torch.Tensor:
-    """The rows of `values` at `cells`, `fill` (or anything) where a cell is −1."""
+    """The rows of `values` at `cells`, `fill` (or anything, which has no gradient) where a cell is −1."""
     filling = bits.constant(0 if fill is None else fill, values.dtype, values.device)
     if values.shape[0] == 0:  # every cell is missing; a row to read keeps the result part of the graph
         values = torch.cat([values, filling.expand(1, *values.shape[1:])])
     found = bits.take(values, cells.clamp(min=0))
-    if fill is None:
+    if fill is None and not found.requires_grad:
         return found
     missing = (cells < 0).view(-1, *[1] * (values.ndim - 1))
     return bits.where(missing, filling, found)

@@ -200,6 +200,11 @@ class Structure:
                 count = level.num_values if level.is_exact else level.offsets_on(self.home)[-1]
         return count
 
+    def defined_rows(self, like: torch.Tensor) -> torch.Tensor:
+        """Which rows of the packed values `like` are defined, shaped to meet them."""
+        rows = torch.arange(like.shape[0], device=like.device) < self.defined_cells(self.whole)
+        return rows.view(-1, *[1] * (like.ndim - 1))
+
     def level(self, nest: Nest) -> int | Partition:
         """What the last axis of `nest` adds: a size, or a partition with one component per cell of the nest before."""
         axis = self.axes[nest[-1]]

@@ -315,10 +315,7 @@ class Tensor:
             raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
         found = broadcast.binary(torch.eq, self, broadcast.plain_number(item)).values
         if not self.structure.is_exact:
-            rows = torch.arange(found.shape[0], device=found.device) < self.structure.defined_cells(
-                self.structure.whole
-            )
-            found = found & rows.view(-1, *[1] * (found.ndim - 1))
+            found = found & self.structure.defined_rows(found)
         return bool(host_door.read_if_device(found.any(), "`in`"))
 
     # ------------------------------------------------------------------------------------------ compare, convert
@@ -439,9 +436,14 @@ class Tensor:
             p.offsets_on(self.device).record_stream(stream)
 
     def contiguous(self) -> Tensor:
-        """The same tensor with contiguous values; the order of axes is kept."""
-        values = self.values.contiguous()
-        return self if values is self.values else self._with(values)
+        """The same tensor with contiguous values, features stored in the order in which they are seen."""
+        packed = len(self.structure.axes)
+        seen = [c for c in self.order if c >= packed] if self.is_ragged else []
+        values = self.values.permute(0, *[c - packed + 1 for c in seen]) if seen else self.values
+        if values.is_contiguous() and seen == sorted(seen):
+            return self
+        order = tuple(packed + seen.index(c) if c >= packed else c for c in self.order) if seen else self.order
+        return Tensor(values.contiguous(), self.structure, order, self.team)
 
     def clone(self) -> Tensor:
         """A copy of the values; the partitions, which never change, are shared."""

@@ -1,0 +1,106 @@
+"""Joining, splitting, repeating and reordering entries: the records of the functions in `serrate.tensor`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.ops.manipulation import keep_elements, listed
+from serrate.tensor.join import concat, stack
+from serrate.tensor.rearrange import flip, repeat, roll, split, tile
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _axis_of(dim: Any, options: dict[str, Any]) -> Any:
+    """torch's `dim`, or numpy's `axis`, which torch takes as well."""
+    axis = options.pop("axis", dim)
+    if options.pop("out", None) is not None or options:
+        raise TypeError(f"not defined for sr.Tensor: {', '.join(options) or 'out'}")
+    return axis
+
+
+def _answer_concat(tensors: Any, dim: int = 0, **options: Any) -> Tensor:
+    return concat(tensors, axis=_axis_of(dim, options))
+
+
+def _answer_stack(tensors: Any, dim: int = 0, **options: Any) -> Tensor:
+    return stack(tensors, axis=_axis_of(dim, options))
+
+
+def _answer_split(tensor: Any, split_size_or_sections: Any = None, dim: int = 0, **options: Any) -> tuple[Tensor, ...]:
+    sizes = options.pop("split_size", split_size_or_sections)
+    return tuple(split(tensor, sizes, axis=_axis_of(dim, options)))
+
+
+def _answer_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    x = as_tensor(input)
+    size = x.shape[x._axis(dim)]
+    if isinstance(size, Ragged):
+        raise RaggednessError(
+            f"chunk cuts a uniform axis, but axis {dim} of shape {x.shape} is ragged; split takes the size of pieces"
+        )
+    if chunks < 1:
+        raise ValueError(f"chunk needs a positive number of pieces, got {chunks}")
+    return tuple(split(x, -(size // -chunks), axis=dim) if size else split(x, [0] * chunks, axis=dim))
+
+
+def _answer_flip(input: Any, *dims: Any, **named: Any) -> Tensor:
+    return flip(input, axis=tuple(listed(dims, named)))
+
+
+def _answer_roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
+    return roll(input, shifts, axis=None if dims == () else dims)
+
+
+def _answer_tile(input: Any, *dims: Any, **named: Any) -> Tensor:
+    return tile(input, tuple(listed(dims, named)))
+
+
+def _answer_repeat(self: Any, *repeats: Any, **named: Any) -> Tensor:
+    x, counts = as_tensor(self), tuple(listed(repeats, named))
+    if len(counts) < x.ndim:
+        raise ValueError(f"repeat needs a count for each of the {x.ndim} axes of shape {x.shape}, got {tuple(counts)}")
+    return tile(x, counts)
+
+
+def _answer_repeat_interleave(input: Any, repeats: Any, dim: Any = None, *, output_size: int | None = None) -> Tensor:
+    return repeat(input, repeats, axis=dim)
+
+
+_LATE = ("x, axis=5", AxisError, "axis 5 is out of range")
+_record = partial(keep_elements, "arrangement")
+
+# fmt: off
+_record("concat", concat, "Tensors joined along `axis`; on a ragged axis row by row, lengths adding.",
+        ("sr.concat([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])], axis=1).tolist()", "[[1, 2, 3], [4]]"),
+        dict.fromkeys(("cat", "concat", "concatenate"), _answer_concat),
+        ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"), dtype="promoted",
+        errors=(("[x, x], axis=5", AxisError, "axis 5 is out of range"), ("[], axis=0", ValueError, "at least one"),
+                ("[x, x[:2]], axis=1", ValueError, "must have one size")))
+_record("stack", stack, "Tensors joined along a new axis; ragged axes behind it depend on it.",
+        ("sr.stack([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])]).tolist()", "[[[1, 2], []], [[3], [4]]]"),
+        {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"), dtype="promoted",
+        errors=(("[x, x], axis=5", IndexError, "axis 5 is out of range"), ("[]", ValueError, "at least one")))
+_record("split", split, "Pieces along `axis`, of one size or of given sizes; each row of a ragged axis on its own.",
+        ("[p.tolist() for p in sr.split(sr.ragged([[1, 2, 3], [4]]), 2, axis=1)]", "[[[1, 2], [4]], [[3], []]]"),
+        {"split": _answer_split, "chunk": _answer_chunk}, ("x, 2, axis=0", "x, 1, axis=1"), capacity="needs-host",
+        errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, 0", ValueError, "must be positive")))
+_record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
+        ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
+        {"flip": _answer_flip}, ("x, axis=0", "x, axis=1", "x"), "flip(g, axis=axis)", errors=(_LATE,))
+_record("roll", roll, "Entries moved along `axis`, those that fall off the end of a row returning at its start.",
+        ("sr.roll(sr.ragged([[1, 2], [], [3, 4, 5]]), 1, axis=1).tolist()", "[[2, 1], [], [5, 3, 4]]"),
+        {"roll": _answer_roll}, ("x, 1, axis=0", "x, -2, axis=1", "x, 1, axis=-1"), "roll(g, -shift, axis=axis)",
+        errors=(("x, 1, axis=5", AxisError, "axis 5 is out of range"),
+                ("x, (1, 2), axis=0", ValueError, "one shift per axis")))
+_record("repeat", repeat, "Each entry along `axis` repeated: an int, a count per entry, or a ragged tensor of counts.",
+        ("sr.repeat(sr.ragged([[1, 2], [3]]), 2, axis=1).tolist()", "[[1, 1, 2, 2], [3, 3]]"),
+        {"repeat_interleave": _answer_repeat_interleave}, ("x, 2, axis=0", "x, 2, axis=1", "x, 2, axis=-1"),
+        errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, -1, axis=1", ValueError, "0 or more")))
+_record("tile", tile, "The whole of each axis repeated, rows on their own; counts are for the last axes.",
+        ("sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()", "[[1, 2, 1, 2], [3, 3]]"),
+        {"tile": _answer_tile, "repeat": _answer_repeat}, ("x, (2,)", "x, [2] * x.ndim", "x, [2] + [1] * x.ndim"),
+        errors=(("x, (-1,)", ValueError, "0 or more"),))
+# fmt: on

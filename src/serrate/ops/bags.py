@@ -1,0 +1,290 @@
+"""Bags of table rows: each innermost row of indices becomes the sum, mean or greatest of what it names."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.errors import AxisError
+from serrate.ops.reductions import Reduction
+from serrate.ops.table import record
+from serrate.tensor import broadcast, host
+from serrate.tensor.combine import zeroed
+from serrate.tensor.offsets import INT32_MAX
+from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor, as_tensor
+
+_MODES = {"sum": 0, "mean": 1, "max": 2}
+
+
+@dataclass(eq=False)
+class Bags:
+    """Indices as torch's kernels take them, one vector cut into bags, and how the entries of a bag are combined."""
+
+    ids: torch.Tensor
+    offsets: torch.Tensor
+    mode: int
+    padding: int
+    """The row of the table that is left out of every bag; -1 for none."""
+    kept: list[torch.Tensor] = field(default_factory=list)
+    """What torch's forward kernel leaves for its backward: the bag of each index, sizes, places of the greatest."""
+
+    @cached_property
+    def bag(self) -> torch.Tensor:
+        """The bag of each index."""
+        numbers = torch.arange(self.ids.numel(), device=self.ids.device, dtype=self.offsets.dtype)
+        return torch.searchsorted(self.offsets[1:], numbers, right=True).clamp(max=max(self.offsets.numel() - 2, 0))
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """How many indices of each bag count, shaped to meet what the bags give."""
+        zeros = torch.zeros(self.offsets.numel() - 1, dtype=torch.int64, device=self.ids.device)
+        return zeros.index_add(0, self.bag, (self.ids != self.padding).to(torch.int64))[:, None]
+
+
+class _Bag(torch.autograd.Function):
+    """torch's kernels forward and backward; where the backward is to be differentiated, the same composed."""
+
+    @staticmethod
+    def forward(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        made, *bags.kept = torch.ops.aten._embedding_bag(
+            table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, bags.padding
+        )
+        return made  # type: ignore[no-any-return]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        table, weights, ctx.bags = inputs
+        ctx.save_for_backward(table, weights)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        table, weights = ctx.saved_tensors
+        bags: Bags = ctx.bags
+        if torch.is_grad_enabled():
+            return *_composed(gradient, table, weights, bags), None
+        bag, sizes, greatest = bags.kept
+        to_table = to_weights = None
+        kernels = torch.ops.aten
+        if ctx.needs_input_grad[0]:
+            rows, mode, padding = table.shape[0], bags.mode, bags.padding
+            to_table = kernels._embedding_bag_backward(
+                gradient, bags.ids, bags.offsets, bag, sizes, greatest, rows, False, mode, False, weights, padding
+            )
+        if weights is not None and ctx.needs_input_grad[1]:
+            to_weights = kernels._embedding_bag_per_sample_weights_backward(
+                gradient, table, bags.ids, bags.offsets, bag, bags.mode, bags.padding
+            )
+        return to_table, to_weights, None
+
+
+# torch binds the arguments of every call to this signature, and would work it out anew each time.
+_Bag.forward.__signature__ = inspect.signature(_Bag.forward)  # type: ignore[attr-defined]
+
+
+def _composed(
+    gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor | None, bags: Bags
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of table and weights by operations that have derivatives themselves."""
+    zeros = table.new_zeros(table.shape)
+    if bags.mode == 2:
+        taken = torch.where(bags.counts > 0, gradient, 0)
+        return zeros.scatter_add(0, bags.kept[2].to(torch.int64).clamp(min=0), taken), None
+    if bags.mode == 1:
+        gradient = gradient / bags.counts.clamp(min=1)
+    counted = (bags.ids != bags.padding)[:, None]
+    each = torch.where(counted, gradient.index_select(0, bags.bag), 0)
+    if weights is None:
+        return zeros.index_add(0, bags.ids, each), None
+    to_weights = (each * table.index_select(0, bags.ids)).sum(1)
+    return zeros.index_add(0, bags.ids, each * weights[:, None]), to_weights
+
+
+def _embedding_bag(
+    x: Any, weight: Any, /, *, mode: str = "mean", per_sample_weights: Any = None, padding_idx: int | None = None
+) -> Tensor:
+    return _lookup(x, weight, mode, per_sample_weights, padding_idx, {})
+
+
+def _lookup(x: Any, weight: Any, mode: str, weights: Any, padding_idx: int | None, options: dict[str, Any]) -> Tensor:
+    tensor, table = as_tensor(x), as_tensor(weight).torch()
+    _check(tensor, table, mode, weights)
+    rows = table.shape[0]
+    padding = -1 if padding_idx is None else padding_idx
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ValueError(f"padding_idx must name a row of a table of {rows} rows, got {padding_idx}")
+    layout = _Layout(tensor)
+    known = not table.is_cuda and table.numel() > 0  # torch's own kernels on the host look at every index
+    if not known:
+        layout.report(rows)
+    values = layout.values.clamp(0, max(rows - 1, 0)) if table.is_cuda else layout.values
+    bags = layout.bags(values, _MODES[mode], padding % rows if padding_idx is not None else -1)
+    aligned = None if weights is None else layout.weights(weights, table.dtype)
+    if table.numel() == 0:
+        made = table.new_zeros((bags.offsets.numel() - 1, table.shape[1])) + table.sum()
+        return layout.finish(made)
+    try:
+        return layout.finish(_give(table, aligned, bags, options, layout.partial))
+    except RuntimeError:
+        if known:
+            layout.report(rows)
+        raise
+
+
+def _check(x: Tensor, table: torch.Tensor, mode: str, weights: Any) -> None:
+    if x.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"embedding_bag looks up int32 or int64 indices, got {x.dtype}")
+    if table.ndim != 2 or not table.is_floating_point():
+        raise ValueError(f"the table must be 2-D and floating-point, got shape {list(table.shape)} of {table.dtype}")
+    if mode not in _MODES:
+        raise ValueError(f"mode must be 'sum', 'mean' or 'max', got {mode!r:.40}")
+    if weights is not None and mode != "sum":
+        raise ValueError(f"per_sample_weights go with mode='sum' only, got mode={mode!r}")
+    if not x.is_ragged and x.ndim < 2:
+        raise AxisError(
+            f"embedding_bag reduces the innermost ragged axis, or the last of a dense tensor, got {x.shape}"
+        )
+    broadcast.require_one_device(x, table)
+
+
+def _give(
+    table: torch.Tensor, weights: torch.Tensor | None, bags: Bags, options: dict[str, Any], partial: bool
+) -> torch.Tensor:
+    """What each bag gives."""
+    padding = None if bags.padding < 0 else bags.padding
+    if any(options.values()):
+        if partial and (options["max_norm"] is not None or options["scale_grad_by_freq"]):
+            raise TypeError("max_norm and scale_grad_by_freq count every index, so lengths must be known to the host")
+        mode = next(name for name, number in _MODES.items() if number == bags.mode)
+        options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
+        return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
+    if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
+        return _Bag.apply(table, weights, bags)  # type: ignore[no-any-return, no-untyped-call]
+    made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
+    return made[0]
+
+
+class _Layout:
+    """How the indices of a tensor become one vector of bags, and what the bags give a tensor again."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        if x.is_ragged:
+            level = x.structure.level(x.structure.whole)
+            assert isinstance(level, Partition)
+            self.runs = level
+        else:
+            self.runs = Partition.uniform(math.prod(x.values.shape[:-1]), x.values.shape[-1])
+        self.partial = x.is_ragged and not x.structure.is_exact
+        self.features = x.values.shape[1:] if x.is_ragged else torch.Size()
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """The indices, those of undefined rows made 0."""
+        values = self.x.values
+        return zeroed(values, self.x.structure) if self.partial else values
+
+    def report(self, rows: int) -> None:
+        """An IndexError for the first index that a table of so many rows lacks."""
+        flat = self.values.reshape(-1)
+        wrong = (self.values < 0) | (self.values >= rows)
+        wrong = wrong & self.x.structure.defined_rows(wrong) if self.partial else wrong
+
+        def error(i: int) -> IndexError:
+            return IndexError(f"index {int(flat[i])}, packed element {i}, is out of range for a table of {rows} rows")
+
+        host.defer(host.first_fault(wrong.reshape(-1)), error)
+
+    def _vector(self, values: torch.Tensor) -> torch.Tensor:
+        """Feature by feature, all rows of each."""
+        return values.flatten(1).T.reshape(-1) if len(self.features) else values.reshape(-1)
+
+    def bags(self, values: torch.Tensor, mode: int, padding: int) -> Bags:
+        """The bags: for each feature one per run, and one for its undefined rows if there may be some."""
+        ids, offsets = self._vector(values), self.runs.offsets_on(values.device)
+        if len(self.features) or self.partial:
+            starts = offsets.to(torch.int64)[: None if self.partial else -1]
+            shifts = torch.arange(self.features.numel(), device=ids.device)[:, None] * values.shape[0]
+            offsets = F.pad((starts + shifts).reshape(-1), (0, 1), value=ids.numel())
+        if ids.dtype != offsets.dtype:
+            wide = torch.int64 if ids.numel() > INT32_MAX else ids.dtype
+            ids, offsets = ids.to(wide), offsets.to(wide)
+        return Bags(ids, offsets, mode, padding)
+
+    def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
+        """A weight for each index."""
+        made = torch.as_tensor(broadcast.align(given, self.x), dtype=dtype, device=self.x.device)
+        made = made.expand(self.x.values.shape)
+        return self._vector(zeroed(made, self.x.structure) if self.partial else made)
+
+    def finish(self, made: torch.Tensor) -> Tensor:
+        """What the bags give, [bags, columns], in the place of the indices."""
+        x, width, count = self.x, made.shape[1], self.runs.num_components
+        if not x.is_ragged:
+            return Tensor(made.view(*x.values.shape[:-1], width), team=x.team)
+        if len(self.features) or self.partial:
+            made = made.view(self.features.numel(), count + self.partial, width)[:, :count]
+            made = made.movedim(0, 1).reshape(count, *self.features, width)
+        if len(x.structure.axes) == 2 and x.order == (0, 1):
+            return Tensor(made, team=x.team)
+        seen = Tensor(x.values.unsqueeze(-1).expand(*x.values.shape, width), x.structure, (*x.order, x.ndim), x.team)
+        axis = x.order.index(len(x.structure.axes) - 1)
+        return Reduction(seen, (axis,)).finish(made, keepdims=False)
+
+
+def _answer_embedding_bag(
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    if offsets is not None:
+        raise TypeError("embedding_bag of an sr.Tensor takes no offsets: its rows are the bags")
+    options = {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    options |= {"norm_type": norm_type} if max_norm is not None else {}
+    return _lookup(input, weight, mode, per_sample_weights, padding_idx, options)
+
+
+record(
+    "bags",
+    "embedding_bag",
+    _embedding_bag,
+    _answer_embedding_bag,
+    summary="The mean, sum or greatest of the table's rows that each innermost row of indices names; 0 of nothing.",
+    torch=(F.embedding_bag,),
+    example=(
+        "sr.embedding_bag(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
+        "[[2.0, 3.0], [0.0, 0.0]]",
+    ),
+    gradient="",
+    kinds=("int",),
+    shape="own",
+    dtype="own",
+    fusion="serrate.library.bags:library_call",
+    samples=(
+        "x.to(torch.int64), torch.ones(6, 2)",
+        "x.to(torch.int64), torch.ones(6, 2), mode='max'",
+        "x.to(torch.int64), torch.ones(6, 2), mode='sum', per_sample_weights=x.to(torch.float32), padding_idx=1",
+    ),
+    errors=(
+        ("x, torch.ones(4, 2)", TypeError, "int32 or int64"),
+        ("x.to(torch.int64) + 9, torch.ones(4, 2)", IndexError, "out of range for a table of 4 rows"),
+        ("x.to(torch.int64), torch.ones(4)", ValueError, "the table must be 2-D"),
+        ("x.to(torch.int64), torch.ones(4, 2), mode='min'", ValueError, "mode must be"),
+        ("x.to(torch.int64), torch.ones(4, 2), per_sample_weights=x", ValueError, "mode='sum' only"),
+        ("x.to(torch.int64), torch.ones(4, 2), padding_idx=4", ValueError, "padding_idx must name a row"),
+    ),
+)

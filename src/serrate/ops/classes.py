@@ -1,0 +1,65 @@
+"""Length classes: components of like lengths together, so that one library call serves each class.
+
+Per-row products, attention and convolutions go to library kernels that want rectangles. Components are sorted into
+classes whose longest member exceeds the shortest by little, and each class is one rectangle: at most 4·log2(longest)
+classes for one length per component, at most 1.25 times the entries there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from serrate.tensor.partition import Partition
+
+_STEPS = 4  # classes per doubling: a class's rows differ by at most 2 ** (1/4)
+
+
+@dataclass(frozen=True, eq=False)
+class LengthClass:
+    """Components whose lengths are padded to the same sizes."""
+
+    members: torch.Tensor
+    """Their numbers, on the host."""
+    sizes: tuple[int, ...]
+    """The longest length along each ragged axis."""
+    is_exact: bool
+    """Whether every member has these very lengths."""
+    first: int | None
+    """The first member, where members are consecutive."""
+
+
+def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
+    """The classes of components by their length in each partition; components without entries are in none.
+
+    Reads lengths on the host, so device-born ones are waited for.
+    """
+    offsets = [p.host_offsets("sorting rows into length classes").to(torch.int64) for p in partitions]
+    lengths = torch.diff(torch.stack(offsets))
+    some = (lengths > 0).all(0)
+    if not bool(some.any()):
+        return ()
+    components = some.nonzero().flatten()
+    lengths = lengths[:, components]
+    if bool((lengths == lengths[:, :1]).all()):
+        return (_class(components, lengths),)
+    distinct = [lengths[0]]
+    distinct += [row for i, row in enumerate(lengths[1:], 1) if not any(torch.equal(row, lengths[k]) for k in range(i))]
+    steps = torch.stack([(row.double().log2() * _STEPS).floor().to(torch.int64) for row in distinct])
+    key = steps[0]
+    for step in steps[1:]:
+        key = key * (64 * _STEPS) + step
+    order = torch.argsort(key, stable=True)
+    _, counts = torch.unique_consecutive(key[order], return_counts=True)
+    groups = torch.split(order, counts.tolist())
+    return tuple(_class(components[group], lengths[:, group]) for group in groups)
+
+
+def _class(members: torch.Tensor, lengths: torch.Tensor) -> LengthClass:
+    longest = lengths.amax(1)
+    first, count = int(members[0]), members.numel()
+    consecutive = int(members[-1]) - first + 1 == count
+    exact = bool((lengths == longest[:, None]).all())
+    return LengthClass(members, tuple(longest.tolist()), exact, first if consecutive else None)

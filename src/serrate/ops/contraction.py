@@ -1,0 +1,311 @@
+"""Contraction of two packed operands, component by component, differentiable any number of times.
+
+Each component of an operand is a dense block: its packed axes inside the component (the *tail*), then its features.
+Blocks of like lengths are multiplied together, one library call per length class. Lengths that only the device knows
+are never waited for where one ragged axis is enough: rows are cut into tiles, of which the host knows the most there
+can be. The gradient of a contraction is a contraction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.ops.classes import LengthClass, length_classes
+from serrate.ops.precision import ACCUMULATE, for_products
+from serrate.tensor import host
+from serrate.tensor.partition import Partition
+
+_TILE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """How an operand is stored."""
+
+    tail: tuple[str, ...]
+    """Labels of the packed axes inside a component."""
+    features: tuple[str, ...]
+    """Labels of the trailing dimensions of its values."""
+    rows: Partition
+    """The packed rows that each component has."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.tail, *self.features)
+
+
+class Lengths:
+    """The lengths of ragged tail labels, and what was derived from them: shared by a contraction and its gradients."""
+
+    def __init__(self, extents: Mapping[str, int | Partition]) -> None:
+        found: list[Partition] = []
+        self.extents = dict(extents)
+        self.number: dict[str, int] = {}
+        for label, extent in extents.items():
+            if isinstance(extent, Partition):
+                known = next((i for i, p in enumerate(found) if p is extent), len(found))
+                if known == len(found):
+                    found.append(extent)
+                self.number[label] = known
+        self.partitions = tuple(found)
+        self.memo: dict[Any, Any] = found[0].derived("contraction", dict) if len(found) == 1 else {}
+
+    @property
+    def classes(self) -> tuple[LengthClass, ...]:
+        """The length classes of components."""
+        if "classes" not in self.memo:
+            self.memo["classes"] = length_classes(self.partitions)
+        return self.memo["classes"]  # type: ignore[no-any-return]
+
+    def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
+        """The rectangle of a class: sizes of a side's tail."""
+        sizes = []
+        for label in side.tail:
+            extent = self.extents[label]
+            if isinstance(extent, Partition):
+                assert group is not None
+                extent = group.sizes[self.number[label]]
+            sizes.append(extent)
+        return sizes
+
+    def run(self, side: Side, group: LengthClass) -> tuple[int, int] | None:
+        """First row and number of rows of a class whose blocks lie one after the other without gaps."""
+        if not group.is_exact or group.first is None:
+            return None
+        start = int(side.rows.host_offsets()[group.first])
+        return start, group.members.numel() * math.prod(self.sizes(side, group))
+
+    def cells(self, side: Side, group: LengthClass, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The rows of a class's blocks, flat, and which of them there are (None: all); 0 for those there are not."""
+        shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
+        key = ("cells", group.sizes, int(group.members[0]), shape, device)
+        if key not in self.memo:
+            self.memo[key] = self._make_cells(side, group, device)
+        return self.memo[key]  # type: ignore[no-any-return]
+
+    def _make_cells(
+        self, side: Side, group: LengthClass, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        sizes = self.sizes(side, group)
+        members = host.send(group.members, device)
+        count = members.numel()
+        cells = side.rows.offsets_on(device)[:-1].to(torch.int64)[members].view(count, *[1] * len(sizes))
+        valid: torch.Tensor | None = None
+        stride: torch.Tensor | int = 1
+        for depth in range(len(sizes) - 1, -1, -1):
+            extent = self.extents[side.tail[depth]]
+            positions = torch.arange(sizes[depth], device=device).view(-1, *[1] * (len(sizes) - 1 - depth))
+            cells = cells + positions * stride
+            if isinstance(extent, Partition):
+                lengths = extent.lengths_on(device).to(torch.int64)[members].view(count, *[1] * len(sizes))
+                if not group.is_exact:
+                    inside = positions < lengths
+                    valid = inside if valid is None else valid & inside
+                stride = stride * lengths
+            else:
+                stride = stride * extent
+        cells = cells.expand(count, *sizes)
+        if valid is None:
+            return cells.reshape(-1), None
+        valid = valid.expand(count, *sizes)
+        return torch.where(valid, cells, 0).reshape(-1), valid.reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """What is multiplied and summed: a label missing from `out` is summed over."""
+
+    left: Side
+    right: Side
+    out: Side
+    lengths: Lengths
+
+    @cached_property
+    def equation(self) -> str:
+        """The product of two batches of blocks, for torch.einsum."""
+        letters: dict[str, str] = {}
+        for label in (*self.left.labels, *self.right.labels):
+            letters.setdefault(label, "abcdefghijklmopqrstuvwxyz"[len(letters)])
+        sides = ["n" + "".join(letters[label] for label in s.labels) for s in (self.left, self.right, self.out)]
+        return f"{sides[0]},{sides[1]}->{sides[2]}"
+
+    def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """The packed values of the product, in the type that autocast wants of products."""
+        left, right = for_products(left, right)
+        return _Contract.apply(left, right, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    def by_left(self) -> Contraction:
+        """The gradient for the left operand: out · right."""
+        return Contraction(self.out, self.right, self.left, self.lengths)
+
+    def by_right(self) -> Contraction:
+        """The gradient for the right operand: left · out."""
+        return Contraction(self.left, self.out, self.right, self.lengths)
+
+
+class _Contract(torch.autograd.Function):
+    @staticmethod
+    def forward(left: torch.Tensor, right: torch.Tensor, plan: Contraction) -> torch.Tensor:
+        return _compute(plan, left, right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        left, right, ctx.plan = inputs
+        ctx.save_for_backward(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        left, right = ctx.saved_tensors
+        plan: Contraction = ctx.plan
+        for_left = plan.by_left()(gradient, right.conj()) if ctx.needs_input_grad[0] else None
+        for_right = plan.by_right()(left.conj(), gradient) if ctx.needs_input_grad[1] else None
+        return for_left, for_right, None
+
+
+def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    lengths = plan.lengths
+    sizes = dict(zip(plan.left.features, left.shape[1:], strict=True))
+    sizes |= dict(zip(plan.right.features, right.shape[1:], strict=True))
+    features = [sizes[label] for label in plan.out.features]
+    if not lengths.partitions:
+        return _whole(plan, left, right, features)
+    grouped = _grouped(plan, left, right)
+    if grouped is not None:
+        return grouped
+    if len(lengths.partitions) == 1 and not lengths.partitions[0].is_host_born:
+        tiles = _Tiles(plan)
+        if tiles.fits:
+            return tiles.compute(left, right, features)
+    rows = plan.out.rows.num_values
+    out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
+    for group in lengths.classes:
+        blocks = [_block(plan, side, v, group) for side, v in ((plan.left, left), (plan.right, right))]
+        _store(plan, out, torch.einsum(plan.equation, *blocks), group)
+    return out[:rows]
+
+
+def _whole(plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> torch.Tensor:
+    """No ragged axis inside the components: all of them form one batch."""
+    count = plan.out.rows.num_components
+    pairs = ((plan.left, left), (plan.right, right))
+    blocks = [values.reshape(count, *plan.lengths.sizes(side), *values.shape[1:]) for side, values in pairs]
+    return torch.einsum(plan.equation, *blocks).reshape(plan.out.rows.num_values, *features)
+
+
+def _block(plan: Contraction, side: Side, values: torch.Tensor, group: LengthClass) -> torch.Tensor:
+    """The class's blocks as [members, *tail, *features], 0 where a summed axis has no entry."""
+    sizes = plan.lengths.sizes(side, group)
+    shape = (group.members.numel(), *sizes, *values.shape[1:])
+    run = plan.lengths.run(side, group)
+    if run is not None:
+        return values.narrow(0, *run).reshape(shape)
+    cells, valid = plan.lengths.cells(side, group, values.device)
+    made = values.index_select(0, cells).view(shape)
+    summed = any(label not in plan.out.tail for label in side.tail)
+    if summed and valid is not None:
+        made.masked_fill_(~valid.view(*shape[: len(sizes) + 1], *[1] * (values.ndim - 1)), 0)
+    return made
+
+
+def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: LengthClass) -> None:
+    run, flat = plan.lengths.run(plan.out, group), blocks.flatten(0, len(plan.out.tail))
+    if run is not None:
+        out.narrow(0, *run).copy_(flat)
+        return
+    cells, valid = plan.lengths.cells(plan.out, group, out.device)
+    if valid is not None:
+        cells = torch.where(valid, cells, out.shape[0] - 1)
+    out.index_copy_(0, cells, flat)
+
+
+def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """torch's grouped matmul, where the product is one: bfloat16 on CUDA, one ragged axis, matrices."""
+    if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
+        return None
+    label = tuple(plan.lengths.number)
+    sides = (plan.left, plan.right, plan.out)
+    if len(label) != 1 or any(side.tail not in ((), label) for side in sides):
+        return None
+    ends = plan.lengths.partitions[0].offsets_on(left.device)[1:].to(torch.int32)
+    a, b, out = (side.features for side in sides)
+    match [bool(side.tail) for side in sides]:
+        case [True, False, True] if len(a) == len(out) == 1 and set(b) == {
+            *a,
+            *out,
+        }:  # [rows, a] @ [components, a, out]
+            return _grouped_mm(left, right if b == (*a, *out) else right.mT, ends)
+        case [False, True, True] if len(b) == len(out) == 1 and set(a) == {*b, *out}:
+            return _grouped_mm(right, left if a == (*b, *out) else left.mT, ends)
+        case [True, True, False] if out == (*a, *b):  # [a, rows] @ [rows, b]
+            return _grouped_mm(left.T, right, ends)
+        case [True, True, False] if out == (*b, *a):
+            return _grouped_mm(right.T, left, ends)
+    return None
+
+
+def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> torch.Tensor | None:
+    """None where the kernel would refuse: it wants contiguous lines of multiples of 16 bytes."""
+    lines = [next((n for n, step in zip(x.shape, x.stride(), strict=True) if step == 1), 0) for x in (left, right)]
+    if 0 in (*left.shape, *right.shape, ends.numel()) or any(n % 8 or not n for n in lines):
+        return None
+    return F.grouped_mm(left, right, offs=ends)
+
+
+class _Tiles:
+    """Tiles of rows of one component each: the host needs no length to know how many there can be."""
+
+    def __init__(self, plan: Contraction) -> None:
+        self.plan = plan
+        tails = (plan.left.tail, plan.right.tail, plan.out.tail)
+        ragged = tuple(plan.lengths.number)
+        self.fits = len(ragged) == 1 and all(tail in ((), ragged) for tail in tails)
+
+    def compute(self, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> torch.Tensor:
+        """The product; what stands past the last offset is in no tile."""
+        plan = self.plan
+        (partition,) = plan.lengths.partitions
+        cells, valid, component = partition.derived(("tiles", left.device), lambda: _make_tiles(partition, left.device))
+        blocks = []
+        for side, values in ((plan.left, left), (plan.right, right)):
+            if not side.tail:
+                blocks.append(values.index_select(0, component) if values.shape[0] else values.new_zeros(0))
+                continue
+            made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
+            blocks.append(made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0))
+        rows = plan.out.rows.num_values
+        if plan.out.tail:
+            out = left.new_zeros((rows + 1, *features))
+            if cells.numel():
+                made = torch.einsum(plan.equation, *blocks)
+                out.index_copy_(0, torch.where(valid, cells, rows).flatten(), made.flatten(0, 1))
+            return out[:rows]
+        wide = ACCUMULATE.get(left.dtype, left.dtype)
+        out = torch.zeros((rows, *features), dtype=wide, device=left.device)
+        if cells.numel():
+            out.index_add_(0, component, torch.einsum(plan.equation, *blocks).to(wide))
+        return out.to(left.dtype)
+
+
+def _make_tiles(partition: Partition, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows of each tile [tiles, rows], which of them there are, and each tile's component."""
+    entries, components = partition.num_values, partition.num_components
+    count = (entries + components * (_TILE - 1)) // _TILE if entries and components else 0
+    offsets = partition.offsets_on(device).to(torch.int64)
+    ends = torch.cumsum((torch.diff(offsets) + _TILE - 1) // _TILE, 0)
+    tiles = torch.arange(count, device=device)
+    component = torch.searchsorted(ends, tiles, right=True).clamp(max=max(components - 1, 0))
+    if not count:
+        empty = torch.zeros(0, _TILE, dtype=torch.int64, device=device)
+        return empty, empty.to(torch.bool), component
+    before = torch.where(component > 0, ends[(component - 1).clamp(min=0)], 0)
+    cells = (offsets[component] + (tiles - before) * _TILE)[:, None] + torch.arange(_TILE, device=device)
+    valid = cells < offsets[component + 1][:, None]
+    return torch.where(valid, cells, 0), valid, component

@@ -1,0 +1,334 @@
+"""Making tensors from a shape, a range or another tensor; shapes may have ragged axes, whose partitions are shared."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
+from serrate.ops.apply import ALL
+from serrate.ops.table import Error, record, torch_names
+from serrate.tensor import bits, broadcast
+from serrate.tensor.layout import canonical
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.tensor import Tensor, as_tensor
+
+# --------------------------------------------------------------------------------------------------------- shapes
+
+
+def entries(shape: Any) -> tuple[Axis, ...]:
+    """`shape`, an int or a sequence of ints and ragged axes, as a tuple; a TypeError says which entry is neither."""
+    if isinstance(shape, (Ragged, str)) or not (isinstance(shape, Sequence) or hasattr(shape, "__index__")):
+        raise TypeError(f"a shape is an int or a tuple of ints and sr.Ragged axes, got {shape!r:.60}")
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    return tuple(entry if isinstance(entry, Ragged) else _size(entry, shape) for entry in given)
+
+
+def _size(entry: Any, shape: Any) -> int:
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise TypeError(f"a shape has ints and sr.Ragged axes, got {entry!r:.40} in {shape!r:.60}") from None
+
+
+def form(shape: Any, device: Any = None) -> tuple[tuple[int, ...], Structure, tuple[int, ...], torch.device]:
+    """What a new tensor of this shape needs: the sizes of its values, its structure and order, and its device."""
+    axes = entries(shape)
+    for axis in axes:
+        if isinstance(axis, int) and axis < 0:
+            raise ValueError(f"sizes must be 0 or more, got {axes}")
+        if isinstance(axis, Ragged) and not all(0 <= p < len(axes) for p in axis.parents):
+            raise RaggednessError(f"parents {axis.parents} of a ragged axis are no axes of a shape of {len(axes)}")
+    structure, features, order = canonical(axes)
+    place = home(structure, device)
+    sizes = features if structure is DENSE else (structure.cells(structure.whole), *features)
+    return sizes, structure, order, place
+
+
+def home(structure: Structure, device: Any) -> torch.device:
+    """The device of a new tensor: the one given, else where its lengths were born, else torch's default."""
+    born = next((p.home for p in structure.partitions if not p.is_host_born), None)
+    if device is None:
+        return torch.get_default_device() if born is None else born
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    if born is not None and born != place:
+        raise OffsetsDeviceError(f"the lengths of the shape lie on {born}, so the tensor cannot be made on {place}")
+    return place
+
+
+def build(shape: Any, device: Any, make: Callable[..., torch.Tensor], *args: Any, **options: Any) -> Tensor:
+    """A tensor of this shape around `make(sizes of the values, *args, device=…, **options)`."""
+    sizes, structure, order, place = form(shape, device)
+    return Tensor(make(sizes, *args, device=place, **options), structure, order)
+
+
+def beside(x: Tensor, values: torch.Tensor) -> Tensor:
+    """x's structure around new values, which may lie on another device."""
+    if values.device == x.device or x.structure.is_host_born:
+        return x._with(values)
+    return x._with(x.values[:0]).to(values.device)._with(values)
+
+
+# ------------------------------------------------------------------------------------------------- from a shape
+
+
+def _zeros(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    return build(shape, device, torch.zeros, dtype=dtype)
+
+
+def _ones(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    return build(shape, device, torch.ones, dtype=dtype)
+
+
+def _empty(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    return build(shape, device, torch.empty, dtype=dtype)
+
+
+def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    return build(shape, device, torch.full, _number(fill_value), dtype=dtype)
+
+
+def _zeros_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    return beside(tensor, torch.zeros_like(tensor.values, dtype=dtype, device=device))
+
+
+def _ones_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    return beside(tensor, torch.ones_like(tensor.values, dtype=dtype, device=device))
+
+
+def _empty_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    return beside(tensor, torch.empty_like(tensor.values, dtype=dtype, device=device))
+
+
+def _full_like(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    return beside(tensor, torch.full_like(tensor.values, _number(fill_value), dtype=dtype, device=device))
+
+
+def _number(given: Any) -> Any:
+    number = broadcast.plain_number(given)
+    if not isinstance(number, broadcast.Scalar):
+        raise TypeError(f"fill_value must be a number, got {type(given).__name__}")
+    return number
+
+
+# ------------------------------------------------------------------------------------------------------- ranges
+
+
+def _arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, device: Any = None
+) -> Tensor:
+    first, last = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ValueError("the step of arange must not be 0")
+    if (last - first) * step < 0:  # nothing lies between, which torch refuses
+        last = first + 0 * last
+    return Tensor(torch.arange(first, last, step, dtype=dtype, device=device))
+
+
+def _linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Tensor:
+    if num < 0:
+        raise ValueError(f"linspace needs a number of elements of 0 or more, got {num}")
+    made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=dtype, device=device)
+    return Tensor(made if endpoint else made[:-1])
+
+
+def _eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: torch.dtype | None = None, device: Any = None
+) -> Tensor:
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    if min(shape) < 0:
+        raise ValueError(f"sizes must be 0 or more, got {shape}")
+    made = torch.zeros(shape, dtype=dtype, device=device)
+    if -made.shape[0] < k < made.shape[1]:
+        made.diagonal(k).fill_(1)
+    return Tensor(made)
+
+
+def _meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"indexing must be 'xy' or 'ij', got {indexing!r}")
+    given = [as_tensor(a).torch() for a in arrays]
+    if any(a.ndim > 1 for a in given):
+        raise ValueError(f"meshgrid takes 1-D tensors, got shapes {[tuple(a.shape) for a in given]}")
+    if len({a.dtype for a in given}) > 1:
+        raise TypeError(f"meshgrid takes tensors of one dtype, got {[a.dtype for a in given]}")
+    return [Tensor(a) for a in torch.meshgrid(*given, indexing=indexing)] if given else []
+
+
+# ---------------------------------------------------------------------------------------------------- triangles
+
+
+def _tril(x: Any, /, *, k: int = 0) -> Tensor:
+    tensor = as_tensor(x)
+    return _where(tensor, _across(tensor, "tril") <= k)
+
+
+def _triu(x: Any, /, *, k: int = 0) -> Tensor:
+    tensor = as_tensor(x)
+    return _where(tensor, _across(tensor, "triu") >= k)
+
+
+def _across(x: Tensor, name: str) -> torch.Tensor:
+    """For each element, laid out beside x.values, its position along the last axis less that along the one before."""
+    if x.ndim < 2:
+        raise AxisError(f"{name} needs at least two axes, got shape {x.shape}")
+    return _along(x, x.order[-1]) - _along(x, x.order[-2])
+
+
+def _along(x: Tensor, c: int) -> torch.Tensor:
+    """Positions along canonical axis c, shaped to broadcast against the values."""
+    packed = len(x.structure.axes)
+    shape = [1] * x.values.ndim
+    if c < packed:
+        shape[0] = x.values.shape[0]
+        return x.structure.positions(x.structure.whole, c, x.device).view(shape)
+    dim = c - packed + (1 if packed else 0)
+    shape[dim] = x.values.shape[dim]
+    return torch.arange(shape[dim], device=x.device).view(shape)
+
+
+def _where(x: Tensor, keep: torch.Tensor) -> Tensor:
+    return x._with(bits.where(keep, x.values, x.values.new_zeros(())))
+
+
+# ------------------------------------------------------------------------------------------------- torch's calls
+
+
+def like(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch's `…_like`: further options, of which only those are refused that an sr.Tensor cannot have."""
+
+    def handler(
+        input: Any,
+        *args: Any,
+        layout: Any = None,
+        pin_memory: bool = False,
+        requires_grad: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        if layout not in (None, torch.strided) or pin_memory:
+            raise TypeError(f"{eager.__name__} of an sr.Tensor takes neither layout nor pin_memory")
+        options.pop("memory_format", None)
+        return eager(input, *args, **options).requires_grad_(requires_grad)
+
+    return handler
+
+
+def _new(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch's `x.new_…`: a shape, with x's dtype and device unless others are given."""
+
+    def handler(
+        self: Any, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any
+    ) -> Tensor:
+        if eager is _full and len(size) > 1:
+            size, options["fill_value"] = size[:-1], size[-1]
+        shape = options.pop("size", size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size)
+        made = eager(shape, dtype=dtype or self.dtype, device=device or self.device, **options)
+        return made.requires_grad_(requires_grad)
+
+    return handler
+
+
+def _answer_triangle(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda input, diagonal=0: eager(input, k=diagonal)
+
+
+def _answer_meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    return tuple(_meshgrid(*given, indexing=indexing or "ij"))
+
+
+_NO_SHAPE: Error = ("'3'", TypeError, "a shape is an int or a tuple of ints")
+_NEGATIVE: Error = ("(3, -1)", ValueError, "sizes must be 0 or more")
+_CELLS: Error = ("(4, x.shape[1])", RaggednessError, "lengths for 3 components, but the axes outside it have 4")
+_ROWS = "(3, sr.Ragged([2, 0, 1]))"
+
+
+def _record(
+    name: str,
+    eager: Callable[..., Any],
+    summary: str,
+    example: tuple[str, str],
+    answer: Callable[..., Any] | None = None,
+    **fields: Any,
+) -> None:
+    usual = {"torch": (), "gradient": "", "kinds": ALL, "shape": "own", "dtype": "own"}
+    fields = usual | {"fusion": "serrate.fusion.pointwise:pointwise"} | fields
+    record("creation", name, eager, answer, summary=summary, example=example, **fields)
+
+
+def _from_shape(name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "") -> None:
+    new = tuple(f for f in torch_names(f"new_{name}"))
+    options = f"{value}, dtype=x.dtype".lstrip(", ")
+    call = f"sr.{name}({_ROWS}{value}).{'shape' if name == 'empty' else 'tolist()'}"
+    errors = tuple((f"{wrong}{value}", kind, text) for wrong, kind, text in (_NO_SHAPE, _NEGATIVE, _CELLS))
+    samples = (f"x.shape, {options}", f"(3, 2), {options}")
+    _record(name, eager, summary, (call, gives), torch=new, answer=_new(eager), samples=samples, errors=errors)
+
+
+def _from_tensor(name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "") -> None:
+    call = f"sr.{name}(sr.ragged([[1., 2.], []]){value}).{'shape' if name == 'empty_like' else 'tolist()'}"
+    _record(
+        name,
+        eager,
+        summary,
+        (call, gives),
+        torch=torch_names(name),
+        answer=like(eager),
+        shape="same",
+        dtype="same",
+        samples=(f"x{value}",),
+        errors=((f"None{value}", TypeError, "expected an sr.Tensor"),),
+    )
+
+
+# fmt: off
+_from_shape("zeros", _zeros, "Zeros of a shape, which may have ragged axes.", "[[0.0, 0.0], [], [0.0]]")
+_from_shape("ones", _ones, "Ones of a shape, which may have ragged axes.", "[[1.0, 1.0], [], [1.0]]")
+_from_shape("empty", _empty, "A tensor of a shape, its elements undefined.", "(3, Ragged([2, 0, 1]))")
+_from_shape("full", _full, "One number everywhere in a shape, which may have ragged axes.", "[[7, 7], [], [7]]", ", 7")
+_from_tensor("zeros_like", _zeros_like, "Zeros in the shape of x.", "[[0.0, 0.0], []]")
+_from_tensor("ones_like", _ones_like, "Ones in the shape of x.", "[[1.0, 1.0], []]")
+_from_tensor("empty_like", _empty_like, "A tensor in the shape of x, its elements undefined.", "(2, Ragged([2, 0]))")
+_from_tensor("full_like", _full_like, "One number everywhere in the shape of x.", "[[1.0, 1.0], []]", ", 1")
+_record("arange", _arange, "The numbers from start to stop, stop not included, `step` apart.",
+        ("sr.arange(1, 6, 2).tolist()", "[1, 3, 5]"), samples=("6", "1, 6, 2", "6, 1"),
+        errors=(("1, 5, 0", ValueError, "the step of arange must not be 0"),))
+_record("linspace", _linspace, "`num` numbers at equal distances from start to stop.",
+        ("sr.linspace(0., 1., 3).tolist()", "[0.0, 0.5, 1.0]"), samples=("0, 1, 5", "0, 1, 5, endpoint=False"),
+        errors=(("0, 1, -1", ValueError, "0 or more, got -1"),))
+_record("eye", _eye, "Ones on diagonal k of a matrix, zeros elsewhere.",
+        ("sr.eye(2, 3, k=1).tolist()", "[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]"), samples=("3", "2, 3, k=-1", "2, k=5"),
+        errors=(("2, -1", ValueError, "sizes must be 0 or more"),))
+_record("meshgrid", _meshgrid, "The coordinates of a grid, one tensor for each 1-D tensor given.",
+        ("[g.tolist() for g in sr.meshgrid(sr.arange(2), sr.arange(3), indexing='ij')]",
+         "[[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]"),
+        torch=(torch.meshgrid,), answer=_answer_meshgrid, samples=("sr.arange(3), torch.arange(2)",),
+        errors=(("sr.zeros((2, 2))", ValueError, "takes 1-D tensors"), ("x, x", TypeError, "only a dense tensor"),
+                ("sr.arange(2), indexing='ab'", ValueError, "'xy' or 'ij'")))
+for _name, _eager, _gives in (("tril", _tril, "[[[1, 0], [1, 1]], [[1]]]"),
+                              ("triu", _triu, "[[[1, 1], [0, 1]], [[1]]]")):
+    _side = "above" if _name == "tril" else "below"
+    _record(_name, _eager, f"x with zeros {_side} diagonal k of its last two axes, which may be ragged.",
+            (f"sr.{_name}(sr.ones((2, *[sr.Ragged([2, 1])] * 2), dtype=torch.int64)).tolist()", _gives),
+            torch=torch_names(_name), answer=_answer_triangle(_eager), gradient=f"{_name}(g, k=k)", shape="same",
+            dtype="same", samples=("x", "x, k=1", "x, k=-1"),
+            errors=(("torch.ones(3)", AxisError, f"{_name} needs at least two axes"),))
+# fmt: on

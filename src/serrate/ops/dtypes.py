@@ -1,0 +1,184 @@
+"""dtypes: conversion, and the array API's questions about them. dtypes are torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+
+from serrate.ops.apply import ALL
+from serrate.ops.table import TORCH, record
+from serrate.tensor import broadcast
+from serrate.tensor.tensor import Tensor, as_tensor
+
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+_FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_COMPLEX = (torch.complex64, torch.complex128)
+_KINDS = {
+    "bool": (torch.bool,),
+    "signed integer": _SIGNED,
+    "unsigned integer": _UNSIGNED,
+    "integral": _SIGNED + _UNSIGNED,
+    "real floating": _FLOATING,
+    "complex floating": _COMPLEX,
+    "numeric": _SIGNED + _UNSIGNED + _FLOATING + _COMPLEX,
+}
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """The limits of a floating-point type."""
+
+    dtype: torch.dtype
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """The limits of an integer type."""
+
+    dtype: torch.dtype
+    bits: int
+    max: int
+    min: int
+
+
+def _astype(x: Any, dtype: torch.dtype, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, got {dtype!r:.40}")
+    made = tensor.to(device=tensor.device if device is None else device, dtype=dtype)
+    return made.clone() if copy and made.values is tensor.values else made
+
+
+def isdtype(dtype: torch.dtype, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a dtype, the name the array API has for several, or a tuple of such.
+
+    >>> import torch, serrate as sr
+    >>> sr.isdtype(torch.int32, "integral"), sr.isdtype(torch.int32, ("bool", torch.int64))
+    (True, False)
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, each) for each in kind)
+    if isinstance(kind, str):
+        if kind not in _KINDS:
+            raise ValueError(f"kind must be a dtype or one of {', '.join(_KINDS)}, got {kind!r}")
+        return dtype in _KINDS[kind]
+    if not isinstance(kind, torch.dtype):
+        raise TypeError(f"kind must be a dtype, a name or a tuple of them, got {type(kind).__name__}")
+    return dtype == kind
+
+
+def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
+    """The dtype that tensors, dtypes and numbers give together; numbers count only if they are of a higher kind.
+
+    >>> import torch, serrate as sr
+    >>> sr.result_type(sr.ragged([[1, 2], []]), torch.float16, 2.0)
+    torch.float16
+    """
+    numbers = [n for a in arrays_and_dtypes if isinstance(n := broadcast.plain_number(a), broadcast.Scalar)]
+    dtypes = [_dtype(a) for a in arrays_and_dtypes if not isinstance(a, broadcast.NUMBERS)]
+    if not dtypes:
+        raise ValueError("result_type needs at least one tensor or dtype")
+    made = reduce(torch.promote_types, dtypes)
+    return reduce(lambda dtype, number: torch.result_type(torch.empty(1, dtype=dtype), number), numbers, made)
+
+
+def can_cast(from_: Any, to: torch.dtype, /) -> bool:
+    """Whether a dtype, or that of a tensor, becomes another by promotion, so that nothing is lost but integer digits.
+
+    >>> import torch, serrate as sr
+    >>> sr.can_cast(torch.float32, torch.float64), sr.can_cast(torch.float64, torch.float32)
+    (True, False)
+    """
+    return torch.promote_types(_dtype(from_), to) == to
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """The limits of a floating-point dtype, or of a tensor's; of a complex one those of its parts.
+
+    >>> import torch, serrate as sr
+    >>> sr.finfo(torch.float32).eps
+    1.1920928955078125e-07
+    """
+    dtype = _dtype(type)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise TypeError(f"finfo needs a floating-point dtype, got {dtype}")
+    real = dtype.to_real()
+    found = torch.finfo(real)
+    return FloatInfo(real, found.bits, found.eps, found.max, found.min, found.smallest_normal)
+
+
+def iinfo(type: Any, /) -> IntInfo:
+    """The limits of an integer dtype, or of a tensor's.
+
+    >>> import torch, serrate as sr
+    >>> sr.iinfo(torch.int8).max
+    127
+    """
+    dtype = _dtype(type)
+    if dtype not in _SIGNED + _UNSIGNED:
+        raise TypeError(f"iinfo needs an integer dtype, got {dtype}")
+    found = torch.iinfo(dtype)
+    return IntInfo(dtype, found.bits, found.max, found.min)
+
+
+def _dtype(given: Any) -> torch.dtype:
+    if isinstance(given, torch.dtype):
+        return given
+    return as_tensor(given).dtype
+
+
+_CALLS = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "long": torch.int64,
+    "int": torch.int32,
+    "short": torch.int16,
+    "char": torch.int8,
+    "byte": torch.uint8,
+    "bool": torch.bool,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
+}
+_ANSWERED: dict[Callable[..., Any], torch.dtype] = {
+    getattr(torch.Tensor, name): dtype for name, dtype in _CALLS.items()
+}
+
+
+def _answer_call(dtype: torch.dtype) -> Callable[..., Tensor]:
+    return lambda self, memory_format=None: self.to(dtype)
+
+
+def _answer_type_as(self: Any, other: Any) -> Tensor:
+    return as_tensor(self).to(device=other.device, dtype=other.dtype)
+
+
+record(
+    "dtypes",
+    "astype",
+    _astype,
+    None,
+    torch=(*_ANSWERED, torch.Tensor.type_as),
+    summary="x in another dtype; a copy, unless `copy=False` allows x itself.",
+    example=("sr.astype(sr.ragged([[1.5, 2.], []]), torch.int64).tolist()", "[[1, 2], []]"),
+    gradient="astype(g, x.dtype)",
+    kinds=ALL,
+    shape="same",
+    dtype="own",
+    fusion="serrate.fusion.pointwise:pointwise",
+    samples=("x, torch.complex64", "x, x.dtype", "x, x.dtype, copy=False"),
+    errors=(("x, 'float32'", TypeError, "dtype must be a torch.dtype"),),
+)
+TORCH.update({function: _answer_call(dtype) for function, dtype in _ANSWERED.items()})
+TORCH[torch.Tensor.type_as] = _answer_type_as

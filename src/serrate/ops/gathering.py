@@ -1,0 +1,342 @@
+"""Elements by their positions: gather, take and scatter along any axis, positions counted in each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.ops.addresses import Address, combined, depends_on, lengths_of, values_of
+from serrate.ops.grouping import beside, integers
+from serrate.ops.reductions import ALL, NUMERIC
+from serrate.ops.table import TORCH, Error, Kind, record, torch_names
+from serrate.tensor import bits, broadcast, host, indexing, plan, select
+from serrate.tensor.combine import exact
+from serrate.tensor.layout import assemble
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _indices(x: Tensor, given: Any) -> Tensor:
+    indices = integers(given, "indices")
+    broadcast.require_one_device(x, indices)
+    if indices.ndim != x.ndim or x.ndim == 0:
+        raise ValueError(f"indices must have as many axes as a tensor of shape {x.shape}, got shape {indices.shape}")
+    return indices
+
+
+def _stretched(x: Tensor, indices: Tensor, axis: int, reports: bool = True) -> Address:
+    """Other axes broadcast; negative indices count from the end."""
+    free = [1 if i == axis or depends_on(size, axis) else size for i, size in enumerate(x.shape)]
+    shape = broadcast.broadcast_shapes(tuple(free), indices.shape)
+    return Address(x, indices, axis, shape, wraps=True, reports=reports)
+
+
+def _within(x: Tensor, indices: Tensor, axis: int) -> Address:
+    """torch.gather's rule: other axes of indices are ragged as x's are, and no larger where uniform."""
+    for i, (size, own) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if i == axis or depends_on(size, axis):
+            continue
+        if isinstance(size, Ragged) or isinstance(own, Ragged):
+            if not isinstance(size, Ragged) or not isinstance(own, Ragged) or size != own:
+                raise RaggednessError(f"axis {i} of indices must be {size}, as in the tensor they index, got {own}")
+        elif own > size:
+            raise ValueError(f"axis {i} of indices must be no larger than {size}, as in the tensor, got {own}")
+    return Address(x, indices, axis, indices.shape, wraps=False)
+
+
+def _take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    tensor = as_tensor(x)
+    return _stretched(tensor, _indices(tensor, indices), tensor._axis(axis)).read()
+
+
+def _gather(x: Any, indices: Any, /, *, axis: int) -> Tensor:
+    tensor = as_tensor(x)
+    return _within(tensor, _indices(tensor, indices), tensor._axis(axis)).read()
+
+
+def _scatter(
+    x: Any, indices: Any, src: Any, /, *, axis: int, reduce: str | None = None, include_self: bool = True
+) -> Tensor:
+    tensor = as_tensor(x)
+    if reduce not in (None, "sum", "prod", "amax", "amin", "mean"):
+        raise ValueError(f"reduce must be None, 'sum', 'prod', 'amax', 'amin' or 'mean', got {reduce!r:.40}")
+    if reduce in ("amax", "amin") and tensor.is_complex():
+        raise TypeError(f"{reduce} needs ordered elements, got {tensor.dtype}")
+    if reduce is not None and tensor.dtype == torch.bool:
+        raise TypeError(f"{reduce} needs numbers, got {tensor.dtype}")
+    return _within(tensor, _indices(tensor, indices), tensor._axis(axis)).write(src, reduce, include_self)
+
+
+def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    if axis is None and tensor.ndim != 1:
+        raise TypeError(f"take needs an axis for a tensor of shape {tensor.shape}")
+    number = tensor._axis(0 if axis is None else axis)
+    if isinstance(indices, int) and fill is None:
+        return indexing.get(tensor, _along(number, indices))
+    index, drop = _positions(tensor, indices)
+    if tensor.order[number] >= len(tensor.structure.axes):
+        made = _take_features(tensor, number, index, fill)
+    elif any(depends_on(size, number) for size in tensor.shape):
+        made = _take_rows(tensor, number, index, fill)
+    else:
+        made = _stretched(tensor, _shaped(tensor, number, index), number, reports=fill is None).read(fill)
+    return indexing.get(made, _along(number, 0)) if drop else made
+
+
+def _positions(x: Tensor, indices: Any) -> tuple[torch.Tensor, bool]:
+    """The same positions for every row as a vector, and whether they are one number, so that the axis goes."""
+    if isinstance(indices, int):
+        indices = host.send(torch.tensor(indices), x.device)
+    elif isinstance(indices, (list, tuple, range)):
+        indices = host.send(torch.tensor([*indices], dtype=None if len(indices) else torch.int64), x.device)
+    index = integers(indices, "indices").torch().to(torch.int64)
+    broadcast.require_one_device(x, index)
+    if index.ndim > 1:
+        raise ValueError(f"the same positions of every row are a vector, got indices of shape {list(index.shape)}")
+    return index.reshape(-1), index.ndim == 0
+
+
+def _shaped(x: Tensor, axis: int, index: torch.Tensor) -> Tensor:
+    return Tensor(index.view([-1 if a == axis else 1 for a in range(x.ndim)]))
+
+
+def _take_features(x: Tensor, axis: int, index: torch.Tensor, fill: Any) -> Tensor:
+    """Positions along a dimension of the values."""
+    dim = x.order[axis] - len(x.structure.axes) + (1 if x.is_ragged else 0)
+    size = x.values.shape[dim]
+    at = torch.where(index < 0, index + size, index)
+    bad = (at < 0) | (at >= size)
+
+    def error(i: int) -> IndexError:
+        return IndexError(f"index {int(index[i])} is out of range for axis {axis} with size {size}")
+
+    values = x.values
+    if fill is None:
+        if size == 0 and index.numel():
+            raise IndexError(f"axis {axis} with size 0 has no entry to take")
+        host.defer(host.first_fault(bad), error)
+    elif size == 0:
+        values = bits.constant(fill, x.dtype, x.device).expand(
+            [1 if d == dim else n for d, n in enumerate(values.shape)]
+        )
+    made = bits.index(values, (*[slice(None)] * dim, at.clamp(0, max(size - 1, 0))))
+    if fill is not None:
+        where = bad.view([-1 if d == dim else 1 for d in range(made.ndim)])
+        made = bits.where(where, bits.constant(fill, x.dtype, x.device), made)
+    return x._with(made)
+
+
+def _along(axis: int, entry: Any) -> tuple[Any, ...]:
+    return (*[slice(None)] * axis, entry)
+
+
+@dataclass(frozen=True)
+class _Reach(select.Pad):
+    """The same positions of every row, missing ones filled: the axis becomes uniform."""
+
+    index: torch.Tensor
+    copies = None
+
+    def source(self, at: plan.Place, device: torch.device) -> select.Cells:
+        """For each new cell the old one, -1 if there is none."""
+        index = host.send(self.index, device)
+        rows = at.outer_cells(device)
+        if rows.numel() == 0 or (isinstance(at.old, Partition) and at.old.num_components == 0):
+            return torch.full((rows.numel() * self.size,), -1, device=device)
+        have = lengths_of(at.old, rows.clamp(min=0)[:, None])
+        missing = (index < -have) | (index >= have)
+        return torch.where(missing, -1, at.on_grid(index).view(rows.numel(), self.size)).flatten()
+
+
+def _take_rows(x: Tensor, axis: int, index: torch.Tensor, fill: Any) -> Tensor:
+    """Positions of an axis that ragged ones depend on: where it is too short, those are empty."""
+    if fill is None:
+        return indexing.get(x, _along(axis, index))
+    positions = plan.host_index(index, x.structure)
+    walk = plan.Plan(x.structure, {x.order[axis]: _Reach(positions.numel(), positions)})
+    return assemble(x, walk.read(x.values, fill), walk.result(), x.order)
+
+
+def _index_add(x: Any, indices: Any, source: Any, /, *, axis: int, alpha: Any = 1) -> Tensor:
+    tensor = as_tensor(x)
+    number = tensor._axis(axis)
+    index, _ = _positions(tensor, indices)
+    if tensor.dtype == torch.bool:
+        raise TypeError(f"index_add needs numbers, got {tensor.dtype}")
+    scaled = source if isinstance(alpha, int) and alpha == 1 else source * alpha
+    if any(depends_on(size, number) for size in tensor.shape):
+        return _add_rows(tensor, number, index, scaled)
+    return _stretched(tensor, _shaped(tensor, number, index), number).write(scaled, "sum", include_self=True)
+
+
+def _add_rows(x: Tensor, axis: int, index: torch.Tensor, source: Any) -> Tensor:
+    """Whole rows added, whose raggedness is that of the rows they are added to."""
+    numbers = beside(torch.arange(x.values.shape[0], device=x.device), x.values)
+    chosen = indexing.get(x._with(numbers), _along(axis, index))
+    rows = chosen.values.expand(-1, *x.values.shape[1:])
+    source = values_of(source, chosen._with(rows), x.dtype).expand(rows.shape)
+    return x._with(combined(x.values, chosen.values.reshape(-1), source, "sum", include_self=True))
+
+
+# ------------------------------------------------------------------------------------------------ torch's spelling
+
+
+def _no_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
+
+
+def _answer_gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Tensor:
+    _no_out("gather", out)
+    return _gather(input, index, axis=dim)
+
+
+def _answer_take_along(input: Any, indices: Any, dim: int | None = None, out: Any = None) -> Tensor:
+    _no_out("take_along_dim", out)
+    return _answer_take(input, indices) if dim is None else _take_along_axis(input, indices, axis=dim)
+
+
+def _answer_take(input: Any, index: Any, out: Any = None) -> Tensor:
+    """torch.take: places among the packed elements."""
+    _no_out("take", out)
+    places = as_tensor(index)
+    flat = Tensor(exact(as_tensor(input)).values.reshape(-1))
+    return places._with(_take(flat, Tensor(places.values.reshape(-1)), axis=0).values.view(places.values.shape))
+
+
+def _answer_index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Tensor:
+    _no_out("index_select", out)
+    return _take(input, as_tensor(index).torch().reshape(-1), axis=dim)
+
+
+_TORCH_REDUCE = {"add": "sum", "multiply": "prod"}
+
+
+def _answer_scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None
+) -> Tensor:
+    _no_out("scatter", out)
+    source = value if src is None else src
+    return _scatter_first(input, dim, index, source, None if reduce is None else _TORCH_REDUCE.get(reduce, reduce))
+
+
+def _answer_scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Tensor:
+    _no_out("scatter_add", out)
+    return _scatter_first(input, dim, index, src, "sum")
+
+
+def _answer_scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True, out: Any = None
+) -> Tensor:
+    _no_out("scatter_reduce", out)
+    return _scatter_first(input, dim, index, src, reduce, include_self)
+
+
+def _scatter_first(input: Any, dim: int, index: Any, src: Any, reduce: str | None, include_self: bool = True) -> Tensor:
+    """torch lets uniform axes of src be larger than those of index: their first entries are meant."""
+    if isinstance(src, (Tensor, torch.Tensor)) and src.ndim == index.ndim:
+        cut = [isinstance(n, int) and isinstance(m, int) and n > m for n, m in zip(src.shape, index.shape, strict=True)]
+        if any(cut):
+            src = as_tensor(src)[
+                tuple(slice(0, m) if c else slice(None) for c, m in zip(cut, index.shape, strict=True))
+            ]
+    return _scatter(input, index, src, axis=dim, reduce=reduce, include_self=include_self)
+
+
+def _answer_index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+    _no_out("index_add", out)
+    return _index_add(input, index, source, axis=dim, alpha=alpha)
+
+
+# ------------------------------------------------------------------------------------------------ records
+
+_NO_AXIS: Error = ("x, torch.zeros(3, 1, 2).long(), axis=5", AxisError, "axis 5 is out of range")
+_NO_INTEGERS: Error = ("x, x, axis=1", TypeError, "indices must be integers")
+_FEW_AXES: Error = ("x, torch.zeros(2).long(), axis=1", ValueError, "indices must have as many axes")
+_BEFORE: Error = ("x, x.to(torch.int64) - 1, axis=1", IndexError, "index -1 is out of range for row 0 of axis 1")
+_BEYOND: Error = ("x, torch.ones(3, 1, 2).long(), axis=1", IndexError, "index 1 is out of range for row 1 of axis 1")
+
+
+def _record(
+    name: str,
+    eager: Callable[..., Tensor],
+    answer: Callable[..., Any],
+    summary: str,
+    call: str,
+    gives: str,
+    gradient: str,
+    functions: tuple[str, ...],
+    samples: tuple[str, ...],
+    errors: tuple[Error, ...],
+    kinds: tuple[Kind, ...] = ALL,
+) -> None:
+    record(
+        "gathering",
+        name,
+        eager,
+        answer,
+        summary=summary,
+        torch=torch_names(*functions),
+        example=(call, gives),
+        gradient=gradient,
+        kinds=kinds,
+        shape="same" if kinds is NUMERIC or name == "scatter" else "own",
+        dtype="same",
+        fusion="serrate.library.gathering:library_call",
+        samples=samples,
+        errors=errors,
+    )
+
+
+_READ_BACK = "(scatter(0 * x, indices, g, axis=axis, reduce='sum'), None)"
+_ZEROS = "(x == x).to(torch.int64) * 0"  # an index of x's own shape that every row with an entry has
+
+# fmt: off
+_record("gather", _gather, _answer_gather,
+        "torch.gather: the elements of x at `indices` along `axis`, other positions being those of the index.",
+        "sr.gather(sr.ragged([[5, 6], [7]]), sr.ragged([[1, 0, 1], []]), axis=1).tolist()", "[[6, 5, 6], []]",
+        _READ_BACK, ("gather",), (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS}, axis=-1"),
+        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE))
+_record("take_along_axis", _take_along_axis, _answer_take_along,
+        "The elements of x at `indices` along `axis`, negative ones counted from each row's end; other axes broadcast.",
+        "sr.take_along_axis(sr.ragged([[5, 6], [7]]), sr.ragged([[-1, 0], []]), axis=1).tolist()", "[[6, 5], []]",
+        _READ_BACK, ("take_along_dim",), (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS} - 1"),
+        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEYOND))
+_record("take", _take, _answer_index_select,
+        "The same positions of every row along `axis`, an int dropping it; `fill` stands for what a row lacks.",
+        "sr.take(sr.ragged([[5, 6], [], [7]]), -1, axis=1, fill=0).tolist()", "[6, 0, 7]",
+        "(index_add(0 * x, indices, g, axis=axis), None)", ("index_select", "take"),
+        ("x, torch.tensor([], dtype=torch.int64), axis=1", "x, -1, axis=1, fill=1", "x, [0, -3], axis=-1, fill=0",
+         "x, 1, axis=0, fill=0"),
+        (("x, [0], axis=5", AxisError, "axis 5 is out of range"), ("x, [1.5], axis=1", TypeError, "must be integers"),
+         ("x, [1], axis=1", IndexError, "index 1 is out of range for row 1"),
+         ("x, [0]", TypeError, "take needs an axis"), ("x, [[0]], axis=1", ValueError, "are a vector")))
+_record("scatter", _scatter, _answer_scatter,
+        "x with `src` written to the positions `indices` of each row along `axis`, or combined by `reduce`.",
+        "sr.scatter(sr.ragged([[5, 6], [7]]), sr.ragged([[1], []]), 9, axis=1).tolist()", "[[5, 9], [7]]",
+        "", ("scatter", "scatter_add", "scatter_reduce"),
+        (f"x, {_ZEROS}, x, axis=1", f"x, {_ZEROS}, x, axis=-1"),
+        ((f"x, {_ZEROS}, 1.0, axis=5", AxisError, "axis 5 is out of range"),
+         ("x, x, 1.0, axis=1", TypeError, "indices must be integers"),
+         (f"x, {_ZEROS}, 1.0, axis=1, reduce='add'", ValueError, "reduce must be None"),
+         ("x, torch.ones(3, 1, 2).long(), 1.0, axis=1", IndexError, "index 1 is out of range for row 1 of axis 1")))
+_record("index_add", _index_add, _answer_index_add,
+        "x with `source` times `alpha` added to the same positions of every row along `axis`.",
+        "sr.index_add(sr.ragged([[5, 6], [7]]), [-1], torch.tensor([[10], [20]]), axis=1).tolist()",
+        "[[5, 16], [27]]", "(g, None, alpha * take(g, indices, axis=axis))", ("index_add",),
+        ("x, torch.tensor([], dtype=torch.int64), 1, axis=1",),
+        (("x, [0], 1.0, axis=5", AxisError, "axis 5 is out of range"),
+         ("x, [1], 1.0, axis=1", IndexError, "index 1 is out of range for row 1"),
+         ("x.to(torch.int64), [0], 1.5, axis=1", TypeError, "do not go into")), NUMERIC)
+# fmt: on
+
+for _home in (torch, torch.Tensor):
+    TORCH[_home.take] = _answer_take
+    TORCH[_home.scatter_add] = _answer_scatter_add
+    TORCH[_home.scatter_reduce] = _answer_scatter_reduce

@@ -1,0 +1,339 @@
+"""Rows grouped by key, and the way back: `group_by`, and the Tensor it gives.
+
+Keys are sorted once, stably. Where keys lie on a device, so do the lengths of the groups, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from serrate.errors import RaggednessError
+from serrate.ops.table import record
+from serrate.tensor import bits, broadcast, host
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import DENSE, Ragged, Structure
+from serrate.tensor.tensor import Tensor, as_tensor
+
+_NARROW = ((torch.uint8, 2**8), (torch.int16, 2**15), (torch.int32, 2**31))
+
+
+@dataclass(eq=False)
+class Route:
+    """Where the rows of one call of `group_by` went, and how they come back."""
+
+    structure: Structure
+    """The packed axes of the rows before grouping; none if they were dense."""
+    order: tuple[int, ...]
+    """How the axes before grouping were seen."""
+    rows: int
+    copies: int | None
+    """How many groups each row went to; None if keys had no axis for it."""
+    groups: Partition
+    places: torch.Tensor
+    """For each entry, in the order of groups, which copy of which row it is: row · copies + copy."""
+    weights: torch.Tensor | None
+    """One for each copy of each row."""
+
+    @property
+    def total(self) -> int:
+        """How many copies there are, dropped ones included."""
+        return self.rows * (1 if self.copies is None else self.copies)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some copies may have been dropped."""
+        return not self.groups.is_host_born or self.places.numel() < self.total
+
+    @cached_property
+    def source(self) -> torch.Tensor:
+        """The row each entry came from."""
+        return self.places if self.copies is None else self.places // max(self.copies, 1)
+
+    @cached_property
+    def entries(self) -> torch.Tensor:
+        """For each copy of each row its entry; -1 if it was dropped."""
+        numbers = torch.arange(self.places.numel(), device=self.places.device)
+        found = torch.full((self.total,), -1, device=numbers.device).scatter_(0, self.places, numbers)
+        if self.groups.is_host_born:
+            return found
+        return torch.where(found < self.groups.offsets_on(found.device)[-1], found, -1)
+
+    def defined(self, entries: torch.Tensor) -> torch.Tensor:
+        """Entries that belong to a group, shaped to meet `entries`."""
+        numbers = torch.arange(self.places.numel(), device=entries.device)
+        return beside(numbers < self.groups.offsets_on(entries.device)[-1], entries)
+
+
+class _Send(torch.autograd.Function):
+    """Rows to entries. The gradient comes back by the known inverse: no two writes meet."""
+
+    @staticmethod
+    def forward(rows: torch.Tensor, route: Route) -> torch.Tensor:
+        return bits.take(rows, route.source)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.route = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _over_copies(_fetch(gradient, ctx.route), ctx.route), None
+
+
+class _Fetch(torch.autograd.Function):
+    """Entries to copies of rows, 0 for those that were dropped; entries past the last group get the gradient 0."""
+
+    @staticmethod
+    def forward(entries: torch.Tensor, route: Route) -> torch.Tensor:
+        if entries.shape[0] == 0:
+            return entries.new_zeros((route.total, *entries.shape[1:]))
+        if not route.partial:
+            return bits.take(entries, route.entries)
+        made = bits.take(entries, route.entries.clamp(min=0))
+        return bits.where(beside(route.entries >= 0, made), made, made.new_zeros(()))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.route = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        route: Route = ctx.route
+        made = gradient.index_select(0, route.places)
+        return (made if route.groups.is_exact else torch.where(route.defined(made), made, 0)), None
+
+
+def _send(rows: torch.Tensor, route: Route) -> torch.Tensor:
+    return _Send.apply(rows, route)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _fetch(entries: torch.Tensor, route: Route) -> torch.Tensor:
+    return _Fetch.apply(entries, route)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _over_copies(copies: torch.Tensor, route: Route) -> torch.Tensor:
+    """The sum over the copies of each row."""
+    return copies if route.copies is None else copies.view(route.rows, route.copies, *copies.shape[1:]).sum(1)
+
+
+def beside(each: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """A vector with an entry per row, shaped to meet `rows`."""
+    return each.view(-1, *[1] * (rows.ndim - 1))
+
+
+@dataclass(eq=False, repr=False)
+class Grouped(Tensor):
+    """What `sr.group_by` gives: a Tensor [groups, ragged, *features] that knows where its rows came from.
+
+    Every operation on it, and a copy, a pickle or a move to a device, gives a plain Tensor; torch's tree functions keep
+    it, with `values` as the one leaf.
+
+    >>> import torch, serrate as sr
+    >>> g = sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2)
+    >>> g.tolist(), g.source.tolist()
+    ([[6.0], [5.0, 7.0]], [[1], [0, 2]])
+    >>> g.ungroup(g * 10).tolist()
+    [50.0, 60.0, 70.0]
+    """
+
+    route: Route | None = field(default=None, kw_only=True)
+    """How rows come back."""
+
+    def __new__(cls, *parts: Any, route: Route | None = None, **named: Any) -> Any:
+        """With a route a Grouped; without, as when an operation calls the class of its operand, a plain Tensor."""
+        return Tensor(*parts, **named) if route is None else object.__new__(cls)
+
+    def ungroup(self, y: Any, /) -> Tensor:
+        """The entries of `y`, which has this tensor's raggedness and any features, in the rows they came from.
+
+        Where rows went to several groups, their entries are added, times the weights if there are any. Rows that were
+        dropped come back as 0.
+
+        >>> import torch, serrate as sr
+        >>> keys, weights = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0.5, 0.5], [1.0, 0.0]])
+        >>> g = sr.group_by(torch.tensor([[1.], [2.]]), keys, 2, weights=weights)
+        >>> g.ungroup(g * 10).tolist()
+        [[10.0], [20.0]]
+        """
+        tensor, route = as_tensor(y), self._route
+        if not tensor.is_ragged or not tensor.structure.same_as(self.structure):
+            raise RaggednessError(
+                f"ungroup takes a tensor with the raggedness of {self.shape}, got shape {tensor.shape}"
+            )
+        broadcast.require_one_device(self, tensor)
+        copies = _fetch(_features_as_seen(tensor), route)
+        if route.weights is not None:
+            weights = route.weights
+            if route.partial:
+                weights = torch.where(route.entries >= 0, weights, 0)
+            copies = copies * beside(weights, copies)
+        return _as_before(route, _over_copies(copies, route), self.team)
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight of each entry, [groups, ragged]; None if none were given."""
+        given, places = self._route.weights, self._route.places
+        return None if given is None else Tensor(given.index_select(0, places), self.structure, (), self.team)
+
+    @property
+    def source(self) -> Tensor:
+        """The row each entry came from, int64, [groups, ragged]; rows of a ragged tensor are counted as packed."""
+        return Tensor(self._route.source, self.structure, (), self.team)
+
+    @property
+    def _route(self) -> Route:
+        assert self.route is not None
+        return self.route
+
+
+def _flatten(x: Grouped) -> tuple[list[Any], Any]:
+    return [x.values], (x.structure, x.order, x.team, x.route)
+
+
+def _unflatten(leaves: Any, context: Any) -> Grouped:
+    made = object.__new__(Grouped)
+    (made.values,) = leaves
+    made.structure, made.order, made.team, made.route = context
+    return made
+
+
+pytree.register_pytree_node(
+    Grouped,
+    _flatten,
+    _unflatten,
+    flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], _flatten(x)[1]),
+)
+
+
+def _features_as_seen(x: Tensor) -> torch.Tensor:
+    packed = len(x.structure.axes)
+    return x.values.permute(0, *[c - packed + 1 for c in x.order if c >= packed]) if x.is_ragged else x.values
+
+
+def _as_before(route: Route, rows: torch.Tensor, team: None) -> Tensor:
+    """Rows as the tensor that was grouped was seen; with another number of features, those come last."""
+    if route.structure is DENSE:
+        return Tensor(rows, team=team)
+    packed, features = len(route.structure.axes), iter(range(rows.ndim - 1))
+    if len(route.order) == packed + rows.ndim - 1:
+        order = tuple(c if c < packed else packed + next(features) for c in route.order)
+    else:
+        order = (*(c for c in route.order if c < packed), *(packed + i for i in features))
+    return Tensor(rows, route.structure, order, team)
+
+
+# ------------------------------------------------------------------------------------------------ group_by
+
+
+def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None) -> Grouped:
+    x, by, count = as_tensor(values), integers(keys, "keys"), count_of(num_groups, "num_groups")
+    if x.ndim == 0:
+        raise ValueError("group_by needs rows, got a 0-d tensor")
+    _require_beside(x, by, "keys")
+    if by.values.ndim > 2:
+        raise ValueError(f"keys have one entry per row, or one axis of them, got shape {by.shape}")
+    wanted = by.values.to(torch.int64)
+    copies = wanted.shape[1] if wanted.ndim == 2 else None
+    sent = _weights(x, weights, wanted) if weights is not None else None
+    places, groups = _sorted_by_group(x, wanted, count)
+    route = Route(x.structure, x.order, x.values.shape[0], copies, groups, places, sent)
+    structure = Structure((count, Ragged(groups, (0,))), places.numel())
+    return Grouped(_send(_features_as_seen(x), route), structure, (), x.team, route=route)
+
+
+def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch.Tensor, Partition]:
+    """The copies of rows in the order of their groups, and how groups cut them."""
+    if not x.structure.is_exact:
+        wanted = torch.where(x.structure.defined_rows(wanted), wanted, -1)
+    keys = wanted.reshape(-1)
+    wrong = (keys < -1) | (keys >= count)
+    dropped = (keys < 0) | wrong
+
+    def error(i: int) -> IndexError:
+        row = i * wanted.shape[0] // keys.numel()
+        return IndexError(f"key {int(keys[i])} of row {row} is out of range for {count} groups (-1 drops a row)")
+
+    host.defer(host.first_fault(wrong), error)
+    narrow = next((dtype for dtype, limit in _NARROW if count < limit), torch.int64)
+    ordered, places = torch.where(dropped, count, keys).to(narrow).sort(stable=True)
+    bounds = torch.arange(count + 1, device=keys.device, dtype=torch.int64).to(narrow)
+    offsets = torch.searchsorted(ordered, bounds)
+    if keys.device.type == "cpu" and x.structure.is_host_born:
+        total = int(offsets[-1])
+        return places[:total], Partition._of(offsets, total)
+    return places, Partition._of(offsets, keys.numel(), device_born=True, exact=keys.numel() == 0)
+
+
+def _require_beside(x: Tensor, other: Tensor, name: str) -> None:
+    """An error unless `other` has an entry, or several, for each row of `x`."""
+    broadcast.require_one_device(x, other)
+    packed = len(x.structure.axes)
+    if x.is_ragged != other.is_ragged:
+        raise RaggednessError(f"{name} must be as ragged as values of shape {x.shape}, got shape {other.shape}")
+    if x.is_ragged:
+        seen = [c for c in x.order if c < packed]
+        if not x.structure.same_as(other.structure) or list(other.order[:packed]) != seen:
+            raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}")
+    if other.values.ndim == 0 or other.values.shape[0] != x.values.shape[0]:
+        raise ValueError(f"{name} must have one entry for each row of shape {x.shape}, got shape {other.shape}")
+
+
+def _weights(x: Tensor, weights: Any, keys: torch.Tensor) -> torch.Tensor:
+    given = as_tensor(weights)
+    _require_beside(x, given, "weights")
+    if given.values.ndim == 1 and keys.ndim == 2:
+        return given.values.unsqueeze(1).expand(keys.shape).reshape(-1)
+    if given.values.shape != keys.shape:
+        raise ValueError(f"weights must have the shape of keys, {list(keys.shape)}, got {list(given.values.shape)}")
+    return given.values.reshape(-1)
+
+
+def integers(given: Any, name: str) -> Tensor:
+    """`given` as a Tensor of integers, or a TypeError."""
+    tensor = as_tensor(given)
+    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        raise TypeError(f"{name} must be integers, got {tensor.dtype}")
+    return tensor
+
+
+def count_of(given: Any, name: str) -> int:
+    """`given` as an int of 0 or more."""
+    try:
+        count = operator.index(given)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {given!r:.40}") from None
+    if count < 0:
+        raise ValueError(f"{name} must be 0 or more, got {count}")
+    return count
+
+
+record(
+    "grouping",
+    "group_by",
+    _group_by,
+    None,
+    summary="The rows of `values` by their keys, [num_groups, ragged, *features], in their order; key -1 drops a row.",
+    example=(
+        "sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2).tolist()",
+        "[[6.0], [5.0, 7.0]]",
+    ),
+    gradient="",
+    kinds=("float", "complex", "int", "bool"),
+    shape="own",
+    dtype="same",
+    capacity="bounded",
+    fusion="serrate.library.grouping:library_call",
+    samples=("x, sr.positions(x, 0) % 2, 2", "x.values, torch.arange(x.values.shape[0]) % 4 - 1, 3"),
+    errors=(
+        ("x, torch.zeros(6, dtype=torch.int64), 2", RaggednessError, "keys must be as ragged as values"),
+        ("x, sr.positions(x, 1), 2", IndexError, r"key 2 of row 2 is out of range for 2 groups"),
+        ("x, x[..., 0], 2", TypeError, "keys must be integers"),
+        ("x, sr.positions(x, 0), -1", ValueError, "num_groups must be 0 or more"),
+    ),
+)

@@ -1,0 +1,277 @@
+"""Linear algebra on uniform and ragged axes: matmul, einsum and their kin, each a product of labelled axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from serrate.errors import AxisError
+from serrate.ops.apply import apply
+from serrate.ops.products import Labelled, product, summed_alone
+from serrate.ops.table import TABLE, record
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _tensors(name: str, *given: Any) -> list[Tensor]:
+    made = [as_tensor(x) for x in given]
+    for x in made:
+        if x.dtype == torch.bool:
+            raise TypeError(f"{name} needs numbers, got {x.dtype}")
+    return made
+
+
+def _batch(count: int, most: int) -> tuple[str, ...]:
+    """Labels of `count` batch axes, aligned at the right of `most`."""
+    return tuple(f"batch{i}" for i in range(most - count, most))
+
+
+def _matmul(x1: Any, x2: Any, /) -> Tensor:
+    left, right = _tensors("matmul", x1, x2)
+    if not left.ndim or not right.ndim:
+        raise ValueError(f"matmul needs at least one axis, got shapes {left.shape} and {right.shape}")
+    most = max(left.ndim, right.ndim, 2) - 2
+    rows, columns = ("row",) * (left.ndim > 1), ("column",) * (right.ndim > 1)
+    a = Labelled(left, (*_batch(max(left.ndim - 2, 0), most), *rows, "inner"))
+    b = Labelled(right, (*_batch(max(right.ndim - 2, 0), most), "inner", *columns))
+    if (left.shape[-1] == 1 and b.axis("inner") != 1) or (left.shape[-1] != 1 and b.axis("inner") == 1):
+        raise ValueError(f"the axes summed over do not match: shapes {left.shape} and {right.shape}")
+    batch = [f"batch{i}" for i in range(most) if f"batch{i}" in (*a.labels, *b.labels)]
+    return product(a, b, (*batch, *rows, *columns))
+
+
+def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    left, right = _tensors("vecdot", x1, x2)
+    most, least = max(left.ndim, right.ndim), min(left.ndim, right.ndim)
+    place = axis if axis < 0 else axis - most
+    if not -least <= place < 0:
+        raise AxisError(f"axis {axis} is out of range for shapes {left.shape} and {right.shape}")
+    if (left.shape[place] == 1) != (right.shape[place] == 1):
+        raise ValueError(f"axis {axis} must be as long in both operands, got shapes {left.shape} and {right.shape}")
+    products = apply(torch.mul, TABLE["conj"].eager(left) if left.is_complex() else left, right)
+    return TABLE["sum"].eager(products, axis=place, dtype=products.dtype)  # type: ignore[no-any-return]
+
+
+def _tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
+    left, right = _tensors("tensordot", x1, x2)
+    pair: list[Sequence[int]] = [range(left.ndim - axes, left.ndim), range(axes)] if isinstance(axes, int) else []
+    pair = pair or [[a] if isinstance(a, int) else list(a) for a in axes]
+    ours, theirs = [left._axis(a) for a in pair[0]], [right._axis(a) for a in pair[1]]
+    if len(ours) != len(theirs):
+        raise ValueError(f"axes must name as many axes of both operands, got {axes}")
+    a = [f"left{i}" for i in range(left.ndim)]
+    b = [f"right{i}" for i in range(right.ndim)]
+    for mine, other in zip(ours, theirs, strict=True):
+        b[other] = a[mine]
+    summed = {a[mine] for mine in ours}
+    return product(
+        Labelled(left, tuple(a)), Labelled(right, tuple(b)), [label for label in (*a, *b) if label not in summed]
+    )
+
+
+def _outer(x1: Any, x2: Any, /) -> Tensor:
+    left, right = _tensors("outer", x1, x2)
+    if not left.ndim or left.ndim != right.ndim:
+        raise ValueError(f"outer needs operands of as many axes, got shapes {left.shape} and {right.shape}")
+    batch = _batch(left.ndim - 1, left.ndim - 1)
+    return product(Labelled(left, (*batch, "row")), Labelled(right, (*batch, "column")), (*batch, "row", "column"))
+
+
+def _matrix_transpose(x: Any, /) -> Tensor:
+    return as_tensor(x).mT
+
+
+def _einsum(equation: str, /, *operands: Any) -> Tensor:
+    tensors = _tensors("einsum", *operands)
+    inputs, out = _parse(equation, tensors)
+    labelled = [Labelled(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
+    if not any(x.is_ragged for x in tensors):
+        return Tensor(torch.einsum(equation, *[x.values for x in tensors]), team=tensors[0].team)
+    for one in labelled:
+        if len(set(one.labels)) < len(one.labels):
+            raise ValueError(f"einsum takes no diagonal of a ragged operand, got {equation!r}")
+    left = labelled[0]
+    for position, right in enumerate(labelled[1:], start=1):
+        later = {label for one in labelled[position + 1 :] for label in one.labels} | set(out)
+        kept = [label for label in dict.fromkeys((*left.labels, *right.labels)) if label in later]
+        kept = list(out) if position == len(labelled) - 1 else kept
+        left = Labelled(product(left, right, kept), tuple(kept))
+    if len(labelled) == 1:
+        left = summed_alone(left, Labelled(left.x, ()), out)
+        return left.x.permute_dims([left.labels.index(label) for label in out])
+    return left.x
+
+
+def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The labels of each operand and of the result; "..." stands for the axes not named, aligned at the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise ValueError(f"einsum {equation!r} names {len(terms)} operands, got {len(tensors)}")
+    most, inputs = 0, []
+    for term, x in zip(terms, tensors, strict=True):
+        named = len(term.replace("...", ""))
+        if named > x.ndim or (named != x.ndim and "..." not in term):
+            raise ValueError(f"einsum {equation!r} names {named} axes of an operand of shape {x.shape}")
+        most = max(most, x.ndim - named)
+        inputs.append((term, x.ndim - named))
+
+    def expand(term: str, rest: int) -> tuple[str, ...]:
+        before, dots, after = term.partition("...")
+        return (*before, *(_batch(rest, most) if dots else ()), *after)
+
+    made = [expand(term, rest) for term, rest in inputs]
+    if not arrow:
+        seen = [label for labels in made for label in labels if len(label) == 1]
+        right = ("..." if most else "") + "".join(sorted(label for label in set(seen) if seen.count(label) == 1))
+    out = list(expand(right, most))
+    unknown = [label for label in out if not any(label in labels for labels in made)]
+    if unknown or len(set(out)) < len(out):
+        raise ValueError(f"the result of einsum {equation!r} must name axes of operands, each once")
+    return made, out
+
+
+def _answer_tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
+    return _tensordot(a, b, axes=dims)
+
+
+def _answer_einsum(equation: str, *operands: Any) -> Tensor:
+    listed = len(operands) == 1 and isinstance(operands[0], (list, tuple))
+    return _einsum(equation, *(operands[0] if listed else operands))
+
+
+def _answer_product(*args: Any, **options: Any) -> Tensor:
+    if options.pop("out", None) is not None:
+        raise TypeError("matmul(out=…) is not defined for sr.Tensor")
+    return _matmul(*args, *options.values())
+
+
+def _answer_outer(input: Any, vec2: Any, out: Any = None) -> Tensor:
+    return _outer(input, vec2)
+
+
+_X = "sr.ragged([[[1., 2.]], []], ragged_rank=1)"
+_NUMBERS = ("float", "complex", "int")
+_FUSION = "serrate.library.product:library_call"
+_WRONG_SIZE = ("x, torch.ones(5, 3)", ValueError, "do not go together")
+_NO_TENSOR = ("x, None", TypeError, "expected an sr.Tensor")
+
+record(
+    "linalg",
+    "matmul",
+    _matmul,
+    _answer_product,
+    summary="Matrix products of the last two axes, the others stretched against each other; any axis may be ragged.",
+    example=(f"sr.matmul({_X}, torch.tensor([[1.], [1.]])).tolist()", "[[[3.0]], []]"),
+    torch=(torch.matmul, torch.Tensor.matmul, torch.bmm, torch.Tensor.bmm, torch.mm, torch.Tensor.mm),
+    gradient="(matmul(g, conj(matrix_transpose(x2))), matmul(conj(matrix_transpose(x1)), g))",
+    kinds=_NUMBERS,
+    shape="own",
+    dtype="promoted",
+    fusion=_FUSION,
+    samples=(
+        "x[..., None], torch.ones(1, 3, dtype=x.dtype)",
+        "x[..., None], x[..., None, :]",
+        "x[..., None, :], x[..., None]",
+    ),
+    errors=(
+        _WRONG_SIZE,
+        _NO_TENSOR,
+        ("x, torch.ones(4, 2, 5)", ValueError, "axes of size 3 and 4 do not go together"),
+        ("x > 0, x", TypeError, "matmul needs numbers, got torch.bool"),
+    ),
+)
+record(
+    "linalg",
+    "vecdot",
+    _vecdot,
+    lambda x, y, dim=-1, **_: _vecdot(x, y, axis=dim),
+    summary="The sum of conj(x1) * x2 along `axis`, the other axes stretched against each other.",
+    example=("sr.vecdot(sr.ragged([[1., 2.], []]), sr.ragged([[3., 4.], []]), axis=1).tolist()", "[11.0, 0.0]"),
+    torch=(torch.linalg.vecdot,),
+    gradient="(conj(spread(g)) * x2, spread(g) * x1)",
+    kinds=_NUMBERS,
+    shape="reduced",
+    dtype="promoted",
+    fusion=_FUSION,
+    samples=("x, x", "x, x, axis=1", "x, x, axis=0"),
+    errors=(
+        ("x, x, axis=7", AxisError, "axis 7 is out of range"),
+        ("x, torch.ones(3)", ValueError, "do not broadcast"),
+    ),
+)
+record(
+    "linalg",
+    "tensordot",
+    _tensordot,
+    _answer_tensordot,
+    summary="The sum of products over the last axes of x1 and the first of x2, or over pairs of axes.",
+    example=(f"sr.tensordot({_X}, torch.tensor([[1.], [1.]]), axes=1).tolist()", "[[[3.0]], []]"),
+    gradient="",
+    kinds=_NUMBERS,
+    shape="own",
+    dtype="promoted",
+    fusion=_FUSION,
+    samples=("x[..., None], torch.ones(1, 3, dtype=x.dtype), axes=1",),
+    errors=(
+        ("x, torch.ones(5, 3), axes=1", ValueError, "go together"),
+        ("x, x, axes=((1,), (0, 1))", ValueError, "as many"),
+    ),
+)
+record(
+    "linalg",
+    "outer",
+    _outer,
+    _answer_outer,
+    summary="Products of every pair of entries of the last axes; ragged ones give blocks [B, q, k].",
+    example=("sr.outer(sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])).tolist()", "[[[3], [6]], []]"),
+    torch=(torch.outer, torch.Tensor.outer),
+    gradient="",
+    kinds=_NUMBERS,
+    shape="own",
+    dtype="promoted",
+    fusion=_FUSION,
+    samples=("x, x",),
+    errors=(("x, torch.ones(2)", ValueError, "as many axes"),),
+)
+record(
+    "linalg",
+    "matrix_transpose",
+    _matrix_transpose,
+    None,
+    summary="The last two axes exchanged; a view.",
+    example=(f"sr.matrix_transpose({_X}).shape", "(2, 2, Ragged([1, 0]))"),
+    torch=(),
+    gradient="matrix_transpose(g)",
+    kinds=(*_NUMBERS, "bool"),
+    shape="own",
+    dtype="same",
+    fusion="",
+    errors=(("torch.ones(2)", AxisError, "at least two axes"),),
+)
+record(
+    "linalg",
+    "einsum",
+    _einsum,
+    _answer_einsum,
+    summary="Products summed over named axes, uniform or ragged; `...` stands for axes not named.",
+    example=(
+        "sr.einsum('bqd,bkd->bqk', sr.ragged([[[1, 2]], []], ragged_rank=1), "
+        "sr.ragged([[[1, 1], [0, 1]], []], ragged_rank=1)).tolist()",
+        "[[[3, 2]], []]",
+    ),
+    torch=(torch.einsum,),
+    gradient="",
+    kinds=_NUMBERS,
+    shape="own",
+    dtype="promoted",
+    fusion=_FUSION,
+    samples=("'...i,...i->...', x, x", "'b...->b...', x", "'b...,b...->b', x, x"),
+    errors=(
+        ("'brd,de->bre', x, torch.ones(3, 4)", ValueError, "do not go together"),
+        ("'brd', x, x", ValueError, "names 1 operands, got 2"),
+        ("'bd->b', x", ValueError, "names 2 axes"),
+        ("'brd->bz', x", ValueError, "must name axes of operands"),
+    ),
+)

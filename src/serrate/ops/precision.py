@@ -1,0 +1,17 @@
+"""The dtypes that computation happens in: what autocast asks of products, and what half types accumulate in."""
+
+from __future__ import annotations
+
+import torch
+
+ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+"""Half types, and the type that sums of them are kept in."""
+
+
+def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The operands of a product as autocast, where it is on, wants them."""
+    device = values[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return values
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(v.to(dtype) if v.is_floating_point() and v.dtype != torch.float64 else v for v in values)

@@ -1,0 +1,288 @@
+"""The product of two tensors whose axes have labels, as in einsum: what matmul and its kin consist of.
+
+Labels that both operands have packed, outermost and in the result, number
+the components; what is left of each operand is a block per component, and blocks are multiplied (`contraction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.ops.contraction import Contraction, Lengths, Side
+from serrate.ops.table import TABLE
+from serrate.tensor.broadcast import require_one_device
+from serrate.tensor.combine import group_partition, zeroed
+from serrate.tensor.layout import assemble, identical
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A tensor whose axes have labels."""
+
+    x: Tensor
+    labels: tuple[str, ...]
+
+    @property
+    def canonical(self) -> tuple[str, ...]:
+        """Labels in storage order: packed axes, then features."""
+        made = [""] * len(self.labels)
+        for label, c in zip(self.labels, self.x.order, strict=True):
+            made[c] = label
+        return tuple(made)
+
+    @property
+    def nest(self) -> tuple[str, ...]:
+        """Labels of the packed axes."""
+        return self.canonical[: len(self.x.structure.axes)]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Labels of the features."""
+        return self.canonical[len(self.x.structure.axes) :]
+
+    def axis(self, label: str) -> Axis:
+        """What the axis is, its parents by number."""
+        return self.x.shape[self.labels.index(label)]
+
+    def parents(self, label: str) -> tuple[str, ...]:
+        """The labels of a ragged axis's parents."""
+        axis = self.axis(label)
+        return tuple(self.labels[p] for p in axis.parents) if isinstance(axis, Ragged) else ()
+
+
+def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
+    """The sum of products over every label that `out` lacks."""
+    require_one_device(left.x, right.x)
+    left, right = _unstretched(left, right)
+    left, right = summed_alone(left, right, out), summed_alone(right, left, out)
+    dtype = torch.promote_types(left.x.dtype, right.x.dtype)
+    left, right = (Labelled(o.x.to(dtype), o.labels) for o in (left, right))
+    _check_sizes(left, right)
+    if not left.x.is_ragged and not right.x.is_ragged:
+        return Tensor(_dense(left.x.values, left.labels, right.x.values, right.labels, out), team=left.x.team)
+    packed = {*left.nest, *right.nest}
+    shared = [label for label in left.labels if label in right.labels and label in packed]
+    if not shared and not (left.x.is_ragged and right.x.is_ragged):
+        return _rowwise(left, right, out)
+    if left.nest == right.nest and len({label in out for label in left.nest}) == 1:
+        return _row_by_row(left, right, out)
+    kept = _to_sum_later(left, right, out)
+    if kept is not None:  # position by position
+        return TABLE["sum"].eager(product(left, right, (kept, *out)), axis=0, dtype=dtype)  # type: ignore[no-any-return]
+    return _blockwise(left, right, out)
+
+
+def _to_sum_later(left: Labelled, right: Labelled, out: Sequence[str]) -> str | None:
+    """A label that is summed over though it is outermost, or others that are packed depend on it."""
+    if not (left.x.is_ragged and right.x.is_ragged):
+        return None
+    depended = {p for one in (left, right) for label in one.nest for p in one.parents(label)}
+    for a, b in zip(left.nest, right.nest, strict=False):
+        if a != b:
+            return None
+        if a not in out:
+            return a if a in depended else None
+    return None
+
+
+def _unstretched(left: Labelled, right: Labelled) -> tuple[Labelled, Labelled]:
+    """Axes of size 1 that meet others are left out: the operand has no part in that axis."""
+    made = []
+    for one, other in ((left, right), (right, left)):
+        x, labels = one.x, list(one.labels)
+        for label in one.labels:
+            if one.axis(label) == 1 and label in other.labels and other.axis(label) != 1:
+                at = labels.index(label)
+                x = x[(*[slice(None)] * at, 0)]
+                del labels[at]
+        made.append(Labelled(x, tuple(labels)))
+    return made[0], made[1]
+
+
+def summed_alone(one: Labelled, other: Labelled, out: Sequence[str]) -> Labelled:
+    """Labels that only this operand has and the result lacks are summed first."""
+    gone = [i for i, label in enumerate(one.labels) if label not in other.labels and label not in out]
+    if not gone:
+        return one
+    kept = tuple(label for i, label in enumerate(one.labels) if i not in gone)
+    return Labelled(TABLE["sum"].eager(one.x, axis=tuple(gone), dtype=one.x.dtype), kept)
+
+
+def _check_sizes(left: Labelled, right: Labelled) -> None:
+    for label in left.labels:
+        if label not in right.labels:
+            continue
+        a, b = left.axis(label), right.axis(label)
+        if isinstance(a, Ragged) and isinstance(b, Ragged):
+            if left.parents(label) != right.parents(label) or not a.partition.same_as(b.partition):
+                raise RaggednessError(f"the axes multiplied have different raggedness: {a} and {b}")
+        elif isinstance(a, Ragged) or isinstance(b, Ragged):
+            raise RaggednessError(f"an axis is ragged in one operand and uniform in the other: {a} and {b}")
+        elif a != b:
+            raise ValueError(
+                f"axes of size {a} and {b} do not go together; the operands have shapes {left.x.shape} and "
+                f"{right.x.shape}"
+            )
+
+
+def _letters(*groups: Sequence[str]) -> list[str]:
+    known: dict[str, str] = {}
+    for group in groups:
+        for label in group:
+            known.setdefault(label, chr(ord("a") + len(known)))
+    return ["".join(known[label] for label in group) for group in groups]
+
+
+def _dense(
+    left: torch.Tensor, left_labels: Sequence[str], right: torch.Tensor, right_labels: Sequence[str], out: Sequence[str]
+) -> torch.Tensor:
+    a, b, c = _letters(left_labels, right_labels, out)
+    return torch.einsum(f"{a},{b}->{c}", left, right)
+
+
+def _rowwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
+    """One operand is ragged and the other knows nothing of its packed axes: every packed row is treated alike."""
+    ragged, other = (left, right) if left.x.is_ragged else (right, left)
+    features = [label for label in out if label not in ragged.nest]
+    structure = ragged.x.structure
+    pair = [(zeroed(ragged.x.values, structure), ("rows", *ragged.features)), (other.x.values, other.labels)]
+    (a, a_labels), (b, b_labels) = pair if left.x.is_ragged else reversed(pair)
+    values = zeroed(_dense(a, a_labels, b, b_labels, ("rows", *features)), structure)
+    canonical = (*ragged.nest, *features)
+    return Tensor(values, structure, tuple(canonical.index(label) for label in out), ragged.x.team)
+
+
+def _row_by_row(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
+    """Both have the same packed rows, of which the result has all or none."""
+    keeps = left.nest[0] in out
+    features = tuple(label for label in out if label not in left.nest)
+    pair = [x.values if keeps else zeroed(x.values, x.structure) for x in (left.x, right.x)]
+    rows = ("rows",) if keeps else ()
+    values = _dense(pair[0], ("rows", *left.features), pair[1], ("rows", *right.features), (*rows, *features))
+    if not keeps:
+        return Tensor(values, team=left.x.team)
+    canonical = (*left.nest, *features)
+    return Tensor(values, left.x.structure, tuple(canonical.index(label) for label in out), left.x.team)
+
+
+# ------------------------------------------------------------------------------------------------ block by block
+
+
+def _blockwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
+    """Both operands as blocks of the same components."""
+    components = _components(left, right, out)
+    home = left if all(label in left.nest for label in components) and left.x.is_ragged else right
+    axes = _axes(left, right)
+    a, b = _Part.of(left, components, right, out), _Part.of(right, components, left, out)
+    members = {**a.members, **b.members}
+    tail = [run for run in dict.fromkeys((*a.tail, *b.tail)) if members[run][0] in out]
+    features = [*(f for f in a.features if f in out), *(f for f in b.features if f in out and f not in a.features)]
+    packed = [*components, *(label for run in tail for label in members[run])]
+    structure = _structure(packed, axes, home.x.structure)
+    rows = _rows(structure, len(components), structure.whole)
+    extents = {**a.extents, **b.extents}
+    side = Side(tuple(tail), tuple(features), rows)
+    plan = Contraction(Side(a.tail, a.features, a.rows), Side(b.tail, b.features, b.rows), side, Lengths(extents))
+    values = plan(a.values, b.values)
+    labels = {label: i for i, label in enumerate((*packed, *features))}
+    seen = [labels[label] for label in out]
+    inner = [labels[f] for f in features]
+    labelled = list(zip((labels[p] for p in packed), structure.axes, strict=True))
+    return assemble(home.x, values, labelled, seen, inner)
+
+
+def _components(left: Labelled, right: Labelled, out: Sequence[str]) -> tuple[str, ...]:
+    """The labels whose cells both operands have a block for: outermost in storage, and all in the result."""
+    if left.x.is_ragged and right.x.is_ragged:
+        shared = []
+        for a, b in zip(left.nest, right.nest, strict=False):
+            if a != b or a not in out:
+                break
+            shared.append(a)
+        found = tuple(shared)
+    else:
+        ragged, other = (left, right) if left.x.is_ragged else (right, left)
+        found = ()
+        for label in ragged.nest:
+            if label not in other.labels or label not in out:
+                break
+            found = (*found, label)
+    if not found:
+        raise AxisError(
+            f"the operands share no outer axis that the product keeps: shapes {left.x.shape} and {right.x.shape}"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An operand as blocks: its tail, where neighbouring axes that only it has count as one run."""
+
+    values: torch.Tensor
+    rows: Partition
+    tail: tuple[str, ...]
+    members: Mapping[str, tuple[str, ...]]
+    extents: Mapping[str, int | Partition]
+    features: tuple[str, ...]
+
+    @staticmethod
+    def of(one: Labelled, components: tuple[str, ...], other: Labelled, out: Sequence[str]) -> _Part:
+        depth = len(components)
+        if not one.x.is_ragged:
+            return _Part._dense(one, components)
+        structure = one.x.structure
+        inner = one.nest[depth:]
+        rows = _rows(structure, depth, structure.whole)
+        if not all(set(one.parents(label)) <= set(components) for label in inner):
+            if any(label in other.labels or label not in out for label in inner):
+                raise AxisError(
+                    f"axes of shape {one.x.shape} that depend on each other cannot be multiplied one by one; "
+                    f"combine them first"
+                )
+            run = "+".join(inner)
+            return _Part(one.x.values, rows, (run,), {run: inner}, {run: rows}, one.features)
+        extents: dict[str, int | Partition] = {}
+        for label in inner:
+            axis = one.axis(label)
+            number = one.nest.index(label)
+            own = structure.level((*range(depth), number)) if isinstance(axis, Ragged) else axis
+            extents[label] = own
+        return _Part(one.x.values, rows, inner, {label: (label,) for label in inner}, extents, one.features)
+
+    @staticmethod
+    def _dense(one: Labelled, components: tuple[str, ...]) -> _Part:
+        """A dense operand: the components' axes first, as one."""
+        features = tuple(label for label in one.labels if label not in components)
+        values = one.x.values.permute([one.labels.index(label) for label in (*components, *features)])
+        values = values.flatten(0, len(components) - 1)
+        return _Part(values, Partition.uniform(values.shape[0], 1), (), {}, {}, features)
+
+
+def _rows(structure: Structure, depth: int, nest: tuple[int, ...]) -> Partition:
+    """The packed rows of each cell of the first `depth` axes."""
+    if depth == len(nest):
+        return Partition.uniform(structure.cells(nest), 1)
+    return group_partition(structure, depth, nest)
+
+
+def _axes(left: Labelled, right: Labelled) -> dict[str, tuple[Axis, tuple[str, ...]]]:
+    """Each label's axis and the labels of its parents."""
+    made = {label: (right.axis(label), right.parents(label)) for label in right.labels}
+    return made | {label: (left.axis(label), left.parents(label)) for label in left.labels}
+
+
+def _structure(packed: list[str], axes: dict[str, tuple[Axis, tuple[str, ...]]], like: Structure) -> Structure:
+    """The nest of these labels; `like` itself if it is the same."""
+    made: list[Axis] = []
+    for label in packed:
+        axis, parents = axes[label]
+        made.append(Ragged(axis.partition, map(packed.index, parents)) if isinstance(axis, Ragged) else axis)
+    structure = Structure(made)
+    return like if identical(structure, like) else structure

@@ -1,0 +1,317 @@
+"""Random numbers that are a function of (seed, call, place of the element): `sr.random`, and dropout.
+
+The place of an element is its index in canonical packed storage. However the work is split, over chunks, devices or
+processes, an element gets the same number, and so does a call with the same `key`.
+
+Without a key a call takes its number from torch's CPU generator, as `torch.rand` does: `torch.manual_seed` makes a
+program repeatable, saved generator states resume it, and non-reentrant activation checkpointing, which restores that
+generator, sees the same dropout when it computes again. After `sr.random.seed(n)` calls are numbered 0, 1, 2, …
+whatever torch draws in between; nothing restores that count, so drawing without a key during a backward pass is then an
+error.
+
+>>> import torch, serrate as sr
+>>> _ = torch.manual_seed(0)
+>>> x = sr.random.normal((3, sr.Ragged([2, 0, 1]), 4))
+>>> x.shape
+(3, Ragged([2, 0, 1]), 4)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.ops import philox
+from serrate.ops.creation import beside, form, like
+from serrate.ops.philox import Key, next_key, seed
+from serrate.ops.table import TORCH, record
+from serrate.tensor import host, plan, rearrange, select
+from serrate.tensor.layout import assemble
+from serrate.tensor.structure import Ragged, step_into
+from serrate.tensor.tensor import Tensor, as_tensor
+
+__all__ = ["Key", "bernoulli", "exponential", "normal", "randint", "seed", "shuffle", "uniform"]
+
+# ----------------------------------------------------------------------------------------------------- new tensors
+
+Maker = Callable[[Key, int, int, torch.dtype, torch.device], torch.Tensor]
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def _drawn(make: Maker, shape_or_like: Any, dtype: Any, device: Any, key: Key | None, allowed: Any = _FLOATS) -> Tensor:
+    """A tensor of this shape, or like this tensor, around the elements that `make` gives."""
+    if isinstance(shape_or_like, (Tensor, torch.Tensor)):
+        model = as_tensor(shape_or_like)
+        place = model.device if device is None else torch.empty(0, device=device).device
+        _require(dtype := model.dtype if dtype is None else dtype, allowed)
+        made = make(next_key(key), 0, model.values.numel(), dtype, place)
+        return beside(model, made.view(model.values.shape))
+    sizes, structure, order, place = form(shape_or_like, device)
+    _require(dtype := torch.get_default_dtype() if dtype is None else dtype, allowed)
+    return Tensor(make(next_key(key), 0, math.prod(sizes), dtype, place).view(sizes), structure, order)
+
+
+def _require(dtype: Any, allowed: tuple[torch.dtype, ...]) -> None:
+    if dtype not in allowed:
+        raise TypeError(f"dtype must be one of {', '.join(map(str, allowed))}, got {dtype}")
+
+
+def uniform(
+    shape_or_like: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Tensor:
+    """Numbers spread evenly over low ≤ u < high, in a shape that may be ragged or the shape of a tensor.
+
+    >>> import serrate as sr
+    >>> sr.random.uniform((2, sr.Ragged([3, 1])), key=sr.random.Key(0)).shape
+    (2, Ragged([3, 1]))
+    """
+    if not -math.inf < low <= high < math.inf:
+        raise ValueError(f"uniform needs low ≤ high, both finite, got {low} and {high}")
+
+    def make(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made = philox.uniform_values(key, start, count, dtype, device)
+        if (low, high) == (0, 1):
+            return made
+        made = made.mul_(high - low).add_(low)
+        return made.masked_fill_(made >= high, low)  # rounded up to what is not included
+
+    return _drawn(make, shape_or_like, dtype, device, key)
+
+
+def normal(
+    shape_or_like: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Tensor:
+    """Numbers of the normal distribution, in a shape that may be ragged or the shape of a tensor.
+
+    >>> import serrate as sr
+    >>> sr.random.normal(sr.ragged([[1.0, 2.0], []]), key=sr.random.Key(0)).shape
+    (2, Ragged([2, 0]))
+    """
+    if not std >= 0:
+        raise ValueError(f"normal needs a standard deviation of 0 or more, got {std}")
+
+    def make(*call: Any) -> torch.Tensor:
+        made = philox.normal_values(*call)
+        return made if (mean, std) == (0, 1) else made.mul_(std).add_(mean)
+
+    return _drawn(make, shape_or_like, dtype, device, key)
+
+
+def exponential(
+    shape_or_like: Any,
+    rate: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Tensor:
+    """Waiting times between events of this rate: positive numbers with mean 1 / rate.
+
+    >>> import serrate as sr
+    >>> bool((sr.random.exponential((9,), rate=2.0, key=sr.random.Key(0)) > 0).values.all())
+    True
+    """
+    if not 0 < rate < math.inf:
+        raise ValueError(f"exponential needs a positive rate, got {rate}")
+
+    def make(*call: Any) -> torch.Tensor:
+        made = philox.exponential_values(*call)
+        return made if rate == 1 else made.div_(rate)
+
+    return _drawn(make, shape_or_like, dtype, device, key)
+
+
+def randint(
+    shape_or_like: Any,
+    low: int,
+    high: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Tensor:
+    """Integers low ≤ i < high, all as likely up to (high - low) / 2⁶³; int64 unless a dtype or a tensor says otherwise.
+
+    >>> import serrate as sr
+    >>> sr.random.randint((5,), 3, 4).tolist()
+    [3, 3, 3, 3, 3]
+    """
+    kind = dtype
+    if kind is None:
+        kind = shape_or_like.dtype if isinstance(shape_or_like, (Tensor, torch.Tensor)) else torch.int64
+    _require(kind, _INTEGERS)
+    limits = torch.iinfo(kind)
+    if not limits.min <= low < high <= limits.max + 1 or high - low >= 2**63:
+        raise ValueError(f"randint needs low < high, at most 2⁶³ apart and within {kind}, got {low} and {high}")
+
+    def make(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        bits = philox.wide_words(key, start, count, device) & (2**63 - 1)
+        return bits.remainder_(high - low).add_(low).to(dtype)
+
+    return _drawn(make, shape_or_like, kind, device, key, _INTEGERS)
+
+
+def bernoulli(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = None) -> Tensor:
+    """1 with the probability each element of `p` gives, else 0; in p's dtype unless another is given.
+
+    >>> import serrate as sr
+    >>> sr.random.bernoulli(sr.ragged([[0.0, 1.0], [1.0]])).tolist()
+    [[0.0, 1.0], [1.0]]
+    """
+    chances = as_tensor(p)
+    if not chances.is_floating_point():
+        raise TypeError(f"bernoulli needs floating-point probabilities, got {chances.dtype}")
+    flat = chances.values.detach().reshape(-1)
+    bad = ~((flat >= 0) & (flat <= 1))
+    if not chances.structure.is_exact:  # what lies past the last offset is anything
+        width = max(math.prod(chances.values.shape[1:]), 1)
+        places = torch.arange(flat.numel(), device=flat.device)
+        bad &= places < chances.structure.defined_cells(chances.structure.whole) * width
+    host.defer(
+        host.first_fault(bad),
+        lambda i: ValueError(f"probabilities must be between 0 and 1, but packed element {i} is {float(flat[i])}"),
+    )
+    draws = philox.unsigned(philox.words(next_key(key), 0, flat.numel(), flat.device))
+    made = draws.to(torch.float64).mul_(2.0**-32) < flat
+    return chances._with(made.view(chances.values.shape).to(chances.dtype if dtype is None else dtype))
+
+
+# ---------------------------------------------------------------------------------------------------------- orders
+
+
+def shuffle(x: Any, /, axis: int = 0, *, key: Key | None = None) -> Tensor:
+    """The entries along `axis` in a random order: each row of a ragged axis in its own, a uniform axis in one.
+
+    >>> import serrate as sr
+    >>> x = sr.ragged([[1, 2, 3], [], [4, 5]])
+    >>> y = sr.random.shuffle(x, axis=1)
+    >>> y.partitions[0] is x.partitions[0], [sorted(row) for row in y.tolist()]
+    (True, [[1, 2, 3], [], [4, 5]])
+    """
+    tensor = as_tensor(x)
+    number = tensor._axis(axis)
+    key = next_key(key)
+    size, c = tensor.shape[number], tensor.order[number]
+    packed = c < len(tensor.structure.axes)
+    if isinstance(size, Ragged):
+        walk = plan.Plan(tensor.structure, {c: _Shuffled(size.partition, lambda r, _: r, key=key)})
+        return assemble(tensor, walk.read(tensor.values), walk.result(), tensor.order)
+    place = tensor.structure.home if packed else tensor.device
+    order = philox.wide_words(key, 0, size, place).argsort(stable=True)
+    return rearrange._pick(tensor, number, order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shuffled(select.Remap):
+    """Every row of a ragged axis in the order that sorting random numbers gives."""
+
+    key: Key
+
+    def source(self, at: plan.Place, device: torch.device) -> select.Cells:
+        """Where the cells of the axis come from; an axis seen below others has the same order under each of them."""
+        new, old, own = at.new_partition, at.old_partition, self.partition
+        rows, positions = new.row_ids_on(device), new.positions_on(device)
+        if not own.num_components or not own.num_values:
+            return positions if new.is_host_born else at.only_defined(positions)
+        cells = step_into(own, at.component(device)[rows], positions).clamp_(max=own.num_values - 1)
+        made = step_into(old, rows, self._order(device)[cells])
+        return made if new.is_host_born else at.only_defined(made)
+
+    def _order(self, device: torch.device) -> torch.Tensor:
+        """For each of the partition's values the position in its component that takes its place."""
+        own = self.partition
+        rows = own.row_ids_on(device)
+        if not own.is_exact:
+            cells = torch.arange(own.num_values, device=device)
+            rows = torch.where(cells < own.offsets_on(device)[-1], rows, own.num_components)
+        mixed = philox.wide_words(self.key, 0, own.num_values, device).argsort(stable=True)
+        return own.positions_on(device)[mixed[rows[mixed].argsort(stable=True)]]
+
+
+# --------------------------------------------------------------------------------------------------------- dropout
+
+
+def _dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Key | None = None) -> Tensor:
+    tensor = as_tensor(x)
+    values = _dropped(tensor, p, training, key, torch.mul)
+    return tensor if values is None else tensor._with(values)
+
+
+def _dropped(x: Tensor, p: float, training: bool, key: Key | None, scale: Callable[..., Any]) -> torch.Tensor | None:
+    """The values scaled by `scale`, which may work in place, and some zeroed; None if they stay as they are."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout needs a probability between 0 and 1, got {p}")
+    if not (x.is_floating_point() or x.is_complex()):
+        raise TypeError(f"dropout needs floating-point or complex elements, got {x.dtype}")
+    if not training or p == 0 or x.values.numel() == 0:
+        return None
+    limit = round(p * 2**32)  # of the 2³² words so many drop an element
+    if limit == 2**32:
+        return scale(x.values, 0.0)  # type: ignore[no-any-return]
+    kept = philox.words(next_key(key), 0, x.values.numel(), x.device) >= limit - 2**31
+    return scale(x.values, 1 / (1 - p)).mul_(kept.view(x.values.shape))  # type: ignore[no-any-return]
+
+
+def _answer_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if not inplace:
+        return _dropout(input, p, training=training)
+    _dropped(input, p, training, None, torch.Tensor.mul_)
+    return as_tensor(input)
+
+
+def _answer_bernoulli(input: Any, p: float | None = None, *, generator: None = None, out: None = None) -> Tensor:
+    if generator is not None or out is not None:
+        raise TypeError("bernoulli of an sr.Tensor takes neither generator nor out")
+    if p is None:
+        return bernoulli(input)
+    return bernoulli(input._with(torch.full_like(input.values, p, dtype=torch.float64)), dtype=input.dtype)
+
+
+def _answer_randint_like(input: Any, low: int, high: int | None = None, **options: Any) -> Tensor:
+    first, last = (0, low) if high is None else (low, high)
+    return like(randint)(input, first, last, **options)
+
+
+TORCH[torch.rand_like] = like(uniform)
+TORCH[torch.randn_like] = like(normal)
+TORCH[torch.randint_like] = _answer_randint_like
+TORCH[torch.bernoulli] = TORCH[torch.Tensor.bernoulli] = _answer_bernoulli
+
+record(
+    "random",
+    "dropout",
+    _dropout,
+    _answer_dropout,
+    torch=(F.dropout, torch.dropout),
+    summary="x with each element 0 with probability p and else divided by 1 - p; outside training x itself.",
+    example=("sr.dropout(sr.ragged([[1., 2.], []]), 0.5, training=False).tolist()", "[[1.0, 2.0], []]"),
+    gradient="dropout(g, p, training=training, key=key)",
+    kinds=("float", "complex"),
+    shape="same",
+    dtype="same",
+    fusion="serrate.fusion.pointwise:pointwise",
+    samples=("x, 0.5, key=sr.random.Key(1)", "x, 0.1, training=False", "x, 0.0", "x, 1.0"),
+    errors=(
+        ("x, 1.5", ValueError, "a probability between 0 and 1, got 1.5"),
+        ("x.to(torch.int64)", TypeError, "dropout needs floating-point"),
+        ("x, key=3", TypeError, "key must be an sr.random.Key"),
+    ),
+)

@@ -1,0 +1,371 @@
+"""Scans along any axis: running sums, products and extremes, and differences, each row on its own.
+
+Rows are scanned all at once in log2(longest row) steps, in each of which an entry takes up what stands 1, 2, 4, …
+entries before it in its own row. So a NaN stays in its row, and sums lose nothing to what stands before the row.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from serrate.errors import AxisError
+from serrate.ops.runs import (
+    BAD_AXIS,
+    MOST_TAGS,
+    NO_TENSOR,
+    WIDE_UNSIGNED,
+    Along,
+    Indexed,
+    Runs,
+    along,
+    ordered,
+    pick,
+    settled,
+    tagged,
+)
+from serrate.ops.table import Error, Kind, Result, record, torch_names
+from serrate.tensor.combine import exact
+from serrate.tensor.join import concat
+from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.tensor import Tensor, as_tensor
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+
+
+def _windows(runs: Runs, values: torch.Tensor, reverse: bool) -> Iterator[tuple[torch.Tensor, slice, slice]]:
+    """The steps of a scan: for each, which rows have one in their run `d` before (behind), those rows, and those."""
+    reach = runs.rest if reverse else runs.place
+    d = 1
+    while d < runs.longest:
+        low, high = slice(None, -d), slice(d, None)
+        to, source = (low, high) if reverse else (high, low)
+        yield (reach[to] >= d).view(-1, *[1] * (values.ndim - 1)), to, source
+        d *= 2
+
+
+def _scan(runs: Runs, values: torch.Tensor, step: Callable[..., Any], neutral: int, reverse: bool) -> torch.Tensor:
+    """Rows in run order combined by `step`, in place, with all before (behind) them in their run."""
+    made = values.resolve_conj().clone(memory_format=torch.contiguous_format)
+    taken, nothing = torch.empty_like(made), made.new_full((), neutral)
+    for reaches, to, source in _windows(runs, made, reverse):
+        torch.where(reaches, made[source], nothing, out=taken[to])
+        step(made[to], taken[to])
+    return made
+
+
+def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> torch.Tensor:
+    """For each row in run order the one before (behind) it in its run, `missing` if there is none."""
+    reaches = ((runs.rest if behind else runs.place) >= 1).view(-1, *[1] * (values.ndim - 1))
+    return torch.where(reaches, values.roll(-1 if behind else 1, 0), missing)
+
+
+class _Sum(torch.autograd.Function):
+    """Running sums in runs; the gradient runs the other way."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        return _scan(runs, values, torch.Tensor.add_, 0, reverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.runs, ctx.reverse = inputs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Sum.apply(gradient, ctx.runs, not ctx.reverse), None, None  # type: ignore[no-untyped-call]
+
+
+class _Recurrence(torch.autograd.Function):
+    """out = b + a · (out before it) in runs; backward it is again one, the other way."""
+
+    @staticmethod
+    def forward(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        factor, made = a.resolve_conj().clone(), b.resolve_conj().clone()
+        for reaches, to, source in _windows(runs, made, reverse):
+            made[to] += torch.where(reaches, factor[to] * made[source], 0)
+            factor[to] *= torch.where(reaches, factor[source], 1)
+        return made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        a, _, ctx.runs, ctx.reverse = inputs
+        ctx.save_for_backward(a, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        a, out = ctx.saved_tensors
+        runs, reverse = ctx.runs, ctx.reverse
+        reached = _recurrence(_neighbour(runs, a, not reverse, 0).conj(), gradient, runs, not reverse)
+        return reached * _neighbour(runs, out, reverse, 0).conj(), reached, None, None
+
+
+class _Product(torch.autograd.Function):
+    """Running products in runs. The gradient divides by nothing, so elements may be 0."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, runs: Runs) -> torch.Tensor:
+        return _scan(runs, values, torch.Tensor.mul_, 1, reverse=False)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.runs = inputs
+        ctx.save_for_backward(values, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        values, out = ctx.saved_tensors
+        reached = _recurrence(_neighbour(ctx.runs, values, True, 0).conj(), gradient, ctx.runs, True)
+        return reached * _neighbour(ctx.runs, out, False, 1).conj(), None
+
+
+def _recurrence(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+    return _Recurrence.apply(a, b, runs, reverse)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor:
+    """For each row the last of the greatest `keys` in its run up to it."""
+    runs = call.runs
+    keys = runs.gathered(keys)
+    if narrow and runs.count <= MOST_TAGS:  # under the number of its run, no key reaches into the next one
+        found = tagged(keys, runs.gathered(runs.group)).cummax(0).indices
+    else:
+        least = torch.iinfo(torch.int64).min
+        greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
+        rows = torch.arange(runs.rows, device=keys.device).view(-1, *[1] * (keys.ndim - 1))
+        start = rows - runs.place.view(rows.shape)
+        found = torch.where(keys == greatest, rows, start).cummax(0).values
+    return runs.returned(found if runs.order is None else runs.order[found])
+
+
+# ------------------------------------------------------------------------------------------------ what is computed
+
+
+def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) -> tuple[Along, torch.dtype]:
+    """The call on elements wide enough to accumulate in, and the dtype to come back to."""
+    tensor = as_tensor(x)
+    if axis is None:
+        if tensor.ndim != 1:
+            raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
+        axis = 0
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    given = dtype if dtype is not None else torch.int64 if whole else tensor.dtype
+    wide = torch.float32 if given in _HALF else torch.int64 if given in (torch.bool, *WIDE_UNSIGNED) else given
+    return along(tensor.to(wide), axis), given
+
+
+def _cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_sum")
+    made = call.by_torch(call.x.values, torch.cumsum)
+    if made is None:
+        runs = call.runs
+        made = runs.returned(_Sum.apply(runs.gathered(call.x.values), runs, False))  # type: ignore[no-untyped-call]
+    return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
+
+
+def _cumulative_prod(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_prod")
+    made = call.by_torch(call.x.values, torch.cumprod)
+    if made is None:
+        runs = call.runs
+        made = runs.returned(_Product.apply(runs.gathered(call.x.values), runs))  # type: ignore[no-untyped-call]
+    return (_with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
+
+
+def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
+    """`values`, a scan, with what it starts from before the first entry of each group."""
+    x = call.x
+    if call.dim is not None:
+        shape = [1 if d == call.dim else n for d, n in enumerate(values.shape)]
+        return x._with(torch.cat([values.new_full(shape, initial), values], call.dim))
+    if call.depended_on:
+        trimmed = exact(x._with(values))
+        call = along(trimmed, call.axis)
+        groups = call.regrouped(lambda counts: counts + 1)
+        found = call.runs.gathered(trimmed.values).index_select(0, (groups.first + groups.place - 1).clamp(min=0))
+        begins = (groups.place == 0).view(-1, *[1] * (values.ndim - 1))
+        return groups.tensor(torch.where(begins, initial, found))
+    longer = Structure(_lengthened(x.structure, call.label), values.shape[0] + call.segments.cells)
+    return settled(Tensor(_initials_before(call.runs, longer, values, initial), longer, x.order, x.team))
+
+
+def _initials_before(runs: Runs, longer: Structure, values: torch.Tensor, initial: int) -> torch.Tensor:
+    """The rows of a structure whose runs are one longer: `initial` first in each, then what the run has in `values`."""
+    new = Runs(longer, runs.axis, runs.device)
+    if values.shape[0] == 0:
+        return values.new_full((new.rows, *values.shape[1:]), initial)
+    begins = new.place == 0
+    source = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
+    found = runs.gathered(values).index_select(0, source.clamp(0, values.shape[0] - 1))
+    return new.returned(torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found))
+
+
+def _lengthened(structure: Structure, number: int) -> list[Axis]:
+    """The axes with a ragged one whose defined components have one entry more."""
+    axis = structure.axes[number]
+    assert isinstance(axis, Ragged)
+    own, count = axis.partition, axis.partition.num_components
+    defined = torch.arange(count, device=own.home) < structure.defined_cells(axis.parents)
+    lengths = own.lengths.to(torch.int64) + defined
+    bound = None if own.is_host_born else own.max_length_bound + 1
+    longer = own.with_lengths(lengths, capacity=own.num_values + count, bound=bound)
+    axes = list(structure.axes)
+    axes[number] = Ragged(longer, axis.parents)
+    return axes
+
+
+def _cummax(x: Any, /, *, axis: int) -> Indexed:
+    return _cumulative_extreme(x, axis, largest=True)
+
+
+def _cummin(x: Any, /, *, axis: int) -> Indexed:
+    return _cumulative_extreme(x, axis, largest=False)
+
+
+def _cumulative_extreme(x: Any, axis: int, largest: bool) -> Indexed:
+    call = along(x, axis)
+    values = call.x.values
+    if values.is_complex():
+        raise TypeError(f"{'cummax' if largest else 'cummin'} needs ordered elements, got {values.dtype}")
+    keys, narrow = ordered(values)
+    if not largest:
+        keys = ~keys
+        if values.is_floating_point():  # NaN stays the greatest, so that it stays
+            keys = torch.where(values.isnan(), 2**31 if narrow else torch.iinfo(torch.int64).max, keys)
+    found = call.by_torch(keys, lambda k, dim: torch.cummax(k, dim).indices)
+    if call.dim is not None and found is not None:
+        return Indexed(call.x._with(pick(values, found, call.dim)), call.x._with(found))
+    if found is not None:
+        starts = torch.arange(values.shape[0], device=values.device) - call.positions
+        return call.along_rows(values, found + starts.view(-1, *[1] * (values.ndim - 1)))
+    return call.along_rows(values, _extreme_rows(call, keys, narrow))
+
+
+def _diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+    tensor = as_tensor(x)
+    number = tensor._axis(axis)
+    times = operator.index(n)
+    if times < 0:
+        raise ValueError(f"diff is taken 0 or more times, got n={times}")
+    parts = [as_tensor(part) for part in (prepend, tensor, append) if part is not None]
+    made = concat(parts, axis=number) if len(parts) > 1 else tensor
+    for _ in range(times):
+        made = _diff_once(along(made, number))
+    return made
+
+
+def _diff_once(call: Along) -> Tensor:
+    """Each entry's successor less the entry."""
+    x, dtype = call.x, call.x.dtype
+    if dtype in WIDE_UNSIGNED:
+        return _diff_once(along(x.to(torch.int64), call.axis)).to(dtype)
+    less = torch.logical_xor if dtype == torch.bool else torch.sub
+    if call.dim is not None:
+        size = x.values.shape[call.dim]
+        upper, lower = (x.values.narrow(call.dim, start, max(size - 1, 0)) for start in (min(size, 1), 0))
+        return x._with(less(upper, lower))
+    if call.depended_on:
+        call = along(exact(x), call.axis)
+        groups = call.regrouped(lambda counts: (counts - 1).clamp(min=0))
+        values, at = call.runs.gathered(call.x.values), groups.first + groups.place
+        return groups.tensor(less(values.index_select(0, at + 1), values.index_select(0, at)))
+    key = [slice(None)] * call.axis
+    behind = x[(*key, slice(1, None))]
+    return settled(behind._with(less(behind.values, x[(*key, slice(None, -1))].values)))
+
+
+# ------------------------------------------------------------------------------------------------ records
+
+
+def _answer_cumulative(eager: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's spelling: dim or axis, no other options but dtype."""
+
+    def handler(input: Any, dim: Any = None, *, out: Any = None, **options: Any) -> Any:
+        if out is not None:
+            raise TypeError(f"{eager.__name__}(out=…) is not defined for sr.Tensor")
+        axis = options.pop("axis", dim)
+        if axis is None:
+            raise TypeError(f"{eager.__name__} of an sr.Tensor needs dim")
+        return eager(input, axis=axis, **options)
+
+    return handler
+
+
+def _answer_diff(
+    input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *, out: Any = None, **options: Any
+) -> Tensor:
+    if out is not None:
+        raise TypeError("diff(out=…) is not defined for sr.Tensor")
+    return _diff(input, axis=options.pop("axis", dim), n=n, prepend=prepend, append=append, **options)
+
+
+def _record(
+    name: str,
+    eager: Callable[..., Any],
+    torch_name: str,
+    summary: str,
+    example: tuple[str, str],
+    gradient: str,
+    kinds: tuple[Kind, ...],
+    wrong: Error,
+    dtype: Result = "same",
+    more: tuple[str, ...] = (),
+    answer: Callable[..., Any] | None = None,
+    **fields: Any,
+) -> None:
+    record(
+        "scans",
+        name,
+        eager,
+        _answer_cumulative(eager) if answer is None else answer,
+        torch=torch_names(torch_name),
+        summary=summary,
+        example=example,
+        gradient=gradient,
+        kinds=kinds,
+        dtype=dtype,
+        fusion="serrate.fusion.scan:scan",
+        samples=("x, axis=1", "x, axis=0", "x, axis=-1", *more),
+        errors=(BAD_AXIS, NO_TENSOR, wrong),
+        **fields,
+    )
+
+
+_INITIAL = ("x, axis=1, include_initial=True", "x, axis=0, include_initial=True")
+_ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
+_ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
+# fmt: off
+_record("cumulative_sum", _cumulative_sum, "cumsum",
+        "The sum of each entry and all before it along `axis`; integers in int64. `include_initial` starts with 0.",
+        ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
+        "flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis)",
+        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")
+_record("cumulative_prod", _cumulative_prod, "cumprod",
+        "The product of each entry and all before it along `axis`; integers in int64. `include_initial` starts with 1.",
+        ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
+        "flip(cumulative_sum(flip(g * out, axis=axis), axis=axis), axis=axis) / x",
+        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")
+_record("cummax", _cummax, "cummax",
+        "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
+        ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
+        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"), shape="same")
+_record("cummin", _cummin, "cummin",
+        "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
+        ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
+        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"), shape="same")
+_record("diff", _diff, "diff",
+        "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
+        ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),
+        "", _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
+        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff, shape="own", capacity="bounded")
+# fmt: on
