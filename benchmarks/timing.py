@@ -9,10 +9,18 @@ from collections.abc import Callable, Mapping
 import torch
 
 
-def interleaved(candidates: Mapping[str, Callable[[], object]], rounds: int = 15) -> dict[str, tuple[float, float]]:
-    """Seconds a call of each candidate takes, (minimum, median) over `rounds` rounds after one to warm up."""
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]], rounds: int = 15, seconds: float = float("inf")
+) -> dict[str, tuple[float, float]]:
+    """Seconds a call of each candidate takes, (minimum, median) over `rounds` rounds after one to warm up.
+
+    Of `seconds` all rounds together take little more, unless three of them do.
+    """
     taken: dict[str, list[float]] = {name: [] for name in candidates}
+    begin = time.perf_counter()
     for round_ in range(rounds + 1):
+        if round_ > 3 and time.perf_counter() - begin > seconds:
+            break
         for name, candidate in candidates.items():
             start = time.perf_counter()
             candidate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
@@ -48,7 +48,7 @@ class Bags:
         return zeros.index_add(0, self.bag, (self.ids != self.padding).to(torch.int64))[:, None]
 
 
-class _Bag(torch.autograd.Function):
+class _Bag(Differentiable):
     """torch's kernels forward and backward; where the backward is to be differentiated, the same composed."""
 
     @staticmethod
@@ -85,7 +85,6 @@ class _Bag(torch.autograd.Function):
 
 
 # torch binds the arguments of every call to this signature, and would work it out anew each time.
-_Bag.forward.__signature__ = inspect.signature(_Bag.forward)  # type: ignore[attr-defined]
 
 
 def _composed(
@@ -165,7 +164,7 @@ def _give(
         options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
     if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
-        return _Bag.apply(table, weights, bags)  # type: ignore[no-any-return, no-untyped-call]
+        return _Bag.call(table, weights, bags)  # type: ignore[no-any-return]
     made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
     return made[0]
 

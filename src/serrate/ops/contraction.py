@@ -8,8 +8,6 @@ can be. The gradient of a contraction is a contraction.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,106 +15,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.ops.classes import LengthClass, length_classes
+from serrate.ops.blocks import Lengths, Side
+from serrate.ops.classes import LengthClass
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.precision import ACCUMULATE, for_products
-from serrate.tensor import host
 from serrate.tensor.partition import Partition
 
 _TILE = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """How an operand is stored."""
-
-    tail: tuple[str, ...]
-    """Labels of the packed axes inside a component."""
-    features: tuple[str, ...]
-    """Labels of the trailing dimensions of its values."""
-    rows: Partition
-    """The packed rows that each component has."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*self.tail, *self.features)
-
-
-class Lengths:
-    """The lengths of ragged tail labels, and what was derived from them: shared by a contraction and its gradients."""
-
-    def __init__(self, extents: Mapping[str, int | Partition]) -> None:
-        found: list[Partition] = []
-        self.extents = dict(extents)
-        self.number: dict[str, int] = {}
-        for label, extent in extents.items():
-            if isinstance(extent, Partition):
-                known = next((i for i, p in enumerate(found) if p is extent), len(found))
-                if known == len(found):
-                    found.append(extent)
-                self.number[label] = known
-        self.partitions = tuple(found)
-        self.memo: dict[Any, Any] = found[0].derived("contraction", dict) if len(found) == 1 else {}
-
-    @property
-    def classes(self) -> tuple[LengthClass, ...]:
-        """The length classes of components."""
-        if "classes" not in self.memo:
-            self.memo["classes"] = length_classes(self.partitions)
-        return self.memo["classes"]  # type: ignore[no-any-return]
-
-    def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
-        """The rectangle of a class: sizes of a side's tail."""
-        sizes = []
-        for label in side.tail:
-            extent = self.extents[label]
-            if isinstance(extent, Partition):
-                assert group is not None
-                extent = group.sizes[self.number[label]]
-            sizes.append(extent)
-        return sizes
-
-    def run(self, side: Side, group: LengthClass) -> tuple[int, int] | None:
-        """First row and number of rows of a class whose blocks lie one after the other without gaps."""
-        if not group.is_exact or group.first is None:
-            return None
-        start = int(side.rows.host_offsets()[group.first])
-        return start, group.members.numel() * math.prod(self.sizes(side, group))
-
-    def cells(self, side: Side, group: LengthClass, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The rows of a class's blocks, flat, and which of them there are (None: all); 0 for those there are not."""
-        shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
-        key = ("cells", group.sizes, int(group.members[0]), shape, device)
-        if key not in self.memo:
-            self.memo[key] = self._make_cells(side, group, device)
-        return self.memo[key]  # type: ignore[no-any-return]
-
-    def _make_cells(
-        self, side: Side, group: LengthClass, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        sizes = self.sizes(side, group)
-        members = host.send(group.members, device)
-        count = members.numel()
-        cells = side.rows.offsets_on(device)[:-1].to(torch.int64)[members].view(count, *[1] * len(sizes))
-        valid: torch.Tensor | None = None
-        stride: torch.Tensor | int = 1
-        for depth in range(len(sizes) - 1, -1, -1):
-            extent = self.extents[side.tail[depth]]
-            positions = torch.arange(sizes[depth], device=device).view(-1, *[1] * (len(sizes) - 1 - depth))
-            cells = cells + positions * stride
-            if isinstance(extent, Partition):
-                lengths = extent.lengths_on(device).to(torch.int64)[members].view(count, *[1] * len(sizes))
-                if not group.is_exact:
-                    inside = positions < lengths
-                    valid = inside if valid is None else valid & inside
-                stride = stride * lengths
-            else:
-                stride = stride * extent
-        cells = cells.expand(count, *sizes)
-        if valid is None:
-            return cells.reshape(-1), None
-        valid = valid.expand(count, *sizes)
-        return torch.where(valid, cells, 0).reshape(-1), valid.reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +45,7 @@ class Contraction:
     def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """The packed values of the product, in the type that autocast wants of products."""
         left, right = for_products(left, right)
-        return _Contract.apply(left, right, self)  # type: ignore[no-any-return, no-untyped-call]
+        return _Contract.call(left, right, self)  # type: ignore[no-any-return]
 
     def by_left(self) -> Contraction:
         """The gradient for the left operand: out · right."""
@@ -151,7 +56,7 @@ class Contraction:
         return Contraction(self.left, self.out, self.right, self.lengths)
 
 
-class _Contract(torch.autograd.Function):
+class _Contract(Differentiable):
     @staticmethod
     def forward(left: torch.Tensor, right: torch.Tensor, plan: Contraction) -> torch.Tensor:
         return _compute(plan, left, right)
@@ -187,8 +92,10 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     rows = plan.out.rows.num_values
     out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
     for group in lengths.classes:
-        blocks = [_block(plan, side, v, group) for side, v in ((plan.left, left), (plan.right, right))]
-        _store(plan, out, torch.einsum(plan.equation, *blocks), group)
+        first = _block(plan, plan.left, left, group)
+        same = left is right and plan.left.tail == plan.right.tail
+        second = first if same else _block(plan, plan.right, right, group)
+        _store(plan, out, torch.einsum(plan.equation, first, second), group)
     return out[:rows]
 
 
@@ -207,12 +114,8 @@ def _block(plan: Contraction, side: Side, values: torch.Tensor, group: LengthCla
     run = plan.lengths.run(side, group)
     if run is not None:
         return values.narrow(0, *run).reshape(shape)
-    cells, valid = plan.lengths.cells(side, group, values.device)
-    made = values.index_select(0, cells).view(shape)
     summed = any(label not in plan.out.tail for label in side.tail)
-    if summed and valid is not None:
-        made.masked_fill_(~valid.view(*shape[: len(sizes) + 1], *[1] * (values.ndim - 1)), 0)
-    return made
+    return plan.lengths.cells(side, group, values.device).read(values, blank=summed).view(shape)
 
 
 def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: LengthClass) -> None:
@@ -220,10 +123,7 @@ def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: Le
     if run is not None:
         out.narrow(0, *run).copy_(flat)
         return
-    cells, valid = plan.lengths.cells(plan.out, group, out.device)
-    if valid is not None:
-        cells = torch.where(valid, cells, out.shape[0] - 1)
-    out.index_copy_(0, cells, flat)
+    out.index_copy_(0, plan.lengths.cells(plan.out, group, out.device).places(out.shape[0] - 1), flat)
 
 
 def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:

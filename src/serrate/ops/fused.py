@@ -13,8 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
-from serrate.ops.contraction import Lengths, Side
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.scores import Call, gradients
 from serrate.tensor import host
 from serrate.tensor.partition import Partition
@@ -47,8 +48,7 @@ class Packed:
             parts.append(made.transpose(1, 2).flatten(0, 1))
             if lengths.run(ours, group) == (0, q.shape[0]):
                 return parts[0]
-            cells, valid = lengths.cells(ours, group, q.device)
-            places.append(cells if valid is None else torch.where(valid, cells, q.shape[0]))
+            places.append(lengths.cells(ours, group, q.device).places(q.shape[0]))
         out = q.new_zeros((q.shape[0] + 1, q.shape[1], v.shape[2]))
         if parts:
             out = out.to(parts[0].dtype).index_copy(0, torch.cat(places), torch.cat(parts))
@@ -124,9 +124,7 @@ def _block(lengths: Lengths, side: Side, group: LengthClass, values: torch.Tenso
     if run is not None:
         made = values.narrow(0, *run)
     else:
-        cells, valid = lengths.cells(side, group, values.device)
-        made = values.index_select(0, cells)
-        made = made if valid is None else torch.where(valid.view(-1, 1, 1), made, 0)
+        made = lengths.cells(side, group, values.device).read(values, blank=True)
     count = group.members.numel()
     return made.view(count, made.shape[0] // count, *values.shape[1:]).transpose(1, 2)
 
@@ -141,7 +139,7 @@ class Saved:
         self.out: torch.Tensor | None = None
 
 
-class _Attend(torch.autograd.Function):
+class _Attend(Differentiable):
     """The fused form; its first derivative is the kernel's own, others go through scores."""
 
     @staticmethod
@@ -190,7 +188,7 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
         return None  # nothing for a kernel to do
     if torch.is_grad_enabled() and any(x.requires_grad for x in rows):
         like = [_by_heads(x, r) for x, r in zip((q, k, v), rows, strict=True)]
-        values = _Attend.apply(*rows, Saved(packed, like))  # type: ignore[no-untyped-call]
+        values = _Attend.call(*rows, Saved(packed, like))
     else:
         values = packed.attend(*rows)
     return _without_heads(q, values)

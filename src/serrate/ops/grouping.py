@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.table import record
 from serrate.tensor import bits, broadcast, host
 from serrate.tensor.partition import Partition
@@ -70,7 +71,7 @@ class Route:
         return beside(numbers < self.groups.offsets_on(entries.device)[-1], entries)
 
 
-class _Send(torch.autograd.Function):
+class _Send(Differentiable):
     """Rows to entries. The gradient comes back by the known inverse: no two writes meet."""
 
     @staticmethod
@@ -86,7 +87,7 @@ class _Send(torch.autograd.Function):
         return _over_copies(_fetch(gradient, ctx.route), ctx.route), None
 
 
-class _Fetch(torch.autograd.Function):
+class _Fetch(Differentiable):
     """Entries to copies of rows, 0 for those that were dropped; entries past the last group get the gradient 0."""
 
     @staticmethod
@@ -110,11 +111,11 @@ class _Fetch(torch.autograd.Function):
 
 
 def _send(rows: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Send.apply(rows, route)  # type: ignore[no-any-return, no-untyped-call]
+    return _Send.call(rows, route)  # type: ignore[no-any-return]
 
 
 def _fetch(entries: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Fetch.apply(entries, route)  # type: ignore[no-any-return, no-untyped-call]
+    return _Fetch.call(entries, route)  # type: ignore[no-any-return]
 
 
 def _over_copies(copies: torch.Tensor, route: Route) -> torch.Tensor:

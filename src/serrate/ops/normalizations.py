@@ -9,6 +9,7 @@ import torch
 
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
@@ -36,14 +37,14 @@ def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     if segments is None and len(call.dims) == 1:
         made = torch.softmax(call.x.values, call.dims[0])
     elif segments is not None and not call.dims:
-        made = _Softmax.apply(call.x.values, segments)  # type: ignore[no-untyped-call]
+        made = _Softmax.call(call.x.values, segments)
     else:
         exponentials = _shifted(call).exp()
         made = exponentials / call.spread(sum_values(call, exponentials))
     return call.x._with(made).to(as_tensor(x).dtype)
 
 
-class _Softmax(torch.autograd.Function):
+class _Softmax(Differentiable):
     """Softmax of each result's rows with two buffers; the gradient is composed, so it can be differentiated again."""
 
     @staticmethod

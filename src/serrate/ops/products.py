@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.contraction import Contraction, Lengths, Side
+from serrate.ops.blocks import Lengths, Side
+from serrate.ops.contraction import Contraction
 from serrate.ops.table import TABLE
 from serrate.tensor.broadcast import require_one_device
 from serrate.tensor.combine import group_partition, zeroed

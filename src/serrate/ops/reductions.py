@@ -114,7 +114,7 @@ def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums; integers and bools in int64."""
     if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
         values = values.to(torch.int64)
-    return call.over(values, lambda v, dims: v.sum(dims), Segments.sum)
+    return call.over(values, lambda v, dims: v.sum() if len(dims) == v.ndim else v.sum(dims), Segments.sum)
 
 
 def _count(call: Reduction) -> torch.Tensor | int:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.runs import (
     BAD_AXIS,
     MOST_TAGS,
@@ -66,7 +67,7 @@ def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> 
     return torch.where(reaches, values.roll(-1 if behind else 1, 0), missing)
 
 
-class _Sum(torch.autograd.Function):
+class _Sum(Differentiable):
     """Running sums in runs; the gradient runs the other way."""
 
     @staticmethod
@@ -79,10 +80,10 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _Sum.apply(gradient, ctx.runs, not ctx.reverse), None, None  # type: ignore[no-untyped-call]
+        return _Sum.call(gradient, ctx.runs, not ctx.reverse), None, None
 
 
-class _Recurrence(torch.autograd.Function):
+class _Recurrence(Differentiable):
     """out = b + a · (out before it) in runs; backward it is again one, the other way."""
 
     @staticmethod
@@ -106,7 +107,7 @@ class _Recurrence(torch.autograd.Function):
         return reached * _neighbour(runs, out, reverse, 0).conj(), reached, None, None
 
 
-class _Product(torch.autograd.Function):
+class _Product(Differentiable):
     """Running products in runs. The gradient divides by nothing, so elements may be 0."""
 
     @staticmethod
@@ -126,7 +127,7 @@ class _Product(torch.autograd.Function):
 
 
 def _recurrence(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-    return _Recurrence.apply(a, b, runs, reverse)  # type: ignore[no-any-return, no-untyped-call]
+    return _Recurrence.call(a, b, runs, reverse)  # type: ignore[no-any-return]
 
 
 def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor:
@@ -167,7 +168,7 @@ def _cumulative_sum(
     made = call.by_torch(call.x.values, torch.cumsum)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Sum.apply(runs.gathered(call.x.values), runs, False))  # type: ignore[no-untyped-call]
+        made = runs.returned(_Sum.call(runs.gathered(call.x.values), runs, False))
     return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
 
 
@@ -178,7 +179,7 @@ def _cumulative_prod(
     made = call.by_torch(call.x.values, torch.cumprod)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Product.apply(runs.gathered(call.x.values), runs))  # type: ignore[no-untyped-call]
+        made = runs.returned(_Product.call(runs.gathered(call.x.values), runs))
     return (_with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.ops.differentiable import Differentiable
 from serrate.ops.precision import ACCUMULATE
 from serrate.tensor.combine import group_partition
 from serrate.tensor.partition import Partition
@@ -137,7 +138,7 @@ class Segments:
         return _product(self, wide).to(values.dtype)
 
 
-class _Sum(torch.autograd.Function):
+class _Sum(Differentiable):
     """Sum by the fastest kernel torch has; the gradient is each result's, spread over its rows."""
 
     @staticmethod
@@ -153,7 +154,7 @@ class _Sum(torch.autograd.Function):
         return ctx.segments.spread(gradient), None
 
 
-class _Extreme(torch.autograd.Function):
+class _Extreme(Differentiable):
     """Greatest or least; the gradient is shared evenly by the rows that have it, as in torch's amax."""
 
     @staticmethod
@@ -174,7 +175,7 @@ class _Extreme(torch.autograd.Function):
         return ctx.segments.spread(gradient) * share, None, None
 
 
-class _Product(torch.autograd.Function):
+class _Product(Differentiable):
     """Product; the gradient of a row is the product of the others, written so that a second one is right at 0 too."""
 
     @staticmethod
@@ -205,15 +206,15 @@ class _Product(torch.autograd.Function):
 
 
 def _product(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Product.apply(values, segments)  # type: ignore[no-any-return, no-untyped-call]
+    return _Product.call(values, segments)  # type: ignore[no-any-return]
 
 
 def _sum(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Sum.apply(values, segments)  # type: ignore[no-any-return, no-untyped-call]
+    return _Sum.call(values, segments)  # type: ignore[no-any-return]
 
 
 def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
-    return _Extreme.apply(values, segments, largest)  # type: ignore[no-any-return, no-untyped-call]
+    return _Extreme.call(values, segments, largest)  # type: ignore[no-any-return]
 
 
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,139 @@
+"""Blocks: what packed operands have of each component, as rectangles of length classes.
+
+A component's block has its packed axes (the *tail*) and then its features. A class of components of like lengths is one
+rectangle of blocks, gathered from packed rows and stored back to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from serrate.ops.classes import LengthClass, length_classes
+from serrate.tensor import host
+from serrate.tensor.partition import CPU, Partition
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The packed rows of a rectangle of blocks, flat."""
+
+    rows: torch.Tensor
+    """Row 0 stands for those there are not."""
+    valid: torch.Tensor | None
+    """Which of them there are; None if all."""
+
+    @cached_property
+    def _holes(self) -> torch.Tensor | None:
+        """Which of them there are not, as numbers; on the host, where finding them costs no wait."""
+        return None if self.valid is None or self.valid.device != CPU else (~self.valid).nonzero().flatten()
+
+    def read(self, values: torch.Tensor, blank: bool) -> torch.Tensor:
+        """The rows of `values`; where there is none, 0 (`blank`) or any."""
+        made = values.index_select(0, self.rows)
+        if not blank or self.valid is None:
+            return made
+        if self._holes is not None:
+            return made.index_fill_(0, self._holes, 0)
+        return made.masked_fill_(~self.valid.view(-1, *[1] * (values.ndim - 1)), 0)
+
+    def places(self, spare: int) -> torch.Tensor:
+        """Where entries are stored; those there are not go to the row `spare`."""
+        return self.rows if self.valid is None else torch.where(self.valid, self.rows, spare)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """How an operand is stored."""
+
+    tail: tuple[str, ...]
+    """Labels of the packed axes inside a component."""
+    features: tuple[str, ...]
+    """Labels of the trailing dimensions of its values."""
+    rows: Partition
+    """The packed rows that each component has."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.tail, *self.features)
+
+
+class Lengths:
+    """The lengths of ragged tail labels, and what was derived from them: shared by a contraction and its gradients."""
+
+    def __init__(self, extents: Mapping[str, int | Partition]) -> None:
+        found: list[Partition] = []
+        self.extents = dict(extents)
+        self.number: dict[str, int] = {}
+        for label, extent in extents.items():
+            if isinstance(extent, Partition):
+                known = next((i for i, p in enumerate(found) if p is extent), len(found))
+                if known == len(found):
+                    found.append(extent)
+                self.number[label] = known
+        self.partitions = tuple(found)
+        self.memo: dict[Any, Any] = found[0].derived("contraction", dict) if len(found) == 1 else {}
+
+    @property
+    def classes(self) -> tuple[LengthClass, ...]:
+        """The length classes of components."""
+        if "classes" not in self.memo:
+            self.memo["classes"] = length_classes(self.partitions)
+        return self.memo["classes"]  # type: ignore[no-any-return]
+
+    def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
+        """The rectangle of a class: sizes of a side's tail."""
+        sizes = []
+        for label in side.tail:
+            extent = self.extents[label]
+            if isinstance(extent, Partition):
+                assert group is not None
+                extent = group.sizes[self.number[label]]
+            sizes.append(extent)
+        return sizes
+
+    def run(self, side: Side, group: LengthClass) -> tuple[int, int] | None:
+        """First row and number of rows of a class whose blocks lie one after the other without gaps."""
+        if not group.is_exact or group.first is None:
+            return None
+        start = int(side.rows.host_offsets()[group.first])
+        return start, group.members.numel() * math.prod(self.sizes(side, group))
+
+    def cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:
+        """The rows of a class's blocks."""
+        shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
+        key = ("cells", group.sizes, int(group.members[0]), shape, device)
+        if key not in self.memo:
+            self.memo[key] = self._make_cells(side, group, device)
+        return self.memo[key]  # type: ignore[no-any-return]
+
+    def _make_cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:
+        sizes = self.sizes(side, group)
+        members = host.send(group.members, device)
+        count = members.numel()
+        cells = side.rows.offsets_on(device)[:-1].to(torch.int64)[members].view(count, *[1] * len(sizes))
+        valid: torch.Tensor | None = None
+        stride: torch.Tensor | int = 1
+        for depth in range(len(sizes) - 1, -1, -1):
+            extent = self.extents[side.tail[depth]]
+            positions = torch.arange(sizes[depth], device=device).view(-1, *[1] * (len(sizes) - 1 - depth))
+            cells = cells + positions * stride
+            if isinstance(extent, Partition):
+                lengths = extent.lengths_on(device).to(torch.int64)[members].view(count, *[1] * len(sizes))
+                if not group.is_exact:
+                    inside = positions < lengths
+                    valid = inside if valid is None else valid & inside
+                stride = stride * lengths
+            else:
+                stride = stride * extent
+        cells = cells.expand(count, *sizes)
+        if valid is None:
+            return Cells(cells.reshape(-1), None)
+        valid = valid.expand(count, *sizes)
+        return Cells(torch.where(valid, cells, 0).reshape(-1), valid.reshape(-1))

@@ -1,0 +1,27 @@
+"""Functions whose gradient is written by hand."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+
+class Differentiable(torch.autograd.Function):
+    """A function with a gradient of its own, at the cost of a plain call where nobody asks for one.
+
+    `call` is `apply` without what that costs each time: looking up the signature of `forward`, and a node of the graph
+    that nothing would use.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+
+    @classmethod
+    def call(cls, *args: Any) -> Any:
+        """The function of `args`, part of the graph if one of them is."""
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            return cls.apply(*args)  # type: ignore[no-untyped-call]
+        return cls.forward(*args)
