@@ -21,7 +21,11 @@ def interleaved(
     for round_ in range(rounds + 1):
         if round_ > 3 and time.perf_counter() - begin > seconds:
             break
-        for name, candidate in candidates.items():
+        turn = list(candidates.items())
+        turn = (
+            turn[round_ % len(turn) :] + turn[: round_ % len(turn)]
+        )  # nobody always finds what another left in the cache
+        for name, candidate in turn:
             start = time.perf_counter()
             candidate()
             if round_:

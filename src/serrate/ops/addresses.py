@@ -245,7 +245,7 @@ def combined(
 ) -> torch.Tensor:
     """Blocks of `table` overwritten by those of `source`, or combined with them."""
     if reduce is None:
-        return bits.placed(table, (cells,), source)
+        return bits.placed(table, cells, source)
     dtype = table.dtype
     if dtype in (torch.float16, torch.bfloat16):
         return combined(table.float(), cells, source.float(), reduce, include_self).to(dtype)

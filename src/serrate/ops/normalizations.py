@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
@@ -13,6 +14,7 @@ from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
+from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -71,6 +73,8 @@ class _Softmax(Differentiable):
 
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     call = reduction(_wide(x, "log_softmax"), axis)
+    if call.segments is None and len(call.dims) == 1:
+        return call.x._with(torch.log_softmax(call.x.values, call.dims[0])).to(as_tensor(x).dtype)
     shifted = _shifted(call)
     made = shifted - call.spread(sum_values(call, shifted.exp()).log())
     return call.x._with(made).to(as_tensor(x).dtype)
@@ -79,6 +83,9 @@ def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
 def _layer_norm(
     x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
 ) -> Tensor:
+    made = _by_torch(F.layer_norm, x, axis, weight, bias, eps) if as_tensor(x).is_floating_point() else None
+    if made is not None:
+        return made
     call = reduction(_wide(x, "layer_norm"), axis)
     centred = call.x.values - call.spread(mean_values(call, call.x.values))
     variance = mean_values(call, centred * centred)
@@ -88,11 +95,33 @@ def _layer_norm(
 
 def _rms_norm(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float | None = None) -> Tensor:
     given = as_tensor(x)
+    made = _by_torch(F.rms_norm, x, axis, weight, eps) if given.is_floating_point() else None
+    if made is not None:
+        return made
     call = reduction(_wide(x, "rms_norm"), axis)
     small = torch.finfo(given.dtype).eps if eps is None else eps
     squares = mean_values(call, call.x.values * call.x.values)
     made = call.x._with(call.x.values * call.spread((squares + small).rsqrt()))
     return _scaled(made, weight, None, given.dtype)
+
+
+def _by_torch(function: Callable[..., torch.Tensor], x: Any, axis: Any, *parameters: Any) -> Tensor | None:
+    """torch's own kernel, where the axes are the last dimensions of the values and parameters are as large as they."""
+    tensor = as_tensor(x)
+    axes = [tensor._axis(a) for a in (axis if isinstance(axis, Sequence) else (axis,))]
+    count = len(axes)
+    first, packed = tensor.ndim - count, len(tensor.structure.axes)
+    if axes != list(range(first, tensor.ndim)) or tensor.order[first:] != tuple(range(first, tensor.ndim)):
+        return None
+    if first < packed:
+        return None
+    sizes = tensor.values.shape[tensor.values.ndim - count :]
+    given = [p.values if isinstance(p, Tensor) and not p.is_ragged else p for p in parameters]
+    for p in given:
+        if isinstance(p, Tensor) or (isinstance(p, torch.Tensor) and (p.shape != sizes or p.dtype != tensor.dtype)):
+            return None
+    made = function(zeroed(tensor.values, tensor.structure), sizes, *given)
+    return tensor._with(zeroed(made, tensor.structure))
 
 
 def _scaled(x: Tensor, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from serrate.ops import convolution as _convolution  # noqa: F401
 from serrate.ops import creation as _creation  # noqa: F401
 from serrate.ops import dtypes as _dtypes  # noqa: F401
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
+from serrate.ops import extremes as _extremes  # noqa: F401
 from serrate.ops import features as _features  # noqa: F401
 from serrate.ops import gathering as _gathering  # noqa: F401
 from serrate.ops import grouping as _grouping  # noqa: F401

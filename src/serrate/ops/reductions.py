@@ -6,7 +6,6 @@ Over an axis that ragged ones depend on, the reduction is position by position, 
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,8 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
-from serrate.ops.apply import apply
 from serrate.ops.segments import Segments, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
-from serrate.tensor.combine import exact
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -237,12 +234,14 @@ def _std(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims:
     return call.finish(_var_values(call, call.x.values, correction).sqrt(), keepdims)
 
 
-def _max(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+def greatest(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    """`sr.max`."""
     call = reduction(x, axis)
     return call.finish(extreme_values(call, call.x.values, largest=True), keepdims)
 
 
-def _min(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+def least(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    """`sr.min`."""
     call = reduction(x, axis)
     return call.finish(extreme_values(call, call.x.values, largest=False), keepdims)
 
@@ -272,41 +271,6 @@ def _norm(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False, ord: floa
     return call.finish(_norm_values(call, call.x.values, ord), keepdims)
 
 
-def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    return _place_of_extreme(x, axis, keepdims, largest=True)
-
-
-def _argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    return _place_of_extreme(x, axis, keepdims, largest=False)
-
-
-def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
-    """The first position along `axis` of the greatest or least; without an axis, the place in the packed elements."""
-    if axis is None:
-        flat = exact(as_tensor(x))
-        call = reduction(flat, None)
-        values = flat.values.reshape(-1)
-        found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
-        return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
-    call = reduction(x, axis)
-    values = call.x.values.detach()
-    segments = call.segments
-    if segments is None:
-        (d,) = call.dims
-        if values.shape[d] == 0:
-            empty = torch.full([n for i, n in enumerate(values.shape) if i != d], -1, device=values.device)
-            return call.finish(empty, keepdims)
-        return call.finish(values.argmax(d) if largest else values.argmin(d), keepdims)
-    chosen = segments.spread(extreme_values(call, values, largest))
-    has = values == chosen
-    has = has | (values.isnan() & chosen.isnan()) if values.is_floating_point() else has
-    along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
-    far = torch.iinfo(torch.int64).max
-    places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)), far)
-    found = segments.extreme(places, largest=False)
-    return call.finish(torch.where(found == far, -1, found), keepdims)
-
-
 def _answer_norm(
     input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, **options: Any
 ) -> Tensor:
@@ -318,26 +282,7 @@ def _answer_norm(
     return _norm(input if dtype is None else input.to(dtype), axis=axis, keepdims=keepdim, ord=order)
 
 
-Extreme = namedtuple("Extreme", ["values", "indices"])
-
-
-def _answer_extreme(largest: bool) -> Callable[..., Any]:
-    """torch's max and min: all elements, a pair along one axis, or elementwise with a second tensor."""
-
-    def handler(input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
-        other = options.pop("other", dim if isinstance(dim, (Tensor, torch.Tensor)) else None)
-        if other is not None:
-            return apply(torch.maximum if largest else torch.minimum, input, other)
-        axis, keep = options.pop("axis", dim), options.pop("keepdims", keepdim)
-        value = (_max if largest else _min)(input, axis=axis, keepdims=keep)
-        if axis is None:
-            return value
-        return Extreme(value, _place_of_extreme(input, axis, keep, largest))
-
-    return handler
-
-
-def _record(
+def reduces(
     name: str,
     eager: Callable[..., Tensor],
     function: Callable[..., Any],
@@ -350,6 +295,7 @@ def _record(
     others: tuple[str, ...] = (),
     **defaults: Any,
 ) -> None:
+    """Define a reduction."""
     record(
         "reductions",
         name,
@@ -388,40 +334,33 @@ def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[
 
 
 # fmt: off
-_record("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64.",
+reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64.",
         "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, "sum")
-_record("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
+reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
         "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, "sum")
-_record("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
+reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
         "[[1., 2.], [3.]]", "[1.5, 3.0]", "spread(g / count)", ("float", "complex"))
-_record("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
+reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
         "[[1., 3.], [3.]]", "[1.0, 0.0]", "2 * spread(g / (count - correction)) * (x - spread(mean(x)))", ("float",),
         correction=1)
-_record("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
+reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
         "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
         ("float",), correction=1)
-_record("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
+reduces("max", greatest, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
         "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amax",))
-_record("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
+reduces("min", least, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
         "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amin",))
-_record("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
+reduces("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
         "[[0, 2], [], [0]]", "[True, False, False]", "", ALL, "bool")
-_record("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
+reduces("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
         "[[0, 2], [], [1]]", "[False, True, True]", "", ALL, "bool")
-_record("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
+reduces("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
         "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL, "int64")
-_record("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
+reduces("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
         "[[0.], []]", "[0.0, -inf]", "spread(g) * exp(x - spread(out))", ("float",))
-_record("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL, "int64")
-_record("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL, "int64")
-_record("norm", _norm, torch.linalg.vector_norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
+reduces("norm", _norm, torch.linalg.vector_norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
         "[[3., -4.], []]", "[5.0, 0.0]", "spread(g / out) * x", ("float", "complex"), "real")
 # fmt: on
 
 for _function in (torch.norm, torch.Tensor.norm, torch.linalg.vector_norm):
     TORCH[_function] = _answer_norm
-for _name, _largest in (("max", True), ("min", False)):
-    for _function in (getattr(torch, _name), getattr(torch.Tensor, _name)):
-        TORCH[_function] = _answer_extreme(_largest)

@@ -37,9 +37,9 @@ def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tenso
     return base
 
 
-def placed(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tensor) -> torch.Tensor:
-    """A copy of `base`, which may be expanded, with `values` written to `where`."""
-    return _back(_carried(base).index_put(where, _carried(values)), values.dtype)
+def placed(base: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A copy of `base`, which may be expanded, with `values` as its `rows`."""
+    return _back(_carried(base).index_copy(0, rows, _carried(values)), values.dtype)
 
 
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

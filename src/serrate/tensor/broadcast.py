@@ -58,11 +58,35 @@ def elementwise(op: Callable[..., torch.Tensor], operands: Sequence[Any], option
         elif isinstance(operand, torch.Tensor):
             plain = False
     assert like is not None
+    if not plain and len(operands) == 2:
+        made = _beside_features(op, operands, like, options)
+        if made is not None:
+            return made
     if plain:
         values = [operand.values if isinstance(operand, Tensor) else operand for operand in operands]
         if len(values) == 1 or _sizes_meet(values):
             return Tensor(op(*values, **options), like.structure, like.order, like.team)
     return _laid_out(op, operands, options)
+
+
+def _beside_features(
+    op: Callable[..., torch.Tensor], operands: Sequence[Any], like: Tensor, options: Mapping[str, Any]
+) -> Tensor | None:
+    """A ragged tensor with a torch tensor of no more axes than features, and their sizes: torch stretches it itself."""
+    from serrate.tensor.tensor import Tensor
+
+    values, order = like.values, like.order
+    other = operands[1] if operands[0] is like else operands[0]
+    if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim == 0 or other.ndim >= values.ndim:
+        return None
+    if other.shape != values.shape[values.ndim - other.ndim :] or other.device != values.device:
+        return None
+    if order[len(order) - other.ndim :] != tuple(range(len(order) - other.ndim, len(order))):
+        return None
+    if other.requires_grad and not like.structure.is_exact:
+        return None
+    given = (values, other) if operands[0] is like else (other, values)
+    return Tensor(op(*given, **options), like.structure, order, like.team)
 
 
 def _sizes_meet(values: list[Any]) -> bool:

@@ -70,10 +70,12 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
     grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
     spare = not _is_exact(structure)
     cells = math.prod(grid)
+    if cells == values.shape[0] and not spare:  # every cell has its row, in order
+        return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
     place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
     padding = bits.constant(padding_value, values.dtype, values.device)
     base = padding.expand(cells + spare, *values.shape[1:])
-    dense = bits.placed(base, (place,), values)[:cells].view(*grid, *values.shape[1:])
+    dense = bits.placed(base, place, values)[:cells].view(*grid, *values.shape[1:])
     return type(x)(dense.permute(x.order), DENSE, (), x.team)
 
 
@@ -87,7 +89,8 @@ def _grid_cells(structure: Structure, grid: Sequence[int], device: torch.device,
     outside: torch.Tensor | None = None
     for depth, size in enumerate(grid):
         rows, positions = structure.rows_and_positions(structure.whole[: depth + 1], device)
-        cells = positions if cells is None else cells[rows] * size + positions
+        outer = rows if depth == 1 else cells[rows] if cells is not None else None  # at depth 1, cells count themselves
+        cells = positions if outer is None else outer * size + positions
         if drop is not None:
             here = positions >= size
             outside = here if outside is None else outside[rows] | here

@@ -1,0 +1,94 @@
+"""Where the greatest and the least stand: argmax and argmin, and torch's max and min, which give both."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from serrate.ops.apply import apply
+from serrate.ops.reductions import REAL, extreme_values, greatest, least, reduces, reduction
+from serrate.ops.table import TORCH
+from serrate.tensor.combine import exact
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    return _place_of_extreme(x, axis, keepdims, largest=True)
+
+
+def _argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    return _place_of_extreme(x, axis, keepdims, largest=False)
+
+
+def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
+    """The first position along `axis` of the greatest or least; without an axis, the place in the packed elements."""
+    if axis is None:
+        flat = exact(as_tensor(x))
+        call = reduction(flat, None)
+        values = flat.values.reshape(-1)
+        found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
+        return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
+    call = reduction(x, axis)
+    values = call.x.values.detach()
+    segments = call.segments
+    if segments is None:
+        (d,) = call.dims
+        if values.shape[d] == 0:
+            empty = torch.full([n for i, n in enumerate(values.shape) if i != d], -1, device=values.device)
+            return call.finish(empty, keepdims)
+        return call.finish(values.argmax(d) if largest else values.argmin(d), keepdims)
+    grid = segments.grid(values)
+    if grid is not None:
+        return call.finish(grid.argmax(1) if largest else grid.argmin(1), keepdims)
+    along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
+    best = extreme_values(call, values, largest)
+    chosen = segments.spread(best)
+    has = values == chosen
+    if values.is_floating_point() and (values.is_cuda or bool(best.isnan().any())):
+        has |= values.isnan() & chosen.isnan()
+    far = torch.iinfo(torch.int64).max
+    if values.is_cuda:
+        places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)), far)
+        found = segments.extreme(places, largest=False)
+    else:  # few elements are the greatest, and the host may look for them
+        rows, column = has.flatten(1).nonzero().unbind(1) if values.ndim > 1 else (has.nonzero().flatten(), 0)
+        width = math.prod(values.shape[1:])
+        found = torch.full(((segments.cells + 1) * width,), far)
+        found.scatter_reduce_(0, segments.index(values.device)[rows] * width + column, along[rows], "amin")
+        found = found.view(segments.cells + 1, *values.shape[1:])[: segments.cells]
+    return call.finish(torch.where(found == far, -1, found), keepdims)
+
+
+Extreme = namedtuple("Extreme", ["values", "indices"])
+
+
+def _answer_extreme(largest: bool) -> Callable[..., Any]:
+    """torch's max and min: all elements, a pair along one axis, or elementwise with a second tensor."""
+
+    def handler(input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        other = options.pop("other", dim if isinstance(dim, (Tensor, torch.Tensor)) else None)
+        if other is not None:
+            return apply(torch.maximum if largest else torch.minimum, input, other)
+        axis, keep = options.pop("axis", dim), options.pop("keepdims", keepdim)
+        value = (greatest if largest else least)(input, axis=axis, keepdims=keep)
+        if axis is None:
+            return value
+        return Extreme(value, _place_of_extreme(input, axis, keep, largest))
+
+    return handler
+
+
+# fmt: off
+reduces("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
+        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL, "int64")
+reduces("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
+        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL, "int64")
+# fmt: on
+
+for _name, _largest in (("max", True), ("min", False)):
+    for _function in (getattr(torch, _name), getattr(torch.Tensor, _name)):
+        TORCH[_function] = _answer_extreme(_largest)
