@@ -108,7 +108,7 @@ class Lengths:
     def cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:
         """The rows of a class's blocks."""
         shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
-        key = ("cells", group.sizes, int(group.members[0]), shape, device)
+        key = ("cells", group.number, shape, device)
         if key not in self.memo:
             self.memo[key] = self._make_cells(side, group, device)
         return self.memo[key]  # type: ignore[no-any-return]

@@ -21,6 +21,8 @@ _STEPS = 4  # classes per doubling: a class's rows differ by at most 2 ** (1/4)
 class LengthClass:
     """Components whose lengths are padded to the same sizes."""
 
+    number: int
+    """Its place among the classes of a batch."""
     members: torch.Tensor
     """Their numbers, on the host."""
     sizes: tuple[int, ...]
@@ -44,7 +46,7 @@ def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
     components = some.nonzero().flatten()
     lengths = lengths[:, components]
     if bool((lengths == lengths[:, :1]).all()):
-        return (_class(components, lengths),)
+        return (_class(0, components, lengths),)
     distinct = [lengths[0]]
     distinct += [row for i, row in enumerate(lengths[1:], 1) if not any(torch.equal(row, lengths[k]) for k in range(i))]
     steps = torch.stack([(row.double().log2() * _STEPS).floor().to(torch.int64) for row in distinct])
@@ -54,12 +56,12 @@ def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
     order = torch.argsort(key, stable=True)
     _, counts = torch.unique_consecutive(key[order], return_counts=True)
     groups = torch.split(order, counts.tolist())
-    return tuple(_class(components[group], lengths[:, group]) for group in groups)
+    return tuple(_class(i, components[group], lengths[:, group]) for i, group in enumerate(groups))
 
 
-def _class(members: torch.Tensor, lengths: torch.Tensor) -> LengthClass:
+def _class(number: int, members: torch.Tensor, lengths: torch.Tensor) -> LengthClass:
     longest = lengths.amax(1)
     first, count = int(members[0]), members.numel()
     consecutive = int(members[-1]) - first + 1 == count
     exact = bool((lengths == longest[:, None]).all())
-    return LengthClass(members, tuple(longest.tolist()), exact, first if consecutive else None)
+    return LengthClass(number, members, tuple(longest.tolist()), exact, first if consecutive else None)

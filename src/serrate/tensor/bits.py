@@ -38,8 +38,16 @@ def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tenso
 
 
 def placed(base: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """A copy of `base`, which may be expanded, with `values` as its `rows`."""
+    """A copy of `base` with `values` as its `rows`."""
     return _back(_carried(base).index_copy(0, rows, _carried(values)), values.dtype)
+
+
+def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -> torch.Tensor:
+    """`count` rows of `padding`, with `values` as some `rows` of them."""
+    filling = constant(padding, values.dtype, values.device)
+    carried, shape = _carried(values), (count, *values.shape[1:])
+    base = carried.new_zeros(shape) if padding == 0 else _carried(filling).expand(shape).clone()
+    return _back(base.index_copy_(0, rows, carried), values.dtype)
 
 
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

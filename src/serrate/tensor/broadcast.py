@@ -284,4 +284,5 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     dims = [s - own_packed + (1 if own_packed else 0) for s in features]
     lead = [0] if own is not DENSE else []
     rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
-    return bits.index(values.permute(*lead, *dims, *rest), tuple(index))
+    arranged = values.permute(*lead, *dims, *rest)
+    return bits.take(arranged, index[0]) if len(index) == 1 else bits.index(arranged, tuple(index))

@@ -71,12 +71,19 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
     spare = not _is_exact(structure)
     cells = math.prod(grid)
     if cells == values.shape[0] and not spare:  # every cell has its row, in order
+        bits.constant(padding_value, values.dtype, values.device)  # wrong is wrong, though nothing is padded
         return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
-    place = _grid_cells(structure, grid, values.device, drop=cells if spare else None)
-    padding = bits.constant(padding_value, values.dtype, values.device)
-    base = padding.expand(cells + spare, *values.shape[1:])
-    dense = bits.placed(base, place, values)[:cells].view(*grid, *values.shape[1:])
+    place = _places(structure, grid, values.device, cells if spare else None)
+    dense = bits.padded(cells + spare, place, values, padding_value)[:cells].view(*grid, *values.shape[1:])
     return type(x)(dense.permute(x.order), DENSE, (), x.team)
+
+
+def _places(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
+    """`_grid_cells`, kept with the partition where it is the only one."""
+    if len(grid) != 2 or drop is not None:
+        return _grid_cells(structure, grid, device, drop)
+    key = ("places", grid[1], device)
+    return structure.partition_of(1).derived(key, lambda: _grid_cells(structure, grid, device, None))
 
 
 def _is_exact(structure: Structure) -> bool:

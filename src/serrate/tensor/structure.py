@@ -233,6 +233,8 @@ class Structure:
 
     def positions(self, nest: Nest, axis: int, device: torch.device) -> torch.Tensor:
         """For each cell of `nest` its position along `axis`."""
+        if axis == nest[0] != nest[-1] and isinstance(self.axes[axis], int):
+            return self.project(nest, (axis,), device)
         rows, last = self.rows_and_positions(nest, device)
         return last if nest[-1] == axis else self.positions(nest[:-1], axis, device)[rows]
 
