@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.ops.matrix import arguments, cells
-from tests.ops.samples import elements
+from tests.ops.samples import DTYPES, elements, sample
 
 import serrate as sr
 from serrate.ops import document
@@ -25,6 +25,27 @@ def test_every_structure_and_dtype_runs_and_keeps_the_rules(op):
             cell.run()
             ran += 1
     assert ran
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.family != "creation"], ids=lambda op: op.name)
+def test_the_default_device_of_torch_plays_no_part(op):
+    """With "meta" as the default, whatever is made without naming a device has no elements, and fails."""
+    for structure in ("features", "empty rows", "two levels", "permuted"):
+        for text in op.samples:
+            args, options = arguments(text, sample(structure, DTYPES[op.kinds[0]][0]))
+            torch.manual_seed(0)
+            want = op.eager(*args, **options)
+            torch.manual_seed(0)
+            with torch.device("meta"):
+                got = op.eager(*args, **options)
+            for mine, theirs in zip(parts(got), parts(want), strict=True):
+                assert mine.shape == theirs.shape
+                torch.testing.assert_close(mine.values, theirs.values, rtol=0, atol=0, equal_nan=True)
+
+
+def parts(result):
+    listed = result if isinstance(result, tuple | list) else [result]
+    return [part for part in listed if isinstance(part, sr.Tensor)]
 
 
 @pytest.mark.parametrize(

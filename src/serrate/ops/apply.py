@@ -11,6 +11,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
 from serrate.tensor import broadcast
+from serrate.tensor.partition import CPU
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _WIDER = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
@@ -57,7 +58,7 @@ def apply(function: Callable[..., torch.Tensor], *operands: Any, **options: Any)
             name = getattr(function, "__name__", "the operation")
             raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
         elif (i == 0 and len(given) > 1) or function in _TENSORS_ONLY:
-            given[i] = torch.as_tensor(operand)  # a 0-d tensor counts as a number when dtypes are chosen
+            given[i] = torch.as_tensor(operand, device=CPU)  # a 0-d tensor counts as a number when dtypes are chosen
     if not any(isinstance(operand, Tensor) for operand in given):
         raise TypeError(f"{getattr(function, '__name__', 'the operation')} takes at least one tensor, got numbers only")
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)

@@ -144,9 +144,9 @@ def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
             return _grouped_mm(left, right if b == (*a, *out) else right.mT, ends)
         case [False, True, True] if len(b) == len(out) == 1 and set(a) == {*b, *out}:
             return _grouped_mm(right, left if a == (*b, *out) else left.mT, ends)
-        case [True, True, False] if out == (*a, *b):  # [a, rows] @ [rows, b]
+        case [True, True, False] if len(a) == len(b) == 1 and out == (*a, *b):  # [a, rows] @ [rows, b]
             return _grouped_mm(left.T, right, ends)
-        case [True, True, False] if out == (*b, *a):
+        case [True, True, False] if len(a) == len(b) == 1 and out == (*b, *a):
             return _grouped_mm(right.T, left, ends)
     return None
 

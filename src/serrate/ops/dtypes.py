@@ -89,7 +89,7 @@ def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
     if not dtypes:
         raise ValueError("result_type needs at least one tensor or dtype")
     made = reduce(torch.promote_types, dtypes)
-    return reduce(lambda dtype, number: torch.result_type(torch.empty(1, dtype=dtype), number), numbers, made)
+    return reduce(lambda dtype, n: torch.result_type(torch.empty(1, dtype=dtype, device="cpu"), n), numbers, made)
 
 
 def can_cast(from_: Any, to: torch.dtype, /) -> bool:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, apply, binary, enter, unary
 from serrate.tensor import broadcast
+from serrate.tensor.partition import CPU
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -48,7 +49,7 @@ def _bound(given: Any, like: Tensor) -> Any:
     if isinstance(given, (Tensor, torch.Tensor)):
         return given
     number = broadcast.plain_number(given)
-    return torch.as_tensor(number, dtype=torch.result_type(like.values, number))
+    return torch.as_tensor(number, dtype=torch.result_type(like.values, number), device=CPU)
 
 
 # fmt: off

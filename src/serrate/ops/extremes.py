@@ -57,7 +57,7 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     else:  # few elements are the greatest, and the host may look for them
         rows, column = has.flatten(1).nonzero().unbind(1) if values.ndim > 1 else (has.nonzero().flatten(), 0)
         width = math.prod(values.shape[1:])
-        found = torch.full(((segments.cells + 1) * width,), far)
+        found = torch.full(((segments.cells + 1) * width,), far, device=values.device)
         found.scatter_reduce_(0, segments.index(values.device)[rows] * width + column, along[rows], "amin")
         found = found.view(segments.cells + 1, *values.shape[1:])[: segments.cells]
     return call.finish(torch.where(found == far, -1, found), keepdims)

@@ -209,7 +209,8 @@ def _feature_dims(x: Tensor) -> list[int]:
 def _with_heads(x: Tensor) -> torch.Tensor:
     """The values as [rows, heads, features]."""
     values = x.values.permute(0, *_feature_dims(x))
-    return values.reshape(values.shape[0], math.prod(values.shape[1:-1]), values.shape[-1])
+    rows = values.reshape(values.shape[0], math.prod(values.shape[1:-1]), values.shape[-1])
+    return rows if rows.stride(-1) == 1 else rows.contiguous()  # kernels want contiguous features
 
 
 def _without_heads(q: Tensor, values: torch.Tensor) -> Tensor:

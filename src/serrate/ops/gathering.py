@@ -92,9 +92,10 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None)
 def _positions(x: Tensor, indices: Any) -> tuple[torch.Tensor, bool]:
     """The same positions for every row as a vector, and whether they are one number, so that the axis goes."""
     if isinstance(indices, int):
-        indices = host.send(torch.tensor(indices), x.device)
+        indices = host.send(torch.tensor(indices, device="cpu"), x.device)
     elif isinstance(indices, (list, tuple, range)):
-        indices = host.send(torch.tensor([*indices], dtype=None if len(indices) else torch.int64), x.device)
+        listed = torch.tensor([*indices], dtype=None if len(indices) else torch.int64, device="cpu")
+        indices = host.send(listed, x.device)
     index = integers(indices, "indices").torch().to(torch.int64)
     broadcast.require_one_device(x, index)
     if index.ndim > 1:

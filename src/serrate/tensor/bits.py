@@ -58,7 +58,7 @@ def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) ->
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
     try:
-        made = torch.full((), value, dtype=dtype)
+        made = torch.full((), value, dtype=dtype, device="cpu")
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"{value!r} does not fit {dtype}: {error}") from None
     whole = not made.is_floating_point() and not made.is_complex() and dtype != torch.bool

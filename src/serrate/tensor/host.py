@@ -88,7 +88,7 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
         return
     if torch.cuda.is_current_stream_capturing():
         return  # a graph replays without the host, so nobody could ever look at the verdict
-    landing = torch.empty((), dtype=verdict.dtype, pin_memory=True)
+    landing = torch.empty((), dtype=verdict.dtype, device="cpu", pin_memory=True)
     landing.copy_(verdict, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(verdict.device))

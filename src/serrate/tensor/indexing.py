@@ -18,7 +18,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast, combine, host, plan, select
 from serrate.tensor.layout import assemble
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.points import Entry, select_points
 from serrate.tensor.structure import Axis, Ragged, Structure
 
@@ -60,7 +60,7 @@ def rows(x: Tensor) -> list[Tensor]:
 
 def _rows_of_chain(x: Tensor) -> list[Tensor]:
     """Rows of nested levels: where each row begins at each level is worked out once for all of them."""
-    begins = [torch.arange(len(x) + 1)]
+    begins = [torch.arange(len(x) + 1, device=CPU)]
     for axis in x.structure.axes[1:]:
         begins.append(
             begins[-1] * axis if isinstance(axis, int) else axis.partition.offsets[begins[-1]].to(torch.int64)
@@ -204,7 +204,7 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
         if isinstance(size, Ragged):
             if entry >= 0:
                 return select.Span(entry, entry + 1, drop=True)
-            return select.Pick(host.send(torch.tensor([entry]), x.structure.home), drop=True, copies=1)
+            return select.Pick(host.send(torch.tensor([entry], device=CPU), x.structure.home), drop=True, copies=1)
         if not -size <= entry < size:
             raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
         return select.Span(entry % size, entry % size + 1, drop=True)
@@ -214,7 +214,7 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
     if step == 1:
         stop = max(start, stop)
         return select.WHOLE if (start, stop) == (0, size) else select.Span(start, stop)
-    positions = torch.tensor(range(start, stop, step), dtype=torch.int64)
+    positions = torch.tensor(range(start, stop, step), dtype=torch.int64, device=CPU)
     return select.Pick(host.send(positions, x.structure.home), copies=1)
 
 

@@ -47,7 +47,7 @@ def as_index_vector(given: Any, name: str) -> torch.Tensor:
 
 def _vector_from_python(given: Any, name: str) -> torch.Tensor:
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) and len(given) == 0:
-        return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
     try:
         array = np.asarray(given)
     except ValueError as error:

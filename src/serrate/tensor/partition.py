@@ -144,7 +144,7 @@ class Partition:
             raise RaggednessError(
                 f"{num_components} components of length {length} are more values than an int64 counts"
             )
-        offsets = torch.arange(num_components + 1, dtype=torch.int64) * length
+        offsets = torch.arange(num_components + 1, dtype=torch.int64, device=CPU) * length
         made = cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total)
         made._uniform_length = length
         return made

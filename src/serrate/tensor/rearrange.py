@@ -12,7 +12,7 @@ from serrate.errors import AxisError, RaggednessError
 from serrate.tensor import host, indexing, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -98,7 +98,7 @@ def _roll_one(x: Tensor, shift: int, axis: int) -> Tensor:
     size = x.shape[axis]
     if isinstance(size, Ragged):
         return _remap(x, axis, size.partition, lambda r, have: (r - shift) % have.clamp(min=1))
-    return _pick(x, axis, torch.arange(size).roll(shift))
+    return _pick(x, axis, torch.arange(size, device=CPU).roll(shift))
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -118,7 +118,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     size = tensor.shape[number]
     if isinstance(repeats, Tensor) and repeats.is_ragged:
         return _repeat_ragged(tensor, repeats, number)
-    counts = repeats.values if isinstance(repeats, Tensor) else torch.as_tensor(repeats)
+    counts = repeats.values if isinstance(repeats, Tensor) else _counts(repeats)
     if counts.is_floating_point() or counts.dtype == torch.bool or counts.ndim > 1:
         raise TypeError(
             f"repeats must be an int, a 1-D sequence of ints or a ragged tensor of ints, got {repeats!r:.80}"
@@ -135,8 +135,12 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         return _remap(tensor, number, size.partition.scaled(times), lambda r, _: r // max(times, 1), times)
     if counts.ndim == 1 and counts.numel() not in (1, size):
         raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
-    picks = torch.repeat_interleave(torch.arange(size), counts.expand(size))
+    picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts.expand(size))
     return _pick(tensor, number, picks, int(counts.max()) if counts.numel() else 1)
+
+
+def _counts(repeats: Any) -> torch.Tensor:
+    return repeats if isinstance(repeats, torch.Tensor) else torch.as_tensor(repeats, device=CPU)
 
 
 def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
@@ -187,7 +191,7 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
         if isinstance(size, Ragged):
             tensor = _remap(tensor, axis, size.partition.scaled(times), lambda r, have: r % have.clamp(min=1), times)
         else:
-            tensor = _pick(tensor, axis, torch.arange(size).repeat(times), times)
+            tensor = _pick(tensor, axis, torch.arange(size, device=CPU).repeat(times), times)
     return tensor
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from serrate.tensor import host
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import step_into
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Span(_Kind):
 
     def level(self, at: Place) -> int | Partition:
         if isinstance(at.old, Partition):
-            ends = torch.tensor([self.start, self.stop - 1] if self.stop > self.start else [], dtype=torch.int64)
+            both = [self.start, self.stop - 1] if self.stop > self.start else []
+            ends = torch.tensor(both, dtype=torch.int64, device=CPU)
             at.check_reach(host.send(ends, at.home))
         return self.stop - self.start
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from serrate.errors import RaggednessError
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import Ragged, Structure
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def from_packed_sequence(packed: PackedSequence) -> Tensor:
     rows = int(packed.batch_sizes[0]) if packed.batch_sizes.numel() else 0
     # Sequence b of the sorted ones has an entry in every step with more than b of them.
     falling = packed.batch_sizes.flip(0).contiguous()
-    sorted_lengths = falling.numel() - torch.searchsorted(falling, torch.arange(rows), right=True)
+    sorted_lengths = falling.numel() - torch.searchsorted(falling, torch.arange(rows, device=CPU), right=True)
     device = packed.data.device
-    place = torch.arange(rows) if packed.unsorted_indices is None else packed.unsorted_indices.cpu()
+    place = torch.arange(rows, device=CPU) if packed.unsorted_indices is None else packed.unsorted_indices.cpu()
     partition = Partition.from_lengths(sorted_lengths[place])
     time = steps.offsets_on(device)[:-1][partition.positions_on(device)]
     source = time + place.to(device)[partition.row_ids_on(device)]
@@ -52,7 +52,7 @@ def to_packed_sequence(x: Tensor) -> PackedSequence:
         raise ValueError(f"a PackedSequence cannot hold empty sequences, but {which}")
     ordered, indices = lengths.to(torch.int64).sort(descending=True, stable=True)
     batch_sizes = lengths.numel() - torch.searchsorted(
-        ordered.flip(0).contiguous(), torch.arange(int(ordered[0])), right=True
+        ordered.flip(0).contiguous(), torch.arange(int(ordered[0]), device=CPU), right=True
     )
     steps = Partition.from_lengths(batch_sizes)
     indices = indices.to(x.device)
