@@ -1,11 +1,13 @@
 """Eager operations side by side with torch.nested, FBGEMM and padded torch, on skewed and on equal lengths.
 
 One table per batch: our time, and what share of each peer's time it is; a dash where the peer has no such operation, or
-not the memory for it.
+not the memory for it. `python -m benchmarks.eager cuda` measures on a GPU.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,11 +48,12 @@ class Batch:
     """The same rows in every library's form."""
 
     lengths: torch.Tensor
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         lengths = self.lengths
         self.longest = int(lengths.max())
-        self.x = sr.from_lengths(torch.randn(int(lengths.sum()), FEATURES), lengths)
+        self.x = sr.from_lengths(torch.randn(int(lengths.sum()), FEATURES), lengths).to(self.device)
         self.values, self.offsets = self.x.values, self.x.offsets[0]
         self.nested = self.as_nested(self.values)
         self.padded, self.mask = self.x.to_dense().torch(), self.x.mask().torch()[..., None]
@@ -62,24 +65,25 @@ class Batch:
     def heads(self) -> tuple[sr.Tensor, torch.Tensor, torch.Tensor]:
         """[B, heads, r, features] in three forms."""
         split = FEATURES // HEADS
-        ours = sr.from_lengths(self.values.view(-1, HEADS, split), self.lengths).permute_dims((0, 2, 1, 3))
+        ours = sr.Tensor(self.values.view(-1, HEADS, split), self.x.structure).permute_dims((0, 2, 1, 3))
         theirs = self.nested.unflatten(-1, [HEADS, split]).transpose(1, 2)
         return ours, theirs, self.padded.unflatten(-1, (HEADS, split)).transpose(1, 2)
 
 
 def cases(b: Batch) -> dict[str, tuple[Call, Call | None, Call | None, Call | None]]:
     """For each operation: ours, torch.nested's, FBGEMM's and padded torch's."""
-    import fbgemm_gpu  # noqa: F401 (registers torch.ops.fbgemm)
+    with contextlib.suppress(ImportError):
+        import fbgemm_gpu  # noqa: F401 (registers torch.ops.fbgemm)
 
     jagged = torch.ops.fbgemm
     x, n, p, m = b.x, b.nested, b.padded, b.mask
     rows, longest, low = len(b.lengths), b.longest, -float("inf")
-    per_row, per_feature = torch.randn(rows, 1, FEATURES), torch.randn(FEATURES)
-    weight, bias, each = torch.randn(OUT, FEATURES), torch.randn(OUT), torch.randn(rows, FEATURES, OUT)
+    with torch.device(b.device):
+        per_row, per_feature = torch.randn(rows, 1, FEATURES), torch.randn(FEATURES)
+        weight, bias, each = torch.randn(OUT, FEATURES), torch.randn(OUT), torch.randn(rows, FEATURES, OUT)
+        ids, table = torch.randint(0, 1000, (len(b.values),)), torch.randn(1000, FEATURES)
     other = torch.randn_like(p)
-    ids = torch.randint(0, 1000, (len(b.values),))
-    table = torch.randn(1000, FEATURES)
-    x_ids, n_ids = sr.from_lengths(ids, b.lengths), b.as_nested(ids)
+    x_ids, n_ids = sr.Tensor(ids, x.structure), b.as_nested(ids)
     p_ids = x_ids.to_dense().torch()
     (hx, hn, hp), key_mask = b.heads(), b.mask[:, None, None, :, 0]
     half = x.to(torch.bfloat16)
@@ -211,7 +215,7 @@ def runs(call: Call | None) -> bool:
     """Whether a library has the operation, and memory for it: scores of padded rows may take more than there is."""
     try:
         return call is not None and (call(), True)[1]
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, AttributeError):
         return False
 
 
@@ -258,16 +262,16 @@ def overhead(rounds: int = 2000) -> None:
             print(f"  {name:28} {least * 1e6:>8.1f} µs {bare_least * 1e6:>8.1f} µs   difference {more}")
 
 
-def main() -> None:
+def main(device: str = "cpu") -> None:
     warnings.filterwarnings("ignore")
     with torch.no_grad():
         for name, lengths in batches().items():
-            b = Batch(lengths)
+            b = Batch(lengths if device == "cpu" else lengths.repeat(16), device)
             print(f"\n{name}: {list(b.values.shape)}, the longest {b.longest}")
-            for threads in (1, 2):
+            for threads in (1, 2) if device == "cpu" else (1,):
                 table_of(b, threads, rounds=15)
     overhead()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

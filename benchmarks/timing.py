@@ -9,6 +9,12 @@ from collections.abc import Callable, Mapping
 import torch
 
 
+def _settle() -> None:
+    """Wait for what was started on a device, so that it counts for nobody else."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def interleaved(
     candidates: Mapping[str, Callable[[], object]], rounds: int = 15, seconds: float = float("inf")
 ) -> dict[str, tuple[float, float]]:
@@ -26,8 +32,10 @@ def interleaved(
             turn[round_ % len(turn) :] + turn[: round_ % len(turn)]
         )  # nobody always finds what another left in the cache
         for name, candidate in turn:
+            _settle()
             start = time.perf_counter()
             candidate()
+            _settle()
             if round_:
                 taken[name].append(time.perf_counter() - start)
     return {name: (min(times), statistics.median(times)) for name, times in taken.items()}

@@ -265,6 +265,12 @@ def test_device_born_lengths_are_not_waited_for():
         close(got[b].torch(), long[b].torch() @ big[b])
 
 
+def test_tiles_in_several_chunks(monkeypatch):
+    """As where the matrices of all tiles together would fill the memory."""
+    monkeypatch.setattr("serrate.ops.contraction._COPIES", 30)
+    test_device_born_lengths_are_not_waited_for()
+
+
 def like(x: sr.Tensor, other: sr.Tensor) -> sr.Tensor:
     """x with the very structure of `other`."""
     return sr.Tensor(x.values, other.structure, x.order)

@@ -14,6 +14,7 @@ from serrate.ops.fused import by_kernel
 from serrate.ops.scores import Call, Causal, by_scores, check_reach
 from serrate.ops.table import record
 from serrate.tensor.broadcast import require_one_device
+from serrate.tensor.layout import identical
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -35,7 +36,16 @@ def _attention(
     biases = () if bias is None else (bias,)
     q, k, v, call = prepare(query, key, value, causal, window, biases, mask, scale, dropout)
     made = by_kernel(q, k, v, call) if call.fuses else None
-    return by_scores(q, k, v, call)[0] if made is None else made
+    return _laid_out_as(q, by_scores(q, k, v, call)[0]) if made is None else made
+
+
+def _laid_out_as(q: Tensor, made: Tensor) -> Tensor:
+    """The same tensor, its features stored in the order of the query's."""
+    if made.order == q.order or not identical(made.structure, q.structure):
+        return made
+    packed = len(q.structure.axes)
+    dims = {c: made.order[axis] - packed + 1 for axis, c in enumerate(q.order) if c >= packed}
+    return q._with(made.values.permute(0, *(dims[c] for c in sorted(dims))))
 
 
 def prepare(

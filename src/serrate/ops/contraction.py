@@ -8,6 +8,7 @@ can be. The gradient of a contraction is a contraction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,8 @@ from serrate.ops.differentiable import Differentiable
 from serrate.ops.precision import ACCUMULATE, for_products
 from serrate.tensor.partition import Partition
 
-_TILE = 64
+_TILE = 64  # rows; fewer where components have fewer
+_COPIES = 2**26  # elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +87,11 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     grouped = _grouped(plan, left, right)
     if grouped is not None:
         return grouped
-    if len(lengths.partitions) == 1 and not lengths.partitions[0].is_host_born:
-        tiles = _Tiles(plan)
-        if tiles.fits:
-            return tiles.compute(left, right, features)
+    if len(lengths.partitions) == 1 and (left.is_cuda or not lengths.partitions[0].is_host_born):
+        tiles = _Tiles(plan, left, right, features)
+        # On CUDA tiles take a few launches, and length classes several each.
+        if tiles.fits and (tiles.at_once or not lengths.partitions[0].is_host_born):
+            return tiles.compute()
     rows = plan.out.rows.num_values
     out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
     for group in lengths.classes:
@@ -162,50 +165,69 @@ def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> 
 class _Tiles:
     """Tiles of rows of one component each: the host needs no length to know how many there can be."""
 
-    def __init__(self, plan: Contraction) -> None:
-        self.plan = plan
+    def __init__(self, plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> None:
+        self.plan, self.left, self.right, self.features = plan, left, right, features
         tails = (plan.left.tail, plan.right.tail, plan.out.tail)
         ragged = tuple(plan.lengths.number)
         self.fits = len(ragged) == 1 and all(tail in ((), ragged) for tail in tails)
+        sizes = (math.prod(left.shape[1:]), math.prod(right.shape[1:]), math.prod(features))
+        # What a tile needs of its component is copied for it: so many tiles at once, lest the copies fill the memory.
+        self.chunk = max(_COPIES // max([size for size, tail in zip(sizes, tails, strict=True) if not tail] or [1]), 1)
 
-    def compute(self, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> torch.Tensor:
+    @cached_property
+    def cells(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rows of each tile, which of them there are, and each tile's component."""
+        (partition,) = self.plan.lengths.partitions
+        device = self.left.device
+        return partition.derived(("tiles", device), lambda: _make_tiles(partition, device))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether one chunk is enough."""
+        return len(self.cells[0]) <= self.chunk
+
+    def compute(self) -> torch.Tensor:
         """The product; what stands past the last offset is in no tile."""
-        plan = self.plan
-        (partition,) = plan.lengths.partitions
-        cells, valid, component = partition.derived(("tiles", left.device), lambda: _make_tiles(partition, left.device))
-        blocks = []
-        for side, values in ((plan.left, left), (plan.right, right)):
-            if not side.tail:
-                blocks.append(values.index_select(0, component) if values.shape[0] else values.new_zeros(0))
-                continue
-            made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
-            blocks.append(made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0))
-        rows = plan.out.rows.num_values
-        if plan.out.tail:
-            out = left.new_zeros((rows + 1, *features))
-            if cells.numel():
-                made = torch.einsum(plan.equation, *blocks)
+        plan, rows = self.plan, self.plan.out.rows.num_values
+        wide = ACCUMULATE.get(self.left.dtype, self.left.dtype)
+        summed = not plan.out.tail
+        shape = (rows + (not summed), *self.features)
+        out = torch.zeros(shape, dtype=wide if summed else self.left.dtype, device=self.left.device)
+        for first in range(0, self.cells[0].shape[0], self.chunk):
+            cells, valid, component = (part[first : first + self.chunk] for part in self.cells)
+            blocks = [
+                self._block(side.tail, values, cells, valid, component)
+                for side, values in ((plan.left, self.left), (plan.right, self.right))
+            ]
+            made = torch.einsum(plan.equation, *blocks)
+            if summed:
+                out.index_add_(0, component, made.to(wide))
+            else:
                 out.index_copy_(0, torch.where(valid, cells, rows).flatten(), made.flatten(0, 1))
-            return out[:rows]
-        wide = ACCUMULATE.get(left.dtype, left.dtype)
-        out = torch.zeros((rows, *features), dtype=wide, device=left.device)
-        if cells.numel():
-            out.index_add_(0, component, torch.einsum(plan.equation, *blocks).to(wide))
-        return out.to(left.dtype)
+        return out.to(self.left.dtype) if summed else out[:rows]
+
+    def _block(
+        self, tail: tuple[str, ...], values: torch.Tensor, cells: torch.Tensor, valid: torch.Tensor, of: torch.Tensor
+    ) -> torch.Tensor:
+        if not tail:
+            return values.index_select(0, of)
+        made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
+        return made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0)
 
 
 def _make_tiles(partition: Partition, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows of each tile [tiles, rows], which of them there are, and each tile's component."""
     entries, components = partition.num_values, partition.num_components
-    count = (entries + components * (_TILE - 1)) // _TILE if entries and components else 0
+    tile = next((t for t in (_TILE, _TILE // 2) if entries >= t * components), _TILE // 4)
+    count = (entries + components * (tile - 1)) // tile if entries and components else 0
     offsets = partition.offsets_on(device).to(torch.int64)
-    ends = torch.cumsum((torch.diff(offsets) + _TILE - 1) // _TILE, 0)
+    ends = torch.cumsum((torch.diff(offsets) + tile - 1) // tile, 0)
     tiles = torch.arange(count, device=device)
     component = torch.searchsorted(ends, tiles, right=True).clamp(max=max(components - 1, 0))
     if not count:
-        empty = torch.zeros(0, _TILE, dtype=torch.int64, device=device)
+        empty = torch.zeros(0, tile, dtype=torch.int64, device=device)
         return empty, empty.to(torch.bool), component
     before = torch.where(component > 0, ends[(component - 1).clamp(min=0)], 0)
-    cells = (offsets[component] + (tiles - before) * _TILE)[:, None] + torch.arange(_TILE, device=device)
+    cells = (offsets[component] + (tiles - before) * tile)[:, None] + torch.arange(tile, device=device)
     valid = cells < offsets[component + 1][:, None]
     return torch.where(valid, cells, 0), valid, component

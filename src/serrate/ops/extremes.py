@@ -50,10 +50,10 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     has = values == chosen
     if values.is_floating_point() and (values.is_cuda or bool(best.isnan().any())):
         has |= values.isnan() & chosen.isnan()
-    far = torch.iinfo(torch.int64).max
+    far = 2**53  # and below it float64 counts exactly, for which CUDA has the faster reduction
     if values.is_cuda:
-        places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)), far)
-        found = segments.extreme(places, largest=False)
+        places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)).double(), far)
+        found = segments.extreme(places, largest=False).clamp(max=far).to(torch.int64)
     else:  # few elements are the greatest, and the host may look for them
         rows, column = has.flatten(1).nonzero().unbind(1) if values.ndim > 1 else (has.nonzero().flatten(), 0)
         width = math.prod(values.shape[1:])

@@ -43,22 +43,22 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
     table = as_tensor(weight).torch()
     rows, values = table.shape[0], zeroed(tensor.values, tensor.structure)
     if values.is_cuda:
-        given, wrong = values, ((values < 0) | (values >= rows)).flatten()
-        host.defer(host.first_fault(wrong), lambda i: _out_of_table(given, rows, i))
-        values = values.clamp(0, max(rows - 1, 0))
+        given, values = values, values.clamp(0, max(rows - 1, 0))
+        host.defer((given != values).any().to(torch.int64), lambda _: _out_of_table(given, rows))
     try:
         made = zeroed(F.embedding(values, table, padding_idx, **options), tensor.structure)
     except IndexError:  # torch has looked at every index; which one it was, it does not say
-        wrong = ((values < 0) | (values >= rows)).flatten()
-        raise _out_of_table(values, rows, int(wrong.to(torch.uint8).argmax())) from None
+        raise _out_of_table(values, rows) from None
     if not tensor.is_ragged:
         return Tensor(made, team=tensor.team)
     return Tensor(made, tensor.structure, (*tensor.order, tensor.ndim), tensor.team)
 
 
-def _out_of_table(indices: torch.Tensor, rows: int, i: int) -> IndexError:
-    index = int(indices.flatten()[i])
-    return IndexError(f"index {index}, packed element {i}, is out of range for a table of {rows} rows")
+def _out_of_table(indices: torch.Tensor, rows: int) -> IndexError:
+    """The error for the first index that is in no row."""
+    flat = indices.flatten()
+    i = int(((flat < 0) | (flat >= rows)).to(torch.uint8).argmax())
+    return IndexError(f"index {int(flat[i])}, packed element {i}, is out of range for a table of {rows} rows")
 
 
 def _answer_embedding(

@@ -186,6 +186,8 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
         return None
     if 0 in (rows[0].shape[0], rows[1].shape[0], rows[0].shape[2], rows[0].shape[1]):
         return None  # nothing for a kernel to do
+    if q.is_cuda and (rows[0].shape[2] % 8 or rows[2].shape[2] % 8):
+        return None  # CUDA kernels refuse some layouts of features that they would have to pad
     if torch.is_grad_enabled() and any(x.requires_grad for x in rows):
         like = [_by_heads(x, r) for x, r in zip((q, k, v), rows, strict=True)]
         values = _Attend.call(*rows, Saved(packed, like))

@@ -180,6 +180,9 @@ class _Product(Differentiable):
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        made = _by_runs(segments, values, "prod", 1)
+        if made is not None:
+            return made
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
         index = _expanded(segments.index(values.device), values)
         return base.scatter_reduce(0, index, values, "prod")[: segments.cells]
@@ -239,12 +242,27 @@ def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
     return base.index_add(0, segments.index(values.device), values)[: segments.cells]
 
 
+def _by_runs(segments: Segments, values: torch.Tensor, reduce: str, initial: Any) -> torch.Tensor | None:
+    """torch's reduction of contiguous runs, where many threads would otherwise meet at one result."""
+    runs = segments.runs
+    if runs is None or not values.is_cuda or not values.is_floating_point() or not values.numel():
+        return None
+    ends = runs.offsets_on(values.device).to(torch.int64)
+    made: torch.Tensor = torch.segment_reduce(
+        values.contiguous(), reduce, offsets=ends, axis=0, unsafe=True, initial=initial
+    )
+    return made
+
+
 def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
     if values.dtype == torch.bool:
         return _extreme_kernel(segments, values.to(torch.uint8), largest).to(torch.bool)
     grid = segments.grid(values)
     if grid is not None:
         return grid.amax(1) if largest else grid.amin(1)
+    made = _by_runs(segments, values, "max" if largest else "min", neutral(values.dtype, largest))
+    if made is not None:
+        return made
     base = torch.full(
         (segments.cells + 1, *values.shape[1:]),
         neutral(values.dtype, largest),
