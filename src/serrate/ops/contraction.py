@@ -24,6 +24,7 @@ from serrate.tensor.partition import Partition
 
 _TILE = 64  # rows; fewer where components have fewer
 _COPIES = 2**26  # elements
+_FEW = 4  # length classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,8 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     if len(lengths.partitions) == 1 and (left.is_cuda or not lengths.partitions[0].is_host_born):
         tiles = _Tiles(plan, left, right, features)
         # On CUDA tiles take a few launches, and length classes several each.
-        if tiles.fits and (tiles.at_once or not lengths.partitions[0].is_host_born):
+        waits = not lengths.partitions[0].is_host_born
+        if tiles.fits and (waits or (len(lengths.classes) > _FEW and tiles.at_once)):
             return tiles.compute()
     rows = plan.out.rows.num_values
     out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
@@ -212,6 +214,8 @@ class _Tiles:
         if not tail:
             return values.index_select(0, of)
         made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
+        if self.plan.out.tail:  # what stands for no row is stored nowhere
+            return made
         return made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0)
 
 

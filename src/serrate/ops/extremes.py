@@ -50,13 +50,15 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     has = values == chosen
     if values.is_floating_point() and (values.is_cuda or bool(best.isnan().any())):
         has |= values.isnan() & chosen.isnan()
-    far = 2**53  # and below it float64 counts exactly, for which CUDA has the faster reduction
-    if values.is_cuda:
-        places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)).double(), far)
+    if values.is_cuda:  # which reduces floats faster than integers; they count exactly this far
+        axis_size = call.x.shape[call.axes[0]]
+        longest = axis_size if isinstance(axis_size, int) else axis_size.partition.max_length_bound
+        far, dtype = (2**24, torch.float32) if longest <= 2**24 else (2**53, torch.float64)
+        places = torch.where(has, along.view(-1, *[1] * (values.ndim - 1)).to(dtype), far)
         found = segments.extreme(places, largest=False).clamp(max=far).to(torch.int64)
     else:  # few elements are the greatest, and the host may look for them
+        far, width = torch.iinfo(torch.int64).max, math.prod(values.shape[1:])
         rows, column = has.flatten(1).nonzero().unbind(1) if values.ndim > 1 else (has.nonzero().flatten(), 0)
-        width = math.prod(values.shape[1:])
         found = torch.full(((segments.cells + 1) * width,), far, device=values.device)
         found.scatter_reduce_(0, segments.index(values.device)[rows] * width + column, along[rows], "amin")
         found = found.view(segments.cells + 1, *values.shape[1:])[: segments.cells]

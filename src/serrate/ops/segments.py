@@ -180,7 +180,8 @@ class _Product(Differentiable):
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
-        made = _by_runs(segments, values, "prod", 1)
+        grid = segments.grid(values)
+        made = _by_runs(segments, values, "prod", 1) if grid is None else grid.prod(1)
         if made is not None:
             return made
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
