@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.ops.matrix import arguments, cells
 from tests.ops.samples import DTYPES, elements, sample
+from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.ops import document
@@ -73,3 +74,43 @@ def test_the_docstring_runs(op):
 def test_the_page_of_operations_is_what_the_table_makes():
     page = Path(__file__).parents[2] / "docs" / "operations.md"
     assert page.read_text() == document.page(), "run: python -m serrate.ops.document > docs/operations.md"
+
+
+# Operations whose result does not change when an element changes a little, or that draw it.
+FLAT = {
+    *("isfinite", "isinf", "isnan", "logical_not", "signbit", "equal", "not_equal", "greater", "greater_equal"),
+    *("less", "less_equal", "logical_and", "logical_or", "logical_xor", "nextafter", "floor_divide", "any", "all"),
+    *("count_nonzero", "argmax", "argmin", "argsort", "searchsorted", "nonzero", "zeros_like", "ones_like"),
+    *("full_like", "empty_like", "zeros", "ones", "full", "empty", "eye", "arange", "linspace", "meshgrid"),
+}
+# The derivative exists, but not where the samples are; each has a test of its own.
+BORDER = {
+    "std": "rows of one entry",
+    "acosh": "the samples lie below 1",
+    "scatter": "the samples name a place twice, and any may win",
+}
+
+
+@pytest.mark.parametrize("structure", ["empty rows", "two levels"])
+@pytest.mark.parametrize(
+    "op", [op for op in OPS if "float" in op.kinds and op.name not in FLAT | set(BORDER)], ids=lambda op: op.name
+)
+def test_first_and_second_derivatives(op, structure):
+    """Of every sample of the record, by finite differences."""
+    base = sample(structure, torch.float64)
+    derived = 0
+    for text in op.samples:
+
+        def run(values, text=text):
+            args, options = arguments(text, base._with(values))
+            torch.manual_seed(0)
+            made = [part.values for part in parts(op.eager(*args, **options))]
+            exact = [v for v in made if v.requires_grad and v.dtype in (torch.float64, torch.complex128)]
+            return tuple(torch.where(v.isfinite(), v, torch.zeros_like(v)) for v in exact)
+
+        values = base.values.clone().requires_grad_()
+        if run(values):
+            derived += 1
+            assert gradcheck(run, [values])
+            assert gradgradcheck(run, [values])
+    assert derived, "no result depends on the elements: it belongs to FLAT"
