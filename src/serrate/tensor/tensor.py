@@ -18,6 +18,7 @@ from serrate.tensor import host as host_door
 from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
 from serrate.tensor.layout import shape_of
 from serrate.tensor.offsets import INT32_MAX
+from serrate.tensor.operations import Operations
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
@@ -42,7 +43,7 @@ class Size(int):
 
 
 @dataclass(eq=False, repr=False)
-class Tensor:
+class Tensor(Operations):
     """A dense or ragged tensor: `values` packed without padding, cut by the partitions of its ragged axes.
 
     Make one with `sr.ragged`, `sr.from_rows`, `sr.from_offsets` and their like; the constructor trusts its caller.
