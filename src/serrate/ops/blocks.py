@@ -84,7 +84,8 @@ class Lengths:
     def classes(self) -> tuple[LengthClass, ...]:
         """The length classes of components."""
         if "classes" not in self.memo:
-            self.memo["classes"] = length_classes(self.partitions)
+            with host.lasting():
+                self.memo["classes"] = length_classes(self.partitions)
         return self.memo["classes"]  # type: ignore[no-any-return]
 
     def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
@@ -110,7 +111,8 @@ class Lengths:
         shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
         key = ("cells", group.number, shape, device)
         if key not in self.memo:
-            self.memo[key] = self._make_cells(side, group, device)
+            with host.lasting():
+                self.memo[key] = self._make_cells(side, group, device)
         return self.memo[key]  # type: ignore[no-any-return]
 
     def _make_cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:

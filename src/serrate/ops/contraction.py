@@ -174,7 +174,8 @@ class _Tiles:
         self.fits = len(ragged) == 1 and all(tail in ((), ragged) for tail in tails)
         sizes = (math.prod(left.shape[1:]), math.prod(right.shape[1:]), math.prod(features))
         # What a tile needs of its component is copied for it: so many tiles at once, lest the copies fill the memory.
-        self.chunk = max(_COPIES // max([size for size, tail in zip(sizes, tails, strict=True) if not tail] or [1]), 1)
+        copied = [size for size, tail in zip(sizes, tails, strict=True) if not tail]
+        self.chunk = max(_COPIES // max(1, *copied), 1) if copied else _COPIES
 
     @cached_property
     def cells(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

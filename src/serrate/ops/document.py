@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from serrate.ops import operators as _operators  # noqa: F401 (fills the table)
 from serrate.ops.table import TABLE, Op, signature
 
@@ -9,7 +11,8 @@ INTRODUCTION = """# Operations
 
 Made from the table of operations; do not edit. Each works on any structure, without padding and without a loop over
 rows. `torch.<name>`, the method `x.<name>()` and `sr.<name>` compute the same: `sr.*` has the array API's names,
-defaults and results, the others have torch's. A number or a torch tensor may stand for an operand.
+defaults and results, the others have torch's. A number or a torch tensor may stand for an operand. In a signature, what
+stands before `/` is given by position and what stands behind `*` by name.
 
 ```pycon
 >>> import torch
@@ -36,11 +39,10 @@ def page() -> str:
 
 
 def _row(op: Op) -> str:
-    shown = []
-    for name, parameter in signature(op).parameters.items():
-        shown.append(name if parameter.default is parameter.empty else f"{name}={parameter.default!r}")
+    plain = [p.replace(annotation=p.empty) for p in signature(op).parameters.values()]
+    shown = str(signature(op).replace(parameters=plain, return_annotation=inspect.Signature.empty))
     gradient = f"`{op.gradient}`" if op.gradient else ""
-    return f"| `sr.{op.name}({', '.join(shown)})` | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
+    return f"| `sr.{op.name}{shown}` | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
 
 
 if __name__ == "__main__":

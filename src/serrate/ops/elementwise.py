@@ -128,6 +128,19 @@ unary("elu", F.elu, "x, or alpha * (exp(x) - 1) below 0.", "[[0., 1.]]", "[[0.0,
 unary("mish", F.mish, "x * tanh(softplus(x)).", "[[0.], []]", "[[0.0], []]",
       "g * (tanh(softplus(x)) + x * sigmoid(x) * (1 - square(tanh(softplus(x)))))", FLOAT)
 
+unary("celu", F.celu, "x, or alpha * (exp(x / alpha) - 1) below 0.", "[[0., 1.]]", "[[0.0, 1.0]]",
+      "where(x > 0, g, g * exp(x / alpha))", FLOAT, alpha=1.0)
+unary("hardtanh", F.hardtanh, "x between -1 and 1.", "[[-3., 0.5]]", "[[-1.0, 0.5]]",
+      "where(logical_and(x > -1, x < 1), g, 0 * g)", FLOAT)
+unary("relu6", F.relu6, "x between 0 and 6.", "[[-3., 7.]]", "[[0.0, 6.0]]",
+      "where(logical_and(x > 0, x < 6), g, 0 * g)", REAL)
+unary("hardswish", F.hardswish, "x times (x + 3) / 6 between 0 and 1.", "[[0., 9.]]", "[[0.0, 9.0]]",
+      "where(x < -3, 0 * g, where(x <= 3, g * (x / 3 + 0.5), g))", FLOAT)
+unary("softsign", F.softsign, "x / (1 + abs(x)).", "[[0., 1.]]", "[[0.0, 0.5]]", "g / square(1 + abs(x))", FLOAT)
+unary("tanhshrink", F.tanhshrink, "x - tanh(x).", "[[0.], []]", "[[0.0], []]", "g * square(tanh(x))", FLOAT)
+unary("nan_to_num", torch.nan_to_num, "0 for NaN, and the greatest and least numbers for infinities.",
+      "[[float('nan'), 1.]]", "[[0.0, 1.0]]", "where(isfinite(x), g, 0 * g)", REAL, nan=0.0, posinf=None, neginf=None)
+
 # ------------------------------------------------------------------------------------------------ two operands
 
 _X = "sr.ragged([[1, 2], [3]])"

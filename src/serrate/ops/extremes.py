@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from serrate.ops.apply import apply
-from serrate.ops.reductions import REAL, extreme_values, greatest, least, reduces, reduction
+from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, least, reduces, reduction, sum_values
 from serrate.ops.table import TORCH
 from serrate.tensor.combine import exact
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -33,17 +33,21 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
         found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
         return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
     call = reduction(x, axis)
+    return call.finish(_places(call, largest), keepdims)
+
+
+def _places(call: Reduction, largest: bool) -> torch.Tensor:
+    """The positions along one axis, as values that `finish` takes."""
     values = call.x.values.detach()
     segments = call.segments
     if segments is None:
         (d,) = call.dims
         if values.shape[d] == 0:
-            empty = torch.full([n for i, n in enumerate(values.shape) if i != d], -1, device=values.device)
-            return call.finish(empty, keepdims)
-        return call.finish(values.argmax(d) if largest else values.argmin(d), keepdims)
+            return torch.full([n for i, n in enumerate(values.shape) if i != d], -1, device=values.device)
+        return values.argmax(d) if largest else values.argmin(d)
     grid = segments.grid(values)
     if grid is not None:
-        return call.finish(grid.argmax(1) if largest else grid.argmin(1), keepdims)
+        return grid.argmax(1) if largest else grid.argmin(1)
     along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
     best = extreme_values(call, values, largest)
     chosen = segments.spread(best)
@@ -62,7 +66,21 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
         found = torch.full(((segments.cells + 1) * width,), far, device=values.device)
         found.scatter_reduce_(0, segments.index(values.device)[rows] * width + column, along[rows], "amin")
         found = found.view(segments.cells + 1, *values.shape[1:])[: segments.cells]
-    return call.finish(torch.where(found == far, -1, found), keepdims)
+    return torch.where(found == far, -1, found)
+
+
+def _named(call: Reduction, places: torch.Tensor, largest: bool) -> torch.Tensor:
+    """The greatest or least with the gradient of torch's pair: all of it goes to the one that is named."""
+    values, segments = call.x.values, call.segments
+    if segments is None:
+        (d,) = call.dims
+        along = torch.arange(values.shape[d], device=values.device).view(-1, *[1] * (values.ndim - 1 - d))
+        chosen = along == places.unsqueeze(d)
+    else:
+        along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
+        chosen = along.view(-1, *[1] * (values.ndim - 1)) == segments.spread(places)
+    picked = sum_values(call, torch.where(chosen, values, 0))
+    return torch.where(places < 0, extreme_values(call, values.detach(), largest), picked)
 
 
 Extreme = namedtuple("Extreme", ["values", "indices"])
@@ -76,10 +94,13 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
         if other is not None:
             return apply(torch.maximum if largest else torch.minimum, input, other)
         axis, keep = options.pop("axis", dim), options.pop("keepdims", keepdim)
-        value = (greatest if largest else least)(input, axis=axis, keepdims=keep)
         if axis is None:
-            return value
-        return Extreme(value, _place_of_extreme(input, axis, keep, largest))
+            return (greatest if largest else least)(input, keepdims=keep)
+        call = reduction(input, axis)
+        places = _places(call, largest)
+        asked = call.x.requires_grad
+        values = _named(call, places, largest) if asked else extreme_values(call, call.x.values, largest)
+        return Extreme(call.finish(values, keep), call.finish(places, keep))
 
     return handler
 

@@ -41,6 +41,8 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
     if tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"embedding looks up int32 or int64 indices, got {tensor.dtype}")
     table = as_tensor(weight).torch()
+    if not tensor.structure.is_exact and (options.get("max_norm") is not None or options.get("scale_grad_by_freq")):
+        raise TypeError("max_norm and scale_grad_by_freq look at every index; those past the last offset are undefined")
     rows, values = table.shape[0], zeroed(tensor.values, tensor.structure)
     if values.is_cuda:
         given, values = values, values.clamp(0, max(rows - 1, 0))

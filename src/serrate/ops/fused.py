@@ -177,8 +177,8 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
         last = len(x.structure.axes) - 1
         if not x.is_ragged or not x.structure.is_chain or x.order[-2] != last or x.order[-1] <= last:
             return None
-    if q.structure.axes[:-1] != k.structure.axes[:-1]:
-        return None
+    if not q.order == k.order == v.order or not (q.shape[:-2] == k.shape[:-2] == v.shape[:-2]):
+        return None  # cells and heads are paired as they are stored
     queries, keys = (x.structure.partition_of(len(x.structure.axes) - 1) for x in (q, k))
     packed = Packed(queries, keys, call)
     rows = [_with_heads(x) for x in (q, k, v)]

@@ -45,7 +45,7 @@ def _elementwise(name: str, each: Callable[..., torch.Tensor], summary: str, **d
         losses = apply(torch.mul, losses, weight)
         if reduction != "mean" or not weighted_mean:
             return _reduced(losses, reduction)
-        weights = apply(lambda a, w: w.expand(a.shape), losses, weight)
+        weights = apply(torch.mul, TABLE["ones_like"].eager(losses), weight)
         return apply(torch.div, _reduced(losses, "sum"), TABLE["sum"].eager(weights))
 
     def answer(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.differentiable import Differentiable
-from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, sum_values
+from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, root, sum_values
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
@@ -132,7 +132,7 @@ def _scaled(x: Tensor, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
 
 def _normalize(x: Any, /, *, axis: int | Sequence[int] = -1, eps: float = 1e-12) -> Tensor:
     call = reduction(_wide(x, "normalize"), axis)
-    length = sum_values(call, call.x.values * call.x.values).sqrt()
+    length = root(sum_values(call, call.x.values * call.x.values))
     made = call.x.values / call.spread(length.clamp(min=eps))
     return call.x._with(made).to(as_tensor(x).dtype)
 
@@ -147,8 +147,9 @@ def _last_axes(x: Any, shape: Any) -> tuple[int, ...]:
 
 
 def _answer_softmax(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def handler(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None, **options: Any) -> Tensor:
+    def handler(input: Any, dim: Any = None, _stacklevel: Any = 3, dtype: Any = None, **options: Any) -> Tensor:
         axis = options.get("axis", dim)
+        dtype = _stacklevel if isinstance(_stacklevel, torch.dtype) else dtype  # torch.softmax has it there
         if axis is None:
             raise TypeError("softmax of an sr.Tensor needs dim")
         return eager(input if dtype is None else input.to(dtype), axis=axis)

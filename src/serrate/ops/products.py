@@ -83,7 +83,9 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
 def _to_sum_later(left: Labelled, right: Labelled, out: Sequence[str]) -> str | None:
     """A label that is summed over though it is outermost, or others that are packed depend on it."""
     if not (left.x.is_ragged and right.x.is_ragged):
-        return None
+        ragged, other = (left, right) if left.x.is_ragged else (right, left)
+        first = ragged.nest[0]
+        return first if first in other.labels and first not in out else None
     depended = {p for one in (left, right) for label in one.nest for p in one.parents(label)}
     for a, b in zip(left.nest, right.nest, strict=False):
         if a != b:
@@ -184,7 +186,7 @@ def _blockwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     a, b = _Part.of(left, components, right, out), _Part.of(right, components, left, out)
     members = {**a.members, **b.members}
     tail = [run for run in dict.fromkeys((*a.tail, *b.tail)) if members[run][0] in out]
-    features = [*(f for f in a.features if f in out), *(f for f in b.features if f in out and f not in a.features)]
+    features = [f for f in dict.fromkeys((*a.features, *b.features)) if f in out and f not in tail]
     packed = [*components, *(label for run in tail for label in members[run])]
     structure = _structure(packed, axes, home.x.structure)
     rows = _rows(structure, len(components), structure.whole)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
+from serrate.ops.precision import ACCUMULATE
 from serrate.ops.segments import Segments, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.tensor.indexing import expand_dims
@@ -58,7 +59,8 @@ class Reduction:
         if segments is not None and not segments.kept and segments.structure.is_exact:
             return dims(values, (0, *self.dims)).unsqueeze(0)
         made = dims(values, self.dims) if self.dims else values
-        return made if segments is None else rows(segments, made)
+        made = made if segments is None else rows(segments, made)
+        return made.clone() if made is self.x.values else made  # over no axis at all: not x's own memory
 
     def spread(self, reduced: torch.Tensor) -> torch.Tensor:
         """What was reduced, back beside each element it came from."""
@@ -131,7 +133,8 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums divided by how many elements there are."""
     if not (values.is_floating_point() or values.is_complex()):
         raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
-    return sum_values(call, values) / _count(call)
+    wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))  # a sum of halves may be more than a half holds
+    return (sum_values(call, wide) / _count(call)).to(values.dtype)
 
 
 def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
@@ -161,9 +164,10 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 
 
 def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    dtype, values = values.dtype, values.to(ACCUMULATE.get(values.dtype, values.dtype))
     top = extreme_values(call, values.detach(), largest=True)
     top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    return sum_values(call, (values - call.spread(top)).exp()).log() + top
+    return (sum_values(call, (values - call.spread(top)).exp()).log() + top).to(dtype)
 
 
 def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -176,6 +180,12 @@ def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
         return v
 
     return call.over(values, by, Segments.product)
+
+
+def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
+    """The root of each; its derivative at 0, where there is none, is 0, as in torch."""
+    positive = torch.where(values == 0, torch.ones_like(values), values)
+    return torch.where(values == 0, values, positive.sqrt() if order == 2 else positive ** (1 / order))
 
 
 def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.Tensor:
@@ -193,10 +203,7 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
         made = torch.where(made == -float("inf"), torch.zeros_like(made), made)  # of nothing
     else:
         total = sum_values(call, sizes * sizes if order == 2 else sizes**order)
-        positive = torch.where(
-            total == 0, torch.ones_like(total), total
-        )  # the root has no derivative at 0; torch says 0
-        made = torch.where(total == 0, total, positive.sqrt() if order == 2 else positive ** (1 / order))
+        made = root(total, order)
     return made.to(dtype)
 
 
@@ -231,7 +238,7 @@ def _var(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims:
 
 def _std(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
-    return call.finish(_var_values(call, call.x.values, correction).sqrt(), keepdims)
+    return call.finish(root(_var_values(call, call.x.values, correction)), keepdims)
 
 
 def greatest(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
@@ -263,6 +270,8 @@ def _count_nonzero(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) 
 
 def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
+    if not call.x.is_floating_point():
+        raise TypeError(f"logsumexp needs floating-point elements, got {call.x.dtype}")
     return call.finish(_logsumexp_values(call, call.x.values), keepdims)
 
 
@@ -320,8 +329,13 @@ def reduces(
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[..., Tensor]:
     """torch's spelling: dim or axis, keepdim or keepdims, torch's own defaults."""
 
-    def handler(input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
+    def handler(input: Any, dim: Any = None, *rest: Any, **options: Any) -> Tensor:
         options = defaults | options
+        if "correction" in defaults and isinstance(dim, bool):  # torch.var(x, unbiased)
+            rest, dim = (dim, *rest), None
+        if "correction" in defaults and rest:  # torch.var(x, dim, unbiased, keepdim)
+            options["unbiased"], *rest = rest  # type: ignore[assignment]
+        keepdim = options.pop("keepdim", rest[0] if rest else False)
         axis = options.pop("axis", dim)
         keep = options.pop("keepdims", keepdim)
         if "unbiased" in options:

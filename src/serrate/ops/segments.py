@@ -53,8 +53,15 @@ class Segments:
         left = Structure(outer)
         home = self.structure.home
         where = {p: self.structure.positions(axis.parents, self.kept[p], home) for p in parents}
-        longest = torch.zeros(left.cells(parents), dtype=torch.int64, device=home)
-        longest.scatter_reduce_(0, left.rank(parents, where), lengths, "amax")
+        cells = left.cells(parents)
+        rank = left.rank(parents, where)
+        if (
+            not self.structure.is_host_born
+        ):  # components past the last are undefined; they count for a cell of their own
+            defined = torch.arange(rank.numel(), device=home) < self.structure.defined_cells(axis.parents)
+            rank = torch.where(defined, rank, cells)
+        longest = torch.zeros(cells + 1, dtype=torch.int64, device=home)
+        longest = longest.scatter_reduce_(0, rank, lengths, "amax")[:cells]
         return Ragged(axis.partition.with_lengths(longest), parents)
 
     def _same(self, number: int, axis: Axis) -> bool:
@@ -117,10 +124,13 @@ class Segments:
         )[: self.cells]
 
     def spread(self, results: torch.Tensor) -> torch.Tensor:
-        """Each row's result; undefined rows get any."""
+        """Each row's result; undefined rows get 0."""
         if self.length is not None:
             return results.unsqueeze(1).expand(-1, self.length, *results.shape[1:]).flatten(0, 1)
-        return results.index_select(0, self.index(results.device).clamp(max=max(self.cells - 1, 0)))
+        index = self.index(results.device)
+        if not self.structure.is_exact:  # undefined rows read a cell of their own, which takes their gradients too
+            results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
+        return results.index_select(0, index)
 
     # ----------------------------------------------------------------------------------------------- kernels
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 Capacity = Literal["exact", "bounded", "needs-host"]
 Kind = Literal["float", "complex", "int", "bool"]
@@ -104,10 +105,18 @@ def plain(result: Any) -> Any:
     return result
 
 
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "structure") and hasattr(value, "is_ragged")
+
+
 def answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """torch called with a Tensor: the operation that answers, or a TypeError that names the nearest one."""
     handler = TORCH.get(function)
     if handler is None:
+        found = [leaf for leaf in tree_leaves((args, kwargs), is_leaf=_is_tensor) if _is_tensor(leaf)]
+        if found and not any(leaf.is_ragged for leaf in found):  # dense ones are torch tensors
+            args, kwargs = tree_map(lambda v: v.values if _is_tensor(v) else v, (args, kwargs), is_leaf=_is_tensor)
+            return function(*args, **kwargs)
         name = getattr(function, "__name__", str(function))
         raise TypeError(f"torch's {name} is not defined for sr.Tensor; {_nearest(name)}")
     return plain(handler(*args, **kwargs))
@@ -121,6 +130,7 @@ def _nearest(name: str) -> str:
 
     known = set(serrate.__all__)
     spelt = {function.__name__: op.name for op in TABLE.values() for function in op.torch}
+    spelt |= dict.fromkeys(("hstack", "vstack", "dstack"), "concat")
     plain_name = name.strip("_")
     plain_name = plain_name if plain_name in known else spelt.get(plain_name, plain_name)
     close = [plain_name] if plain_name in known else difflib.get_close_matches(plain_name, known, n=1, cutoff=0.9)

@@ -110,17 +110,19 @@ def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options:
         return Tensor(op(*map(_plain, operands), **options), team=team)
     laid_out = [lay_out(operand, structure, order) for operand in operands]
     if not structure.is_exact:
-        rows = next(v.shape[0] for v in laid_out if isinstance(v, torch.Tensor) and v.ndim and v.shape[0] != 1)
-        laid_out = [_guarded(given, v, structure, rows) for given, v in zip(operands, laid_out, strict=True)]
+        tensors = [v for v in laid_out if isinstance(v, torch.Tensor) and v.ndim]
+        rows, width = max(v.shape[0] for v in tensors), max(v.ndim for v in tensors)
+        laid_out = [_guarded(given, v, structure, rows, width) for given, v in zip(operands, laid_out, strict=True)]
     return Tensor(op(*laid_out, **options), structure, order, team)
 
 
-def _guarded(operand: Any, values: Any, structure: Structure, rows: int) -> Any:
+def _guarded(operand: Any, values: Any, structure: Structure, rows: int, width: int) -> Any:
     """A stretched operand whose gradient is a sum over rows: undefined rows have no part in it."""
     own = not isinstance(operand, (torch.Tensor, Scalar)) and operand.structure is structure
     if own or not isinstance(values, torch.Tensor) or not values.requires_grad or not torch.is_grad_enabled():
         return values
-    return zeroed(values.expand(rows, *values.shape[1:]) if values.ndim else values.expand(rows), structure)
+    full = values.view(*[1] * (width - values.ndim), *values.shape)  # a number has no packed axis yet
+    return zeroed(full.expand(rows, *full.shape[1:]), structure)
 
 
 def require_one_device(*operands: Any) -> None:

@@ -46,6 +46,11 @@ def forbidding_sync() -> contextlib.AbstractContextManager[None]:
     return _sync(forbidden=True)
 
 
+def lasting() -> contextlib.AbstractContextManager[None]:
+    """A context for making what is kept: usable in training, though first asked for in inference mode."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
+
+
 def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
     """`tensor` on the host, waiting for the device. `why` says what asked for it.
 

@@ -292,7 +292,8 @@ class Partition:
         """What `make` gives, computed once for this partition and kept with it under `key`."""
         found: T | None = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = make()
+            with host.lasting():
+                found = self._memo[key] = make()
         return found
 
     def _make_row_ids(self, device: torch.device) -> torch.Tensor:

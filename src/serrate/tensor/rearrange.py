@@ -250,7 +250,7 @@ def positions(x: Any, axis: int = 1) -> Tensor:
     if c >= packed:
         raise AxisError(f"axis {axis} of shape {x.shape} is neither ragged nor a parent of a ragged axis")
     numbers = x.structure.positions(x.structure.whole, c, x.device)
-    return Tensor(numbers, x.structure, tuple(o for o in x.order if o < packed), x.team)
+    return Tensor(numbers.clone(), x.structure, tuple(o for o in x.order if o < packed), x.team)
 
 
 def _along(axis: int, entry: Any) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
+from serrate.tensor import host
 from serrate.tensor.offsets import preview_lengths
 from serrate.tensor.partition import CPU, Partition
 
@@ -214,13 +215,17 @@ class Structure:
             return axis.partition
         found = self._levels.get(nest)
         if found is None:
+            found = self._levels[nest] = self._derived_level(nest, axis)
+        return found
+
+    def _derived_level(self, nest: Nest, axis: Ragged) -> Partition:
+        with host.lasting():
             component = self.project(nest[:-1], axis.parents, self.home)
             if not self.is_host_born:  # outer cells past the last offset are undefined: they have no entries
                 cells = torch.arange(component.numel(), device=component.device)
                 component = torch.where(cells < self.defined_cells(nest[:-1]), component, -1)
             capacity = self._rows if nest == self.whole else None
-            found = self._levels[nest] = axis.partition.take(component, capacity=capacity)
-        return found
+            return axis.partition.take(component, capacity=capacity)
 
     def rows_and_positions(self, nest: Nest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """For each cell of `nest`: the outer cell it lies in, and its position there."""
@@ -243,7 +248,8 @@ class Structure:
         key = (nest, onto, device)
         found = self._projections.get(key)
         if found is None:
-            found = self._projections[key] = self._project(nest, onto, device)
+            with host.lasting():
+                found = self._projections[key] = self._project(nest, onto, device)
         return found
 
     def _project(self, nest: Nest, onto: Nest, device: torch.device) -> torch.Tensor:

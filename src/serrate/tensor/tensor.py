@@ -134,6 +134,11 @@ class Tensor(Operations):
         """Whether the values live on a CUDA device."""
         return self.values.is_cuda
 
+    @property
+    def is_meta(self) -> bool:
+        """Whether the values have no memory."""
+        return self.values.is_meta
+
     def is_floating_point(self) -> bool:
         """Whether elements are real floating-point numbers."""
         return self.values.is_floating_point()
@@ -367,6 +372,28 @@ class Tensor(Operations):
         if self.ndim or self.values.is_floating_point() or self.values.is_complex():
             raise TypeError(f"only a 0-d integer tensor is an index, got {self.dtype} of shape {self.shape}")
         return int(self.values)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.ndim else str(self)
+
+    def numpy(self) -> Any:
+        """A dense tensor's memory as a numpy array."""
+        return self.torch().numpy()
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there: a name of torch's deserves a word on why.
+        if not name.startswith("_") and hasattr(TorchTensor, name):
+            way = "x.values is a torch tensor" if self.is_ragged else "x.torch() is a torch tensor"
+            raise AttributeError(f"sr.Tensor has no {name}, which torch.Tensor has; {way}")
+        raise AttributeError(f"sr.Tensor has no attribute {name!r}")
+
+    @property
+    def _is_param(self) -> bool:
+        return False  # what torch.nn.Parameter sets on what it takes for a parameter
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        raise TypeError("a Parameter is a torch tensor: keep Parameter(x.values), and sr.from_lengths(p, …) around it")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if self.is_ragged:
