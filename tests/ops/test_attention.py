@@ -16,6 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, RaggednessError
+from serrate.tensor.structure import Structure
 
 OWN, OTHER = [3, 1, 4, 0, 2, 3], [4, 2, 0, 5, 2, 1]
 LENGTHS = {
@@ -815,3 +816,17 @@ def test_dropout_keeps_the_mean():
     assert not torch.allclose(dropped.values, want)
     torch.testing.assert_close(dropped.values.mean(1), want.mean(1), rtol=0.1, atol=0.1)
     torch.testing.assert_close(attend(values, lengths, dropout=0.0).values, want)
+
+
+def test_batch_axes_are_paired_as_they_are_seen():
+    """Not as they are stored: queries whose batch axes were exchanged meet the keys at their new places."""
+    partition = sr.Partition.from_lengths([2] * 4)
+    axes = (2, 2, sr.Ragged(partition, (0, 1)))
+    q, k = (sr.Tensor(noise(8, 4, seed=seed), Structure(axes)) for seed in (1, 2))
+    turned = q.permute_dims((1, 0, 2, 3))
+    heads = [sr.from_lengths(noise(5, 2, 4, seed=seed), [2, 3]) for seed in (3, 4)]
+    swapped = heads[0].permute_dims((2, 0, 1, 3)), heads[1].permute_dims((0, 2, 1, 3))
+    with pytest.raises((RaggednessError, AxisError)):
+        sr.attention(*swapped, swapped[1])
+    with pytest.raises((RaggednessError, AxisError)):
+        sr.attention(turned, k, k)

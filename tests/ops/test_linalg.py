@@ -13,6 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import serrate as sr
 from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
 from serrate.ops.classes import length_classes
+from serrate.tensor.structure import Structure
 
 Q, K = [3, 0, 5, 2, 3, 1], [1, 2, 4, 0, 1, 7]
 
@@ -344,3 +345,18 @@ def test_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         assert (x @ noise(6, 4, 3, dtype=torch.float32)).dtype == torch.bfloat16
         assert sr.einsum("bqd,bkd->bqk", x, x).dtype == torch.bfloat16
+
+
+def test_a_dense_operand_with_an_axis_between_ragged_ones():
+    p, q = sr.Partition.from_lengths([2, 1]), sr.Partition.from_lengths([1, 3])
+    structure = Structure((2, sr.Ragged(p), 3, sr.Ragged(q))).check()
+    x = sr.Tensor(noise(structure.cells(structure.whole)), structure)  # [B, q, 3, k]
+    w = noise(2, 3)
+    got = sr.einsum("bqhk,bh->bqhk", x, w)
+    for b in range(2):
+        close(got[b].torch(), torch.einsum("qhk,h->qhk", x[b].torch(), w[b]))
+
+
+def test_a_summed_batch_goes_position_by_position():
+    x, w = rows([3, 1, 2]), noise(3)
+    close(sr.einsum("br,b->r", x, w).torch(), torch.einsum("br,b->r", x.to_dense().torch(), w))

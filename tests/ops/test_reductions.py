@@ -230,3 +230,55 @@ def test_giant_rows_and_many_of_them():
     for i, row in enumerate(x):
         assert torch.allclose(sr.sum(x, axis=1)[i].torch(), row.torch().sum(0))
     assert sr.max(x, axis=1).shape == (5, 2)
+
+
+def test_means_of_halves_do_not_overflow():
+    for dtype in (torch.float16, torch.bfloat16):
+        x = sr.from_lengths(torch.full((2000,), 60.0, dtype=dtype), [1999, 1])
+        assert sr.mean(x, axis=1).tolist() == [60.0, 60.0]
+        assert float(sr.mean(x)) == 60.0
+    many = sr.from_lengths(torch.zeros(70_000, dtype=torch.float16), [70_000])
+    assert float(sr.logsumexp(many, axis=1)) == pytest.approx(11.16, abs=0.01)
+
+
+def test_torch_spellings_of_var_and_std():
+    x = sample("rows", torch.float64)
+    dense = [row.torch() for row in x]
+    assert torch.std(x, 1, False).tolist() == pytest.approx([row.std(unbiased=False).item() for row in dense])
+    assert x.var(1, False, True).shape == (3, 1)
+    assert x.var(False).item() == pytest.approx(x.values.var(unbiased=False).item())
+    assert x.var(False, keepdim=True).ndim == 2
+    assert x.var(1, keepdim=True).shape == (3, 1)
+
+
+def test_derivatives_at_points_without_one_are_those_of_torch():
+    one = torch.tensor([1.0, 2.0, 4.0, 3.0], requires_grad=True)
+    sr.from_lengths(one, [3, 1]).std(1, correction=0).sum().backward()
+    assert one.grad[3] == 0
+    zero = torch.zeros(2, 3, requires_grad=True)
+    torch.nn.functional.normalize(sr.from_lengths(zero, [2]), dim=-1).sum().backward()
+    want = torch.zeros(2, 3, requires_grad=True)
+    torch.nn.functional.normalize(want, dim=-1).sum().backward()
+    assert torch.equal(zero.grad, want.grad)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("structure", ["features", "two levels", "permuted", "product"])
+def test_the_pair_of_torch_sends_its_gradient_to_the_one_it_names(name, structure):
+    x = sample(structure, torch.float64)
+    x = x._with((x.values * 2).round())  # many are equal
+    for axis in range(x.ndim):
+        leaf = x.values.clone().requires_grad_()
+        pair = getattr(torch, name)(x._with(leaf), axis)
+        made = pair.values.values if isinstance(pair.values, sr.Tensor) else pair.values
+        torch.where(made.isfinite(), made, 0).sum().backward()
+        groups = int(made.isfinite().sum())
+        assert int((leaf.grad == 1).sum()) == groups
+        assert int((leaf.grad != 0).sum()) == groups
+
+
+def test_over_no_axis_gives_a_copy():
+    x = sample("rows", torch.float64)
+    made = sr.sum(x, axis=())
+    made += 1
+    assert made.tolist() != x.tolist()

@@ -97,3 +97,73 @@ def test_stretching_over_undefined_rows_of_a_product_stays_in_bounds():
         for x in (d, exact):
             total = sr.expand_dims(sr.sum(x, axis=1), axis=1)
             assert (x + total).tolist() == (exact + sr.expand_dims(sr.sum(exact, axis=1), axis=1)).tolist()
+
+
+ALONG = [
+    "var",
+    "std",
+    "layer_norm",
+    "rms_norm",
+    "normalize",
+    "log_softmax",
+    "softmax",
+    "logsumexp",
+    "mean",
+    "norm",
+    "prod",
+]
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_gradients_along_rows_see_defined_rows_alone(name):
+    """First and second derivatives of a function of what lies along an axis, and of the whole."""
+    exact = sr.from_lengths(values(), [3, 0, 2, 1] if name not in ("var", "std", "layer_norm") else [3, 3])
+    spare = sr.testing.device_born(exact, spare=3)
+    for axis in (1, (1, 2)):
+        for undefined in (float("nan"), 97.0):
+            found = []
+            for x in (exact, spare):
+                packed = x.values.clone()
+                packed[6:] = undefined
+                leaf = packed.requires_grad_()
+                made = getattr(sr, name)(x._with(leaf), axis=axis)
+                loss = sr.sum(sr.where(sr.isfinite(made), made * made, 0)).torch()
+                (first,) = torch.autograd.grad(loss, leaf, create_graph=True)
+                kept = first[:6]
+                (second,) = torch.autograd.grad((kept * kept).sum(), leaf)
+                found.append((kept.detach(), second[:6]))
+            for mine, theirs in zip(*found, strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-7)
+
+
+def test_a_number_with_a_gradient_stretches_over_everything():
+    x = sr.testing.device_born(sr.from_lengths(torch.ones(2, 3), [1, 1]), spare=1)
+    for dtype in (torch.float32, torch.float64):
+        scale = torch.tensor(2.0, dtype=dtype, requires_grad=True)
+        made = x * scale
+        assert made.tolist() == [[[2.0, 2.0, 2.0]], [[2.0, 2.0, 2.0]]]
+        sr.sum(made).backward()
+        assert scale.grad == 6
+
+
+def test_parents_of_over_allocated_tensors_are_reduced_in_bounds():
+    x = sr.from_lengths(torch.arange(6.0), [[2, 1], [2, 2, 2]])
+    d = sr.testing.device_born(x)
+    assert sr.sum(d[:, 1:], axis=0).tolist() == sr.sum(x[:, 1:], axis=0).tolist()
+    one = sr.ragged([[1.0], []])
+    for name in ("softmax", "sum", "var", "argmax"):
+        got = getattr(sr, name)(sr.testing.device_born(one)[:, 1:], axis=0)
+        assert got.tolist() == getattr(sr, name)(one[:, 1:], axis=0).tolist()
+
+
+def test_one_row_and_no_features():
+    q = sr.testing.device_born(sr.ragged([[[1.0]]], ragged_rank=1))
+    assert (q @ q.mT + torch.zeros(1)).tolist() == [[[1.0]]]
+    nothing = sr.testing.device_born(sr.from_lengths(torch.zeros(3, 0), [2, 1]))
+    assert (nothing @ torch.ones(2, 0, 4)).tolist() == [[[0.0] * 4] * 2, [[0.0] * 4]]
+
+
+def test_options_of_embeddings_that_look_at_every_index_are_refused():
+    ids = sr.testing.device_born(sr.ragged([[0, 1], [0]]), spare=3)
+    with pytest.raises(TypeError, match="scale_grad_by_freq"):
+        F.embedding(ids, torch.ones(2, 2), scale_grad_by_freq=True)

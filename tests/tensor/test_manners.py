@@ -370,3 +370,48 @@ def test_unchecked_offsets_never_crash_the_interpreter():
         y = sr.from_offsets(torch.arange(3), offsets, validate=False)
         assert sr.positions(y).values.shape == (3,)
         assert y.partitions[0].row_ids.max() < 2
+
+
+def test_what_is_handed_out_is_not_what_is_kept() -> None:
+    x = sr.ragged([[1.0, 2.0], [3.0]])
+    positions = sr.positions(x, 1)
+    positions += 7
+    assert sr.positions(x, 1).tolist() == [[0, 1], [0]]
+
+
+def test_what_inference_mode_asked_for_first_serves_training_later() -> None:
+    x = sr.from_lengths(torch.rand(51, 2), [16, 17, 18])
+    with torch.inference_mode():
+        x + torch.ones(3, 1, 2)
+        x.to_dense()
+        sr.attention(x, x, x)
+        x @ x.mT
+    leaf = x._with(x.values.clone().requires_grad_())
+    other = torch.ones(3, 1, 2, requires_grad=True)
+    made = sr.attention(leaf + other, leaf, leaf)
+    (sr.sum(made) + sr.sum(leaf @ leaf.mT) + leaf.to_dense().torch().sum()).backward()
+    assert other.grad is not None
+
+
+def test_a_ragged_tensor_is_no_parameter() -> None:
+    with pytest.raises(TypeError, match="a Parameter is a torch tensor"):
+        torch.nn.Parameter(sr.ragged([[1.0], []]))
+
+
+def test_dense_tensors_go_into_any_torch_function() -> None:
+    m = sr.mean(sr.from_lengths(torch.rand(5, 4), [3, 2]), axis=1)
+    torch.testing.assert_close(torch.nn.functional.cosine_similarity(m, m), torch.ones(2))
+    assert type(torch.nn.BatchNorm1d(4)(m)) is torch.Tensor
+    assert torch.equal(torch.diagonal(m), torch.diagonal(m.torch()))
+    leaf = torch.rand(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(sr.sum(sr.from_lengths(leaf, [2, 1])), leaf)
+    assert torch.equal(gradient, torch.ones(3))
+    assert f"{sr.sum(sr.ragged([[1.0, 2.0]])):.1f}" == "3.0"
+    assert m.numpy().shape == (2, 4)
+
+
+def test_names_of_torch_that_are_not_there_say_why() -> None:
+    with pytest.raises(AttributeError, match=r"sr\.Tensor has no median, which torch\.Tensor has; x\.values"):
+        sr.ragged([[1.0]]).median  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        sr.ragged([[1.0]]).nonsense  # noqa: B018

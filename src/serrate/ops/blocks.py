@@ -31,7 +31,10 @@ class Cells:
     @cached_property
     def _holes(self) -> torch.Tensor | None:
         """Which of them there are not, as numbers; on the host, where finding them costs no wait."""
-        return None if self.valid is None or self.valid.device != CPU else (~self.valid).nonzero().flatten()
+        if self.valid is None or self.valid.device != CPU:
+            return None
+        with host.lasting():
+            return (~self.valid).nonzero().flatten()
 
     def read(self, values: torch.Tensor, blank: bool) -> torch.Tensor:
         """The rows of `values`; where there is none, 0 (`blank`) or any."""

@@ -200,7 +200,8 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
         made = sum_values(call, sizes)
     elif abs(order) == float("inf"):
         made = extreme_values(call, sizes, largest=order > 0)
-        made = torch.where(made == -float("inf"), torch.zeros_like(made), made)  # of nothing
+        count = torch.as_tensor(_count(call), device=made.device)
+        made = torch.where(count == 0, torch.zeros_like(made), made)
     else:
         total = sum_values(call, sizes * sizes if order == 2 else sizes**order)
         made = root(total, order)

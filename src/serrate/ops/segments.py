@@ -109,6 +109,9 @@ class Segments:
         else:
             left = Structure(self.axes)
             where = {i: self.structure.positions(self.structure.whole, c, device) for i, c in enumerate(self.kept)}
+            if not self.structure.is_exact:  # undefined rows lie anywhere; they are moved out of the way below
+                defined = self.structure.defined_rows(next(iter(where.values())))
+                where = {i: torch.where(defined, positions, 0) for i, positions in where.items()}
             index = left.rank(left.whole, where)
         if self.structure.is_exact:
             return index
