@@ -360,3 +360,17 @@ def test_a_dense_operand_with_an_axis_between_ragged_ones():
 def test_a_summed_batch_goes_position_by_position():
     x, w = rows([3, 1, 2]), noise(3)
     close(sr.einsum("br,b->r", x, w).torch(), torch.einsum("br,b->r", x.to_dense().torch(), w))
+
+
+def test_rows_of_like_lengths_share_a_class():
+    """Long rows, so that the members of a class differ and its rectangles have holes."""
+    q, k = rows([16, 17, 18, 40, 41], 3), rows([21, 20, 22, 33, 35], 3, seed=1)
+    values = rows([21, 20, 22, 33, 35], 2, seed=2)
+    assert any(not group.is_exact for group in length_classes([q.partitions[0], k.partitions[0]]))
+    scores = q @ k.mT
+    made, back = scores @ values, scores.mT @ q
+    for b in range(5):
+        block = q[b].torch() @ k[b].torch().T
+        close(scores[b].torch(), block)
+        close(made[b].torch(), block @ values[b].torch())
+        close(back[b].torch(), block.T @ q[b].torch())
