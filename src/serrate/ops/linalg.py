@@ -227,7 +227,7 @@ record(
     summary="Products of every pair of entries of the last axes; ragged ones give blocks [B, q, k].",
     example=("sr.outer(sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])).tolist()", "[[[3], [6]], []]"),
     torch=(torch.outer, torch.Tensor.outer),
-    gradient="",
+    gradient="(einsum('...qk,...k->...q', g, conj(x2)), einsum('...qk,...q->...k', g, conj(x1)))",
     kinds=_NUMBERS,
     shape="own",
     dtype="promoted",

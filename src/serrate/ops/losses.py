@@ -25,8 +25,10 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
     return TABLE[reduction].eager(losses)  # type: ignore[no-any-return]
 
 
-def _elementwise(name: str, each: Callable[..., torch.Tensor], summary: str, **defaults: Any) -> None:
-    """Define a loss between elements of an input and a target."""
+def _elementwise(
+    name: str, each: Callable[..., torch.Tensor], summary: str, slope: str, by_target: str, **defaults: Any
+) -> None:
+    """Define a loss between elements of an input and a target; the rules are those of `reduction="none"`."""
     weighted_mean = name in ("mse_loss", "l1_loss")  # divided by the weights there are, as torch does it
 
     def eager(input: Any, target: Any, /, *, weight: Any = None, reduction: str = "mean", **options: Any) -> Tensor:
@@ -73,7 +75,7 @@ def _elementwise(name: str, each: Callable[..., torch.Tensor], summary: str, **d
         answer if name.startswith("binary") else answer_without_weight,
         summary=summary,
         example=(f"sr.{name}(sr.ragged([[0.], []]), sr.ragged([[0.], []])).item() >= 0", "True"),
-        gradient="",
+        gradient=f"(g * ({slope}), g * ({by_target}))",
         kinds=("float",),
         shape="own",
         dtype="promoted",
@@ -178,15 +180,38 @@ def _answer_cross_entropy(
     return _cross_entropy(input, target, reduction=reduction, **options)
 
 
-_elementwise("mse_loss", F.mse_loss, "(input - target)², its mean by default.")
-_elementwise("l1_loss", F.l1_loss, "|input - target|, its mean by default.")
-_elementwise("smooth_l1_loss", F.smooth_l1_loss, "Half the square of small differences, the rest linear.", beta=1.0)
-_elementwise("huber_loss", F.huber_loss, "Half the square up to `delta`, then linear.", delta=1.0)
-_elementwise("binary_cross_entropy", F.binary_cross_entropy, "The cross entropy of probabilities with 0 or 1.")
+_D = "(input - target)"
+_elementwise("mse_loss", F.mse_loss, "(input - target)², its mean by default.", f"2 * {_D}", f"-2 * {_D}")
+_elementwise("l1_loss", F.l1_loss, "|input - target|, its mean by default.", f"sign{_D}", f"-sign{_D}")
+_elementwise(
+    "smooth_l1_loss",
+    F.smooth_l1_loss,
+    "Half the square of small differences, the rest linear.",
+    f"where(abs{_D} < beta, {_D} / beta, sign{_D})",
+    f"-where(abs{_D} < beta, {_D} / beta, sign{_D})",
+    beta=1.0,
+)
+_elementwise(
+    "huber_loss",
+    F.huber_loss,
+    "Half the square up to `delta`, then linear.",
+    f"where(abs{_D} < delta, {_D}, delta * sign{_D})",
+    f"-where(abs{_D} < delta, {_D}, delta * sign{_D})",
+    delta=1.0,
+)
+_elementwise(
+    "binary_cross_entropy",
+    F.binary_cross_entropy,
+    "The cross entropy of probabilities with 0 or 1.",
+    f"{_D} / (input * (1 - input))",
+    "log(1 - input) - log(input)",
+)
 _elementwise(
     "binary_cross_entropy_with_logits",
     F.binary_cross_entropy_with_logits,
     "The cross entropy of sigmoid(input) with 0 or 1, without overflow.",
+    "sigmoid(input) - target",
+    "-input",
     pos_weight=None,
 )
 record(
