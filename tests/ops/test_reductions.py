@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from tests.ops.enumeration import cells
 from tests.ops.samples import DTYPES, NAMES, elements, sample
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -18,15 +18,6 @@ from serrate.ops.table import TABLE
 OPS = [op for op in TABLE.values() if op.family == "reductions"]
 PLACES = ("argmax", "argmin")
 SMALL = [n for n in NAMES if n != "one giant row"]
-
-
-def cells(nested: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Every element of nested lists with its index."""
-    if not isinstance(nested, list):
-        yield at, nested
-        return
-    for i, inner in enumerate(nested):
-        yield from cells(inner, (*at, i))
 
 
 def of_nothing(name: str, dtype: torch.dtype) -> Any:

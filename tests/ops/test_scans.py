@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
+from tests.ops.enumeration import groups, lines
 from tests.ops.samples import DTYPES, NAMES, elements, sample
 from tests.oracle import Sample
 from tests.oracle import samples as structures
@@ -22,34 +23,6 @@ OPS = [op for op in TABLE.values() if op.family == "scans"]
 SUMS = {"cumulative_sum": torch.cumsum, "cumulative_prod": torch.cumprod}
 EXTREMES = {"cummax": torch.cummax, "cummin": torch.cummin}
 EXACT = (torch.float64, torch.int64, torch.bool)
-
-
-def cells(nested: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Every element of nested lists with its index."""
-    if not isinstance(nested, list):
-        yield at, nested
-        return
-    for i, inner in enumerate(nested):
-        yield from cells(inner, (*at, i))
-
-
-def groups(x: sr.Tensor, axis: int) -> dict[tuple[int, ...], list[tuple[int, Any]]]:
-    """For each cell of the other axes, the positions along `axis` and the elements there."""
-    found: dict[tuple[int, ...], list[tuple[int, Any]]] = {}
-    for index, value in cells(x.tolist()):
-        found.setdefault((*index[:axis], *index[axis + 1 :]), []).append((index[axis], value))
-    return found
-
-
-def lines(x: sr.Tensor, axis: int) -> dict[tuple[int, ...], list[Any]]:
-    """For each cell of the other axes, the elements along `axis`, which may depend on all of the others."""
-    moved = x.permute_dims((*[a for a in range(x.ndim) if a != axis], axis))
-    found: dict[tuple[int, ...], list[Any]] = {}
-    if isinstance(moved.shape[0], sr.Ragged):  # one axis, or what its parent is stands last
-        raise AssertionError(moved.shape)
-    for index, value in cells(moved.tolist()):
-        found.setdefault(index[:-1], []).append(value)
-    return found
 
 
 def samples_of(op: Any, name: str) -> Iterator[sr.Tensor]:

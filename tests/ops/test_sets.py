@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given as drawn
 from hypothesis import settings
+from tests.ops.enumeration import cells, groups, lines
 from tests.ops.samples import DTYPES, NAMES, elements, sample
 from tests.oracle import Sample
 from tests.oracle import samples as structures
@@ -24,32 +25,6 @@ from serrate.ops.table import TABLE
 OPS = [op for op in TABLE.values() if op.family == "sets"]
 MANY_AXES = (torch.float64, torch.float32, torch.int64, torch.complex64, torch.bool)
 NAN = float("nan")
-
-
-def cells(nested: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Every element of nested lists with its index."""
-    if not isinstance(nested, list):
-        yield at, nested
-        return
-    for i, inner in enumerate(nested):
-        yield from cells(inner, (*at, i))
-
-
-def groups(x: sr.Tensor, axis: int) -> dict[tuple[int, ...], list[tuple[int, Any]]]:
-    """For each cell of the other axes, the positions along `axis` and the elements there."""
-    found: dict[tuple[int, ...], list[tuple[int, Any]]] = {}
-    for index, value in cells(x.tolist()):
-        found.setdefault((*index[:axis], *index[axis + 1 :]), []).append((index[axis], value))
-    return found
-
-
-def lines(x: sr.Tensor, axis: int) -> dict[tuple[int, ...], list[Any]]:
-    """For each cell of the other axes, the elements along `axis`, which may depend on all of the others."""
-    moved = x.permute_dims((*[a for a in range(x.ndim) if a != axis], axis))
-    found: dict[tuple[int, ...], list[Any]] = {}
-    for index, value in cells(moved.tolist()):
-        found.setdefault(index[:-1], []).append(value)
-    return found
 
 
 def given(name: str) -> Iterator[sr.Tensor]:

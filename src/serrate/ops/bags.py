@@ -164,7 +164,7 @@ def _give(
         options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
     if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
-        return _Bag.call(table, weights, bags)  # type: ignore[no-any-return]
+        return _Bag.call(table, weights, bags)
     made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
     return made[0]
 

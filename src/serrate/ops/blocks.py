@@ -7,10 +7,9 @@ rectangle of blocks, gathered from packed rows and stored back to them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -67,6 +66,14 @@ class Side:
         return (*self.tail, *self.features)
 
 
+@dataclass(eq=False)
+class Kept:
+    """What was derived from lengths, kept with their partition if there is one."""
+
+    classes: tuple[LengthClass, ...] | None = None
+    cells: dict[Hashable, Cells] = field(default_factory=dict)
+
+
 class Lengths:
     """The lengths of ragged tail labels, and what was derived from them: shared by a contraction and its gradients."""
 
@@ -81,15 +88,15 @@ class Lengths:
                     found.append(extent)
                 self.number[label] = known
         self.partitions = tuple(found)
-        self.memo: dict[Any, Any] = found[0].derived("contraction", dict) if len(found) == 1 else {}
+        self.kept = found[0].derived("blocks", Kept) if len(found) == 1 else Kept()
 
     @property
     def classes(self) -> tuple[LengthClass, ...]:
         """The length classes of components."""
-        if "classes" not in self.memo:
+        if self.kept.classes is None:
             with host.lasting():
-                self.memo["classes"] = length_classes(self.partitions)
-        return self.memo["classes"]  # type: ignore[no-any-return]
+                self.kept.classes = length_classes(self.partitions)
+        return self.kept.classes
 
     def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
         """The rectangle of a class: sizes of a side's tail."""
@@ -112,11 +119,11 @@ class Lengths:
     def cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:
         """The rows of a class's blocks."""
         shape = tuple(self.number.get(label, (self.extents[label],)) for label in side.tail)
-        key = ("cells", group.number, shape, device)
-        if key not in self.memo:
+        key = (group.number, shape, device)
+        if key not in self.kept.cells:
             with host.lasting():
-                self.memo[key] = self._make_cells(side, group, device)
-        return self.memo[key]  # type: ignore[no-any-return]
+                self.kept.cells[key] = self._make_cells(side, group, device)
+        return self.kept.cells[key]
 
     def _make_cells(self, side: Side, group: LengthClass, device: torch.device) -> Cells:
         sizes = self.sizes(side, group)

@@ -10,15 +10,13 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.ops.grouping import beside, count_of, integers
+from serrate.ops.precision import widened
 from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
 from serrate.ops.segments import Segments
 from serrate.ops.table import Kind, Result, record
 from serrate.tensor import broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
-
-_HALF = (torch.float16, torch.bfloat16)
-
 
 # ------------------------------------------------------------------------------------------------ bincount
 
@@ -211,7 +209,7 @@ def _segment_softmax(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     if not x.is_floating_point():
         raise TypeError(f"segment_softmax needs floating-point elements, got {x.dtype}")
-    wide = x.to(torch.float32) if x.dtype in _HALF else x
+    wide = widened(x)
     top = by.extreme(wide.detach(), largest=True)
     raised = (wide - by.spread(torch.where(top.isfinite(), top, 0))).exp()
     return Tensor((raised / by.spread(by.sum(raised))).to(x.dtype))

@@ -48,7 +48,7 @@ class Contraction:
     def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """The packed values of the product, in the type that autocast wants of products."""
         left, right = for_products(left, right)
-        return _Contract.call(left, right, self)  # type: ignore[no-any-return]
+        return _Contract.call(left, right, self)
 
     def by_left(self) -> Contraction:
         """The gradient for the left operand: out · right."""

@@ -20,8 +20,8 @@ class Differentiable(torch.autograd.Function):
         cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
 
     @classmethod
-    def call(cls, *args: Any) -> Any:
+    def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            return cls.apply(*args)  # type: ignore[no-untyped-call]
-        return cls.forward(*args)
+            return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
+        return cls.forward(*args)  # type: ignore[no-any-return]

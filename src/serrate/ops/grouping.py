@@ -111,11 +111,11 @@ class _Fetch(Differentiable):
 
 
 def _send(rows: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Send.call(rows, route)  # type: ignore[no-any-return]
+    return _Send.call(rows, route)
 
 
 def _fetch(entries: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Fetch.call(entries, route)  # type: ignore[no-any-return]
+    return _Fetch.call(entries, route)
 
 
 def _over_copies(copies: torch.Tensor, route: Route) -> torch.Tensor:

@@ -11,20 +11,19 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.differentiable import Differentiable
+from serrate.ops.precision import widened
 from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, root, sum_values
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
-_HALF = (torch.float16, torch.bfloat16)
-
 
 def _wide(x: Any, name: str) -> Tensor:
     tensor = as_tensor(x)
     if not tensor.is_floating_point():
         raise TypeError(f"{name} needs floating-point elements, got {tensor.dtype}")
-    return tensor.to(torch.float32) if tensor.dtype in _HALF else tensor
+    return tensor._with(widened(tensor.values))
 
 
 def _shifted(call: Reduction) -> torch.Tensor:

@@ -15,3 +15,8 @@ def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return values
     dtype = torch.get_autocast_dtype(device)
     return tuple(v.to(dtype) if v.is_floating_point() and v.dtype != torch.float64 else v for v in values)
+
+
+def widened(values: torch.Tensor) -> torch.Tensor:
+    """Half types as the type they accumulate in; others as they are."""
+    return values.to(ACCUMULATE.get(values.dtype, values.dtype))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
-from serrate.ops.precision import ACCUMULATE
+from serrate.ops.precision import widened
 from serrate.ops.segments import Segments, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.tensor.indexing import expand_dims
@@ -133,7 +133,7 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums divided by how many elements there are."""
     if not (values.is_floating_point() or values.is_complex()):
         raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
-    wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))  # a sum of halves may be more than a half holds
+    wide = widened(values)  # a sum of halves may be more than a half holds
     return (sum_values(call, wide) / _count(call)).to(values.dtype)
 
 
@@ -141,7 +141,7 @@ def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> tor
     if not values.is_floating_point():
         raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
     dtype = values.dtype
-    wide = values.to(torch.float32) if dtype in (torch.float16, torch.bfloat16) else values
+    wide = widened(values)
     centred = wide - call.spread(mean_values(call, wide))
     count = _count(call)
     left = count - correction
@@ -164,7 +164,7 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 
 
 def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    dtype, values = values.dtype, values.to(ACCUMULATE.get(values.dtype, values.dtype))
+    dtype, values = values.dtype, widened(values)
     top = extreme_values(call, values.detach(), largest=True)
     top = torch.where(top.isfinite(), top, torch.zeros_like(top))
     return (sum_values(call, (values - call.spread(top)).exp()).log() + top).to(dtype)
@@ -192,7 +192,7 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
     if not (values.is_floating_point() or values.is_complex()):
         raise TypeError(f"norm needs floating-point elements, got {values.dtype}")
     dtype = values.real.dtype if values.is_complex() else values.dtype
-    wide = values.to(torch.float32) if dtype in (torch.float16, torch.bfloat16) else values
+    wide = widened(values)
     sizes = wide.abs()
     if order == 0:
         made = sum_values(call, (sizes != 0).to(sizes.dtype))

@@ -18,6 +18,7 @@ import torch
 from serrate.errors import AxisError
 from serrate.ops.segments import Segments, segments_of
 from serrate.ops.table import Error
+from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -99,7 +100,7 @@ class Runs:
                 room = size
         if self.structure.is_exact:
             return keys
-        defined = torch.arange(keys[0].numel(), device=self.device) < self.structure.defined_cells(self.structure.whole)
+        defined = self.structure.defined_rows(keys[0])
         return [torch.where(defined, key, _UNDEFINED) for key in keys]
 
     @cached_property
@@ -257,11 +258,7 @@ class Regrouped:
 
 def settled(x: Tensor) -> Tensor:
     """x with 0 in rows that are undefined, so that no gradient comes through them."""
-    if x.structure.is_exact:
-        return x
-    rows = torch.arange(x.values.shape[0], device=x.device)
-    defined = rows < x.structure.defined_cells(x.structure.whole)
-    return x._with(torch.where(defined.view(-1, *[1] * (x.values.ndim - 1)), x.values, 0))
+    return x if x.structure.is_exact else x._with(zeroed(x.values, x.structure))
 
 
 def along(x: Any, axis: Any) -> Along:

@@ -127,7 +127,7 @@ class _Product(Differentiable):
 
 
 def _recurrence(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-    return _Recurrence.call(a, b, runs, reverse)  # type: ignore[no-any-return]
+    return _Recurrence.call(a, b, runs, reverse)
 
 
 def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor:

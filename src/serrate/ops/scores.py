@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from serrate.ops.apply import apply
+from serrate.ops.precision import widened
 from serrate.ops.reductions import extreme_values, reduction, sum_values
 from serrate.ops.table import TABLE
 from serrate.tensor.broadcast import align
@@ -97,7 +98,7 @@ def gradients(q: Tensor, k: Tensor, v: Tensor, g: Tensor, call: Call) -> tuple[t
 
 def _weights(scores: Tensor) -> Tensor:
     """Softmax along the last axis; a query that sees no key has weights of 0."""
-    wide = scores.to(torch.float32) if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    wide = scores._with(widened(scores.values))
     call = reduction(wide, -1)
     top = extreme_values(call, wide.values.detach(), largest=True)
     shifted = wide.values - call.spread(torch.where(top.isfinite(), top, torch.zeros_like(top)))

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE
+from serrate.ops.precision import ACCUMULATE, widened
 from serrate.tensor.combine import group_partition
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -147,8 +147,7 @@ class Segments:
 
     def product(self, values: torch.Tensor) -> torch.Tensor:
         """The product of each result's rows."""
-        wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))
-        return _product(self, wide).to(values.dtype)
+        return _product(self, widened(values)).to(values.dtype)
 
 
 class _Sum(Differentiable):
@@ -223,15 +222,15 @@ class _Product(Differentiable):
 
 
 def _product(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Product.call(values, segments)  # type: ignore[no-any-return]
+    return _Product.call(values, segments)
 
 
 def _sum(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Sum.call(values, segments)  # type: ignore[no-any-return]
+    return _Sum.call(values, segments)
 
 
 def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
-    return _Extreme.call(values, segments, largest)  # type: ignore[no-any-return]
+    return _Extreme.call(values, segments, largest)
 
 
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
