@@ -114,7 +114,8 @@ def _fill_in(old: tuple[Axis, ...], new: list[Axis], run: range, other: range, g
     if have != known or len(unknown) > 1 or min(sizes, default=0) < -1:
         raise ValueError(
             f"shape {old} does not become {given}: "
-            f"the uniform axes {tuple(old[i] for i in run)} hold {have} entries, {tuple(sizes)} does not"
+            f"the uniform axes {tuple(old[i] for i in run)} hold {have} entries, {tuple(sizes)} does not; "
+            f"x.flat() and x.combine(axis) merge a ragged axis with the axes outside it"
         )
 
 
