@@ -272,7 +272,7 @@ def main(device: str = "cpu") -> None:
             b = Batch(lengths if device == "cpu" else lengths.repeat(16), device)
             print(f"\n{name}: {list(b.values.shape)}, the longest {b.longest}")
             for threads in (1, 2) if device == "cpu" else (1,):
-                table_of(b, threads, rounds=15)
+                table_of(b, threads, rounds=60)
     overhead()
 
 

@@ -27,10 +27,9 @@ def interleaved(
     for round_ in range(rounds + 1):
         if round_ > 3 and time.perf_counter() - begin > seconds:
             break
-        turn = list(candidates.items())
-        turn = (
-            turn[round_ % len(turn) :] + turn[: round_ % len(turn)]
-        )  # nobody always finds what another left in the cache
+        turn = list(candidates.items())[:: -1 if round_ % 2 else 1]
+        first = round_ // 2 % len(turn)
+        turn = turn[first:] + turn[:first]  # nobody always finds what the same other left in the cache
         for name, candidate in turn:
             _settle()
             start = time.perf_counter()

@@ -173,6 +173,23 @@ def test_special_padding_values(padding):
     torch.testing.assert_close(back.values, want, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("padding", [0, -0.0, math.nan, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_long_rows_move_bit_by_bit(dtype, padding):
+    """Long rows take another path than short ones."""
+    lengths = [0, 40_000, 3, 17_000]
+    values = torch.randn(sum(lengths), 4, dtype=dtype)[:, 1:]
+    values[:3] = torch.tensor([[-0.0], [math.nan], [math.inf]])
+    x = sr.from_lengths(values, torch.tensor(lengths, dtype=torch.int32))
+    expected = torch.full((4, 40_000, 3), padding, dtype=dtype)
+    for row, piece in zip(expected, values.split(lengths), strict=True):
+        row[: len(piece)] = piece
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    assert torch.equal(x.to_dense(padding).torch().view(bits), expected.view(bits))
+    with pytest.raises(ValueError, match="does not fit"):
+        x.to_dense("none")
+
+
 def test_nan_in_what_is_cut_off_does_not_leak():
     x = sr.ragged([[1.0, math.nan], [math.inf, 2.0]])
     assert x.to_dense(max_lengths=1).tolist() == [[1.0], [math.inf]]

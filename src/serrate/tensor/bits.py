@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,8 +47,11 @@ def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -
     """`count` rows of `padding`, with `values` as some `rows` of them."""
     filling = constant(padding, values.dtype, values.device)
     carried, shape = _carried(values), (count, *values.shape[1:])
-    base = carried.new_zeros(shape) if padding == 0 else _carried(filling).expand(shape).clone()
-    return _back(base.index_copy_(0, rows, carried), values.dtype)
+    plain = not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0  # -0.0 is another
+    base = carried.new_zeros(shape) if plain else _carried(filling).expand(shape).clone()
+    if torch.is_grad_enabled() and carried.requires_grad:
+        return base.index_copy_(0, rows, carried)  # its gradient, index_select, is the faster one
+    return _back(base.index_put_((rows,), carried), values.dtype)  # without one, this writes faster
 
 
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
