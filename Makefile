@@ -7,6 +7,7 @@
 #   make format   rewrite the sources in the project's format
 #   make bench    run the benchmarks (BENCH=tensor: one suite)
 #   make matrix   run every operation on every structure and dtype, and print the table
+#   make goldens  write the generated sources of tests/kernel/goldens anew
 #   make clean    remove caches and build outputs (make distclean: .venv too)
 
 PYTHON ?= python3
@@ -22,7 +23,7 @@ TEST := $(VENV)/.test-stamp
 # -qq: errors are still shown.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
 
-.PHONY: test demo lint format slow bench matrix clean distclean
+.PHONY: test demo lint format slow bench matrix goldens clean distclean
 .NOTPARALLEL:
 .DEFAULT_GOAL := test
 
@@ -57,6 +58,9 @@ bench: $(TEST)
 matrix: $(TEST)
 	@echo "==> operations × structures × dtypes"
 	@$(BIN)/python -m tests.ops.matrix
+
+goldens: $(TEST)
+	@$(BIN)/python -m tests.kernel.golden_kernels
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serrate needs Python 3.11 or newer; set PYTHON=...")'

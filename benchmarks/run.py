@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["tensor", "eager"]
+SUITES = ["tensor", "eager", "kernels"]
 
 
 def main() -> None:

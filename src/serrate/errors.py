@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["AxisError", "DeviceMismatchError", "OffsetsDeviceError", "RaggednessError", "SyncError"]
+__all__ = [
+    "AxisError",
+    "CompileError",
+    "DeviceMismatchError",
+    "OffsetsDeviceError",
+    "RaggednessError",
+    "ScheduleError",
+    "SyncError",
+]
 
 
 class RaggednessError(ValueError):
@@ -30,3 +38,16 @@ class OffsetsDeviceError(RaggednessError, DeviceMismatchError):
 
 class SyncError(RuntimeError):
     """A host wait for the device inside `sr.testing.forbid_sync()`."""
+
+
+class ScheduleError(ValueError):
+    """A schedule that would compute something else, or that no kernel can follow; names the axis and the rule."""
+
+
+class CompileError(RuntimeError):
+    """A compiler that failed on generated source: the command, its words, and the source with line numbers."""
+
+    def __init__(self, command: str, output: str, source: str) -> None:
+        self.command, self.output, self.source = command, output, source
+        numbered = "\n".join(f"{number:4} {line}" for number, line in enumerate(source.splitlines(), 1))
+        super().__init__(f"the compiler failed\n$ {command}\n{output.rstrip()}\nthe source was\n{numbered}")

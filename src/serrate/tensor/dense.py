@@ -90,7 +90,7 @@ def _rows_are_long(grid: Sequence[int], values: torch.Tensor) -> bool:
         return False
     if values.ndim < 2 or (torch.is_grad_enabled() and values.requires_grad):
         return False
-    row = grid[1] * values[0].numel() * values.element_size() if grid[0] and grid[1] else 0
+    row = grid[1] * math.prod(values.shape[1:]) * values.element_size()
     return row >= torch.get_num_threads() << 16
 
 

@@ -1,0 +1,102 @@
+"""Generated CPU kernels, scheduled by hand, against the memory they must move and against torch.nested.
+
+Ragged softmax `[B, r, D]` over r reads and writes every value once at least: its measure is a plain copy into existing
+memory. A sum over r reads every value once: its measure is the sum of all values as one flat vector.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from benchmarks.eager import log_normal
+from benchmarks.tensor import lengths_of
+from benchmarks.timing import interleaved
+from serrate.fusion import Fusion, ParallelType, TensorView, symbol
+from serrate.kernel import Lowered, lower
+
+ROWS, FEATURES = 1024, 128
+
+
+def nested(fusion: Fusion) -> TensorView:
+    """x as [k, r, 128]."""
+    data = fusion.input("x", ["n", FEATURES])
+    offsets = fusion.input("offsets", [symbol("k") + 1], "int64")
+    return fusion.view_as_nested(data, offsets)
+
+
+def softmax() -> Lowered:
+    """By component, 128 lanes at a time: max; exponentials, kept in y, and their sum; the result."""
+    fusion = Fusion()
+    x = nested(fusion)
+    exponentials = fusion.unary("exp", x - fusion.reduce("max", x, [1], keepdims=True))
+    total = fusion.reduce("sum", exponentials, [1], keepdims=True)
+    y = fusion.output(exponentials * fusion.unary("reciprocal", total), "y")
+    exponentials.keep_in(y)
+    y.parallelize(0, ParallelType.Thread)
+    y.parallelize(2, ParallelType.Simd)
+    return lower(fusion, y, name="ragged_softmax")
+
+
+def total() -> Lowered:
+    """By component, 128 lanes at a time."""
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("sum", nested(fusion), [1]), "y")
+    y.parallelize(0, ParallelType.Thread)
+    y.parallelize(2, ParallelType.Simd)
+    return lower(fusion, y, name="ragged_sum")
+
+
+def batches() -> dict[str, torch.Tensor]:
+    return {
+        "squad": lengths_of("squad", ROWS),
+        "cola": lengths_of("cola", ROWS),
+        "log-normal": log_normal(ROWS),
+    }
+
+
+def measure(name: str, lengths: torch.Tensor, threads: int) -> None:
+    torch.set_num_threads(threads)
+    rows = int(lengths.sum())
+    values = torch.randn(rows, FEATURES)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    theirs = torch.nested.nested_tensor_from_jagged(
+        values, offsets, max_seqlen=int(lengths.max()), min_seqlen=int(lengths.min())
+    )
+    place, sums = torch.empty_like(values), torch.empty(len(lengths), FEATURES)
+    soft, sum_rows = softmax(), total()
+    candidates = {
+        "copy into existing memory": lambda: place.copy_(values),
+        "softmax, output given": lambda: soft(values, offsets, out=[place]),
+        "softmax, fresh output": lambda: soft(values, offsets),
+        "softmax, torch.nested": lambda: torch.softmax(theirs, dim=1),
+        "read once (flat sum)": lambda: values.sum(),
+        "sum, output given": lambda: sum_rows(values, offsets, out=[sums]),
+        "sum, torch.nested": lambda: theirs.sum(dim=1),
+    }
+    size = f"{rows} × {FEATURES} values, {values.nbytes / 2**20:.0f} MiB"
+    print(f"\n{name}: {len(lengths)} rows, {size}, {threads} thread{'s' * (threads > 1)}")
+    times = interleaved(candidates, rounds=11)
+    base = {"softmax": "copy into existing memory", "sum": "read once (flat sum)"}
+    for label, (least, middle) in times.items():
+        against = base.get(label.split(",")[0])
+        ratio = ""
+        if against is not None:
+            ratio = f"{least / times[against][0]:8.2f} | {middle / times[against][1]:6.2f} × {against}"
+        print(f"  {label:28} {least * 1e3:9.3f} ms {middle * 1e3:9.3f} ms {ratio}")
+    for ours, peer in (("softmax, output given", "softmax, torch.nested"), ("sum, output given", "sum, torch.nested")):
+        faster = times[peer][0] / times[ours][0], times[peer][1] / times[ours][1]
+        print(f"  {ours.split(',')[0]}: {faster[0]:.1f} | {faster[1]:.1f} × faster than torch.nested")
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    with torch.no_grad():
+        for name, lengths in batches().items():
+            for threads in (1, 2):
+                measure(name, lengths, threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""TensorDomain: the axes of a tensor in four orders, each made from the one before.
+
+root        as its operands have them
+logical     as its users see them
+allocation  as it lies in memory
+loop        as its loops walk it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from serrate.errors import RaggednessError
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.expressions import AxisExpression, Combine, Merge
+from serrate.fusion.transforms import combine, merge
+from serrate.fusion.types import IterType
+
+
+class TensorDomain:
+    """The axes of a tensor.
+
+    A ragged axis that names no component takes the nearest axis before it of as many indices as it has components.
+
+    >>> from serrate.fusion import IterDomain, RaggedIterDomain, TensorDomain
+    >>> batch, feature = IterDomain(3), IterDomain(4)
+    >>> rows = RaggedIterDomain([IterDomain(3), IterDomain(5), IterDomain(2)])
+    >>> domain = TensorDomain([batch, rows, feature])
+    >>> domain.allocation
+    (iS{10}, iS{4})
+    """
+
+    def __init__(
+        self,
+        root: Sequence[IterDomain],
+        logical: Sequence[IterDomain] | None = None,
+        allocation: Sequence[IterDomain] | None = None,
+        loop: Sequence[IterDomain] | None = None,
+    ) -> None:
+        self.root = tuple(root)
+        _pair_components(self.root)
+        self.logical = self.root if logical is None else tuple(logical)
+        self.loop = self.logical if loop is None else tuple(loop)
+        self._allocation = None if allocation is None else tuple(allocation)
+
+    @property
+    def kept(self) -> tuple[IterDomain, ...]:
+        """The logical axes that the tensor has: all but the reduced ones."""
+        return tuple(axis for axis in self.logical if not axis.is_reduction)
+
+    @property
+    def allocation(self) -> tuple[IterDomain, ...]:
+        if self._allocation is None:
+            self._allocation = packed([axis for axis in self.kept if not axis.is_broadcast])
+        return self._allocation
+
+    @allocation.setter
+    def allocation(self, axes: Sequence[IterDomain]) -> None:
+        self._allocation = tuple(axes)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self.loop))}]"
+
+
+def _pair_components(axes: tuple[IterDomain, ...]) -> None:
+    for position, axis in enumerate(axes):
+        if not axis.is_ragged or ragged(axis).component is not None:
+            continue
+        count = ragged(axis).raggedness.count
+        before = reversed(axes[:position])
+        candidates = [other for other in before if not other.is_ragged and other.extent == count]
+        if not candidates:
+            raise RaggednessError(f"{axis} has {count} components, but no axis before it in {list(axes)} has as many")
+        ragged(axis).component = candidates[0]
+
+
+def packed(axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
+    """How axes lie in memory: each ragged axis combined with its component axis, rows one after another."""
+    placed: list[IterDomain] = []
+    for axis in axes:
+        if axis.is_ragged:
+            _place(placed, axis, axes)
+        else:
+            placed.append(axis)
+    return tuple(placed)
+
+
+def _place(placed: list[IterDomain], axis: IterDomain, axes: Sequence[IterDomain]) -> None:
+    component = ragged(axis).component
+    assert component is not None
+    if component in placed:
+        at = placed.index(component)
+        placed[at] = _existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration)
+        return
+    made = component.definition
+    if isinstance(made, (Merge, Combine)) and all(part in placed for part in made.inputs):  # [C, H, R]
+        at = placed.index(made.inputs[0])
+        for part in made.inputs:
+            placed.remove(part)
+        placed.insert(at, _existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration))
+        return
+    for at, other in enumerate(placed):  # [C, Q, K]: Q is combined with C already
+        step = other.definition
+        if isinstance(step, Combine) and step.inputs[0] is component:
+            product = _existing(Merge, (step.inputs[1], axis), axes) or merge(step.inputs[1], axis, IterType.Iteration)
+            placed[at] = _existing(Combine, (component, product), axes) or combine(
+                component, product, IterType.Iteration
+            )
+            return
+    raise RaggednessError(f"{axis} cannot lie in memory after {placed}: its component axis {component} is not there")
+
+
+def _existing(
+    kind: type[AxisExpression], inputs: tuple[IterDomain, ...], axes: Iterable[IterDomain]
+) -> IterDomain | None:
+    """The axis that some ragged axis already has as (part of) its component, made by just this step."""
+    for axis in axes:
+        if axis.is_ragged:
+            for step in history([ragged(axis).component]):
+                if isinstance(step, kind) and step.inputs == inputs:
+                    return step.outputs[0]
+    return None
+
+
+def history(axes: Iterable[IterDomain | None]) -> list[AxisExpression]:
+    """The steps that made these axes, and the component axes of ragged ones among them, first steps first."""
+    found: list[AxisExpression] = []
+    seen: set[IterDomain] = set()
+
+    def visit(axis: IterDomain | None) -> None:
+        if axis is None or axis in seen:
+            return
+        seen.add(axis)
+        if axis.is_ragged:
+            visit(ragged(axis).component)
+        if axis.definition is not None:
+            for before in axis.definition.inputs:
+                visit(before)
+            if axis.definition not in found:
+                found.append(axis.definition)
+
+    for axis in axes:
+        visit(axis)
+    return found

@@ -1,0 +1,95 @@
+"""Which axes of different tensors have the same index: exact mapping, a union-find closed under the axis expressions.
+
+Two axes are mapped when an operation pairs them, when the same expression makes them of mapped axes, or when the same
+expression makes mapped axes of them and nothing is lost on the way. Operations that read an operand at other indices
+than their own (resize, gather, select) map nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.domain import history
+from serrate.fusion.expressions import AxisExpression, Combine, Cover, Partition
+from serrate.fusion.view import Operation, TensorView
+
+Pairs = Sequence[tuple[IterDomain, IterDomain]]
+MOVED = ("resize", "gather", "select")  # kinds of operations whose operands are read elsewhere
+
+
+def _same_indices(operation: Operation) -> Pairs:
+    """The axes of operands that are read at the indices of the result; of a gather those of the indices."""
+    if operation.kind == "gather":
+        return [(old, new) for old, new in operation.axes if old in operation.inputs[1].domain.kept]
+    return () if operation.kind in MOVED else operation.axes
+
+
+class AxisGraph:
+    """Groups of mapped axes, and the expressions between them."""
+
+    def __init__(self, tensors: Iterable[TensorView], further: Iterable[IterDomain] = ()) -> None:
+        self._parent: dict[IterDomain, IterDomain] = {}
+        self.expressions: list[AxisExpression] = []
+        for tensor in tensors:
+            domain = tensor.domain
+            self._add((*domain.root, *domain.logical, *domain.allocation, *domain.loop))
+            operation = tensor.definition
+            for old, new in () if operation is None else _same_indices(operation):
+                self._unite(old, new)
+        self._add(further)
+        self._close()
+
+    def _add(self, axes: Iterable[IterDomain]) -> None:
+        for step in history(axes):
+            if step not in self.expressions:
+                self.expressions.append(step)
+
+    def find(self, axis: IterDomain) -> IterDomain:
+        """The axis that stands for the group of this one."""
+        root = axis
+        while self._parent.get(root, root) is not root:
+            root = self._parent[root]
+        while axis is not root:
+            self._parent[axis], axis = root, self._parent.get(axis, root)
+        return root
+
+    def same(self, first: IterDomain, second: IterDomain) -> bool:
+        """Whether two axes have the same index and extent."""
+        return self.find(first) is self.find(second)
+
+    def groups(self, axes: Iterable[IterDomain]) -> frozenset[IterDomain]:
+        return frozenset(self.find(axis) for axis in axes)
+
+    def _unite(self, first: IterDomain, second: IterDomain) -> bool:
+        a, b = self.find(first), self.find(second)
+        self._parent.setdefault(a, a)
+        if a is b:
+            return False
+        self._parent[b] = a
+        return True
+
+    def _close(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            made: dict[tuple[object, ...], Sequence[IterDomain]] = {}
+            for step in self.expressions:
+                for key, axes in self._sides(step):
+                    known = made.setdefault(key, axes)
+                    for first, second in zip(known, axes, strict=True):
+                        changed |= self._unite(first, second)
+
+    def _sides(self, step: AxisExpression) -> list[tuple[tuple[object, ...], Sequence[IterDomain]]]:
+        """What follows from which groups: (signature and groups, axes that are then the same)."""
+        below, above = step.inputs, step.outputs
+        if isinstance(step, Partition):  # the inverse of Combine: one relation
+            below, above = above, below
+        forward = ((*step.signature, "of", *map(self.find, below)), above)
+        if isinstance(step, Cover):
+            return [forward]
+        # Extents as well: 15 and 16 split by 6 into axes of the same extents, but are not the same.
+        extents = tuple(ragged(axis).raggedness if axis.is_ragged else axis.extent for axis in below)
+        if isinstance(step, (Partition, Combine)):
+            extents = ()
+        return [forward, ((*step.signature, "makes", *map(self.find, above), *extents), below)]

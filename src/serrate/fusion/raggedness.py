@@ -1,0 +1,320 @@
+"""The extents of a ragged axis: K of them, with their offsets, known when defined or only when the kernel runs.
+
+An extent is asked for by the index of its component. Splitting, merging and resizing a ragged axis gives extents that
+follow from the old ones; where their offsets have no formula, they are an array of their own that is computed from the
+old offsets on the device where those are, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from serrate.fusion.scalar import Scalar, ceildiv, const, evaluate, load, maximum, scalar, search
+
+Arrays = Mapping[str, torch.Tensor]
+Sizes = Mapping[str, int]
+
+
+class Raggedness:
+    """Extents e[c] and offsets off[c] of K components."""
+
+    count: Scalar  # K
+    array: str  # the name of the array of offsets, where one is needed
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        """e[c]."""
+        raise NotImplementedError
+
+    def offset_at(self, component: Scalar) -> Scalar:
+        """off[c]."""
+        return load(self.array, component)
+
+    def component_of(self, position: Scalar) -> Scalar:
+        """The c with off[c] ≤ position < off[c + 1]."""
+        return search(self.array, self.count, position)
+
+    @property
+    def total(self) -> Scalar:
+        """off[K], the sum of all extents."""
+        return load(self.array, self.count)
+
+    @property
+    def total_bound(self) -> Scalar:
+        """What the host knows the total not to exceed."""
+        raise NotImplementedError
+
+    @property
+    def longest_bound(self) -> Scalar:
+        """What the host knows no extent to exceed."""
+        raise NotImplementedError
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        """The K + 1 offsets, from those of the arrays the raggedness is based on."""
+        raise NotImplementedError
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        """The arrays that must be given."""
+        raise NotImplementedError
+
+    def lengths(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        return self.offsets(arrays, sizes).diff()
+
+
+def _accumulated(lengths: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _identifier(text: str) -> str:
+    """The text as a name; one of its own, if it is long or not made of letters and digits."""
+    if text.isidentifier() and len(text) <= 48:
+        return text
+    return f"{text.split('_')[0]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class Listed(Raggedness):
+    """Extents that are written down, one for each component."""
+
+    extents: tuple[Scalar, ...]
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return const(len(self.extents))
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return _identifier("offsets_" + "_".join(map(str, self.extents)))
+
+    @cached_property
+    def all_offsets(self) -> tuple[Scalar, ...]:
+        return tuple(itertools.accumulate(self.extents, initial=const(0)))
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        if component.is_const:
+            return self.extents[int(component.value)]
+        return load(self.array, component + 1) - load(self.array, component)
+
+    def offset_at(self, component: Scalar) -> Scalar:
+        if component.is_const:
+            offset: Scalar = self.all_offsets[component.value]
+            return offset
+        return load(self.array, component)
+
+    @property
+    def total(self) -> Scalar:
+        return self.all_offsets[-1]
+
+    total_bound = total
+
+    @property
+    def longest_bound(self) -> Scalar:
+        longest = const(0)
+        for extent in self.extents:
+            longest = maximum(longest, extent)
+        return longest
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        return torch.tensor([evaluate(offset, sizes) for offset in self.all_offsets], device="cpu")
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Stored(Raggedness):
+    """Extents that are data: an array of offsets (K + 1 entries) that exists when the kernel runs.
+
+    The host knows `size`, which the last offset equals, or does not exceed if not `exact`, and perhaps `longest`, a
+    bound of the extents.
+    """
+
+    array: str
+    count: Scalar
+    size: Scalar
+    longest: Scalar | None = None
+    exact: bool = True
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        return load(self.array, component + 1) - load(self.array, component)
+
+    @property
+    def total(self) -> Scalar:
+        return self.size if self.exact else load(self.array, self.count)
+
+    @property
+    def total_bound(self) -> Scalar:
+        return self.size
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return self.size if self.longest is None else self.longest
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        return arrays[self.array]
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return (self.array,)
+
+
+@dataclass(frozen=True)
+class Pieces(Raggedness):
+    """Each extent in pieces of f: ⌈e[c] / f⌉ of them."""
+
+    base: Raggedness
+    factor: Scalar
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return self.base.count
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return _identifier(f"{self.base.array}_by_{self.factor}")
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        return ceildiv(self.base.extent_at(component), self.factor)
+
+    @property
+    def total_bound(self) -> Scalar:
+        return (self.base.total_bound + self.count * (self.factor - 1)) // self.factor
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return ceildiv(self.base.longest_bound, self.factor)
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        factor = evaluate(self.factor, sizes)
+        return _accumulated((self.base.lengths(arrays, sizes) + (factor - 1)) // factor)
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return self.base.base_arrays
+
+
+@dataclass(frozen=True)
+class Scaled(Raggedness):
+    """Each extent times one number."""
+
+    base: Raggedness
+    by: Scalar
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return self.base.count
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return _identifier(f"{self.base.array}_times_{self.by}")
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        return self.base.extent_at(component) * self.by
+
+    def offset_at(self, component: Scalar) -> Scalar:
+        return self.base.offset_at(component) * self.by
+
+    def component_of(self, position: Scalar) -> Scalar:
+        return self.base.component_of(position // self.by)
+
+    @property
+    def total(self) -> Scalar:
+        return self.base.total * self.by
+
+    @property
+    def total_bound(self) -> Scalar:
+        return self.base.total_bound * self.by
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return self.base.longest_bound * self.by
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        by: int = evaluate(self.by, sizes)
+        return self.base.offsets(arrays, sizes) * by
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return self.base.base_arrays
+
+
+@dataclass(frozen=True)
+class Product(Raggedness):
+    """Two extents of each component multiplied: len_q × len_k."""
+
+    left: Raggedness
+    right: Raggedness
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return self.left.count
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return f"{self.left.array}_and_{self.right.array}"
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        return self.left.extent_at(component) * self.right.extent_at(component)
+
+    @property
+    def total_bound(self) -> Scalar:
+        return self.left.total_bound * self.right.longest_bound
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return self.left.longest_bound * self.right.longest_bound
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        left, right = self.left.lengths(arrays, sizes).long(), self.right.lengths(arrays, sizes).long()
+        return _accumulated(left * right.to(left.device))
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.base_arrays + self.right.base_arrays))
+
+
+@dataclass(frozen=True)
+class Resized(Raggedness):
+    """Each extent made longer or shorter at its two ends, down to 0."""
+
+    base: Raggedness
+    by: int
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return self.base.count
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return f"{self.base.array}_{'plus' if self.by >= 0 else 'minus'}_{abs(self.by)}"
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        extent = self.base.extent_at(component) + self.by
+        return maximum(extent, 0) if self.by < 0 else extent
+
+    @property
+    def total_bound(self) -> Scalar:
+        return self.base.total_bound + self.count * max(self.by, 0)
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return self.base.longest_bound + max(self.by, 0)
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        return _accumulated((self.base.lengths(arrays, sizes) + self.by).clamp(min=0))
+
+    @property
+    def base_arrays(self) -> tuple[str, ...]:
+        return self.base.base_arrays
+
+
+def listed(extents: tuple[Any, ...]) -> Listed:
+    return Listed(tuple(scalar(extent) for extent in extents))

@@ -1,0 +1,141 @@
+"""The axes of results: what operations make of the axes of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.domain import history
+from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
+from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
+from serrate.fusion.view import TensorView
+
+
+def axis_number(x: TensorView, axis: int) -> int:
+    if not -x.ndim <= axis < x.ndim:
+        raise AxisError(f"axis {axis} of {x}, which has {x.ndim} axes")
+    return axis % x.ndim
+
+
+def check_known(name: str, table: Mapping[str, object]) -> None:
+    if name not in table:
+        raise ValueError(f"no operation {name!r}; there are {', '.join(table)}")
+
+
+def common_dtype(name: str, *operands: TensorView | float) -> str:
+    dtypes = {x.dtype for x in operands if isinstance(x, TensorView)}
+    if len(dtypes) != 1:
+        raise TypeError(
+            f"{name} needs tensors of one dtype, got {', '.join(sorted(dtypes)) or 'numbers only'}; cast them"
+        )
+    return dtypes.pop()
+
+
+Pairs = tuple[tuple[IterDomain, IterDomain], ...]
+
+
+def clones(axes: Sequence[IterDomain]) -> tuple[list[IterDomain], Pairs]:
+    """Axes like these, ragged ones depending on the new axes, and which is which."""
+    made: dict[IterDomain, IterDomain] = {axis: axis.clone() for axis in axes}
+    _translate_components(made)
+    return [made[axis] for axis in axes], tuple((axis, made[axis]) for axis in axes)
+
+
+def _translate_components(made: dict[IterDomain, IterDomain]) -> None:
+    """Let each new ragged axis depend on the new axes."""
+    for new in list(made.values()):
+        if new.is_ragged:
+            component = ragged(new).component
+            assert component is not None
+            ragged(new).component = _translated(component, made)
+
+
+def _translated(axis: IterDomain, made: dict[IterDomain, IterDomain]) -> IterDomain:
+    """The new axis that stands for an old one: itself new, or made of new ones by the same step."""
+    if axis in made:
+        return made[axis]
+    if axis in made.values():
+        return axis
+    step = axis.definition
+    if step is None:
+        raise RaggednessError(f"a ragged axis depends on {axis}, which is not there")
+    inputs = [_translated(before, made) for before in step.inputs]
+    for known in list(made.values()):  # another operand may have come this way already
+        if (
+            known.definition is not None
+            and type(known.definition) is type(step)
+            and list(known.definition.inputs) == inputs
+        ):
+            made[axis] = known
+            return known
+    outputs = _again(step, inputs)
+    made.update(zip(step.outputs, outputs, strict=True))
+    return made[axis]
+
+
+def _again(step: AxisExpression, inputs: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
+    match step:
+        case Split():
+            return split(inputs[0], step.factor, step.inner_split)
+        case Combine():
+            return (combine(inputs[0], inputs[1]),)
+        case Merge():
+            return (merge(inputs[0], inputs[1]),)
+        case Resize():
+            return (resize(inputs[0], step.left, step.right),)
+        case Partition():
+            return partition(inputs[0], ragged(step.outputs[1]).raggedness)
+        case Cover():
+            return (cover(inputs[0]),)
+    raise RaggednessError(f"{step} cannot be done again")
+
+
+def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterDomain], Pairs]:
+    """The axes of a pointwise result. Missing leading axes and broadcast axes fit any."""
+    ndim = max(x.ndim for x in tensors)
+    made: dict[IterDomain, IterDomain] = {}
+    root: list[IterDomain] = []
+    for position in range(-ndim, 0):
+        here = [x.domain.kept[position] for x in tensors if x.ndim >= -position]
+        concrete = [axis for axis in here if not axis.is_broadcast]
+        new = (concrete or here)[0].clone()
+        for axis in concrete or here[:1]:
+            _same_extent(name, (concrete or here)[0], axis, tensors)
+            made[axis] = new
+        root.append(new)
+    _translate_components(made)
+    pairs = tuple((old, new) for old, new in made.items() if new in root)
+    return root, pairs
+
+
+def _same_extent(name: str, first: IterDomain, axis: IterDomain, tensors: Sequence[TensorView]) -> None:
+    shapes = " and ".join(map(repr, tensors))
+    if first.is_ragged != axis.is_ragged or (first.is_ragged and ragged(first).raggedness != ragged(axis).raggedness):
+        raise RaggednessError(f"{name} of {shapes}: {first} and {axis} are not the same raggedness")
+    if not first.is_ragged and first.extent != axis.extent:
+        raise ValueError(f"{name} of {shapes}: the extents {first.extent} and {axis.extent} differ")
+
+
+def depends_on(axis: IterDomain, other: IterDomain) -> bool:
+    """Whether the extent of a ragged axis depends on the index of another axis."""
+    component = ragged(axis).component
+    return component is other or any(other in step.inputs for step in history([component]))
+
+
+def covered(root: Sequence[IterDomain]) -> list[IterDomain]:
+    """The logical axes of a reduction: ragged axes that stay, but depend on what is reduced, become regular."""
+    gone = {axis for axis in root if axis.is_reduction}
+    logical: list[IterDomain] = []
+    for axis in root:
+        lost = axis.is_ragged and axis not in gone and any(depends_on(axis, other) for other in gone)
+        logical.append(cover(axis) if lost else axis)
+    return logical
+
+
+def loop_order(root: Sequence[IterDomain], logical: Sequence[IterDomain]) -> list[IterDomain]:
+    """As the operand's axes; where some were covered, those reduced come after."""
+    if any(isinstance(axis.definition, Cover) for axis in logical):
+        kept = [axis for axis in logical if not axis.is_reduction and not axis.is_broadcast]
+        return kept + [axis for axis in root if axis.is_reduction]
+    return [axis for axis in root if not axis.is_broadcast]

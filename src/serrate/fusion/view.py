@@ -1,0 +1,300 @@
+"""TensorView: a tensor of a fusion, its axes, and how its loops are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from serrate.errors import AxisError, RaggednessError, ScheduleError
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.domain import TensorDomain, history
+from serrate.fusion.expressions import Merge, Split, divides_all
+from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.scalar import Scalar
+from serrate.fusion.transforms import combine, merge, partition, split, swizzle
+from serrate.fusion.types import Memory, ParallelType
+
+if TYPE_CHECKING:
+    from serrate.fusion.fusion import Fusion
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """How a tensor is computed. `axes` pairs axes of the inputs (logical) with axes of the output (root) that have the
+    same indices."""
+
+    kind: str  # "pointwise", "reduce", "copy", "broadcast", "nest", "resize", "gather", "select", "offsets"
+    name: str  # the row of its table
+    inputs: tuple[TensorView, ...]
+    axes: tuple[tuple[IterDomain, IterDomain], ...]
+    options: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        given = [tensor.name for tensor in self.inputs] + [repr(option) for option in self.options]
+        return f"{self.name}({', '.join(given)})"
+
+
+class TensorView:
+    """A tensor in a fusion. Scheduling methods change its loops and return it; they never change what it is.
+
+    >>> from serrate.fusion import Fusion, ParallelType
+    >>> fusion = Fusion()
+    >>> x = fusion.input("x", ["n", 128])
+    >>> y = fusion.output(fusion.unary("exp", x), "y")
+    >>> y.split(1, 32).parallelize(0, ParallelType.Thread)
+    y[iT_i{n}, iS_d_outer{4}, iS_d_inner{32}] float32
+    """
+
+    def __init__(
+        self, fusion: Fusion, name: str, domain: TensorDomain, dtype: str, definition: Operation | None = None
+    ) -> None:
+        self.fusion = fusion
+        self.name = name
+        self.domain = domain
+        self.dtype = dtype
+        self.definition = definition
+        self.memory = Memory.GLOBAL if definition is None else Memory.REGISTER
+        self.is_cached = False  # kept in memory of the kernel, if not an output
+        self.fill: float | None = None
+        self.reads_holes = False
+        self.kept_in: TensorView | None = None
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, reduced ones left out."""
+        return len(self.domain.kept)
+
+    @property
+    def loop(self) -> tuple[IterDomain, ...]:
+        """The loop axes, outermost first."""
+        return self.domain.loop
+
+    def _loop_axis(self, axis: int) -> int:
+        count = len(self.domain.loop)
+        if not -count <= axis < count:
+            raise AxisError(f"{self.name} has {count} loop axes, got axis {axis}")
+        return axis % count
+
+    def _replace(self, at: int, count: int, axes: Sequence[IterDomain]) -> TensorView:
+        loop = self.domain.loop
+        self.domain.loop = (*loop[:at], *axes, *loop[at + count :])
+        return self
+
+    def _not_parallel(self, *axes: IterDomain) -> None:
+        for axis in axes:
+            if axis.parallel_type != ParallelType.Serial:
+                raise ScheduleError(f"{axis} of {self.name} is parallelized already; transform it before")
+
+    def split(self, axis: int, factor: Scalar | int, inner_split: bool = True) -> TensorView:
+        """A loop axis as two, the inner one of `factor` indices (the outer one if not `inner_split`)."""
+        at = self._loop_axis(axis)
+        self._not_parallel(self.loop[at])
+        return self._replace(at, 1, split(self.loop[at], factor, inner_split))
+
+    def merge(self, axis: int, other: int | None = None) -> TensorView:
+        """A loop axis and the next one (or `other`) as one, in the place of the first."""
+        at = self._loop_axis(axis)
+        second = self._loop_axis(at + 1 if other is None else other)
+        if second != at + 1:
+            self.reorder({second: at + 1 if second > at else at})
+            at = at if second > at else at - 1
+        outer, inner = self.loop[at], self.loop[at + 1]
+        self._not_parallel(outer, inner)
+        if inner.is_ragged and ragged(inner).component is outer:
+            raise ScheduleError(f"{outer} is the component axis of {inner} of {self.name}: use combine, not merge")
+        if outer.is_ragged is False and inner.is_ragged and _is_part_of_component(outer, inner):
+            raise ScheduleError(
+                f"{outer} of {self.name} is made of the component axis of {inner}; they cannot be merged"
+            )
+        return self._replace(at, 2, [merge(outer, inner)])
+
+    def combine(self, axis: int) -> TensorView:
+        """A component axis and its ragged axis, the next one, as the axis of all rows."""
+        at = self._loop_axis(axis)
+        if at + 1 >= len(self.loop):
+            raise AxisError(f"axis {axis} of {self.name} is the last one, there is none to combine it with")
+        return self._replace(at, 2, [combine(self.loop[at], self.loop[at + 1])])
+
+    def partition(self, axis: int, offsets: TensorView | Raggedness) -> TensorView:
+        """A loop axis cut into components and rows at these offsets."""
+        at = self._loop_axis(axis)
+        if isinstance(offsets, TensorView):
+            from serrate.fusion.axes import RaggedIterDomain
+
+            offsets = RaggedIterDomain.from_offsets(offsets, size=self.loop[at].extent).raggedness
+        return self._replace(at, 1, partition(self.loop[at], offsets))
+
+    def swizzle(self, axis: int, other: int, kind: str = "xor") -> TensorView:
+        """Loop axis `other` in an order that depends on `axis`."""
+        first, second = self._loop_axis(axis), self._loop_axis(other)
+        x, y = swizzle(self.loop[first], self.loop[second], kind)
+        loop = list(self.loop)
+        loop[first], loop[second] = x, y
+        self.domain.loop = tuple(loop)
+        return self
+
+    def reorder(self, order: Mapping[int, int] | Sequence[int]) -> TensorView:
+        """Loop axes moved: {old: new, …}, the others in their order between them; or the whole new order."""
+        count = len(self.loop)
+        if isinstance(order, Mapping):
+            moves = {self._loop_axis(old): self._loop_axis(new) for old, new in order.items()}
+            if len(set(moves.values())) != len(moves):
+                raise AxisError(f"two axes of {self.name} would come to one place: {order}")
+            rest = iter([old for old in range(count) if old not in moves])
+            back = {new: old for old, new in moves.items()}
+            wanted = [back[new] if new in back else next(rest) for new in range(count)]
+        else:
+            wanted = [self._loop_axis(axis) for axis in order]
+            if sorted(wanted) != list(range(count)):
+                raise AxisError(f"an order of {self.name} must name each of {count} loop axes once, got {list(order)}")
+        self.domain.loop = tuple(self.loop[old] for old in wanted)
+        return self
+
+    def parallelize(self, axis: int, parallel_type: ParallelType) -> TensorView:
+        """Run a loop so."""
+        at = self._loop_axis(axis)
+        if parallel_type.is_lanes:
+            self._check_lanes(self.loop[at], parallel_type)
+        self.loop[at].parallelize(parallel_type)
+        return self
+
+    def _check_lanes(self, axis: IterDomain, parallel_type: ParallelType) -> None:
+        """Theorem 5 and its corollary: lanes cannot be predicated one by one."""
+        if axis.is_ragged or not axis.extent.is_const:
+            raise ScheduleError(
+                f"{axis} of {self.name} cannot be {parallel_type.name}: the number of lanes is a constant"
+            )
+        made = axis.definition
+        if parallel_type != ParallelType.Vectorize or not isinstance(made, Split) or axis is not made.outputs[1]:
+            return
+        source = made.inputs[0]
+        if not made.is_divisible and (source.is_ragged or source.extent.is_const):
+            raise ScheduleError(
+                f"{axis} of {self.name} cannot be vectorized: {made.factor} does not divide {source}, and the lanes of "
+                f"an indivisible split cannot be predicated one by one"
+            )
+        merged = source.definition
+        if isinstance(merged, Merge) and not _contiguous(self.domain, merged):
+            inner = merged.inputs[1]
+            if not divides_all(made.factor, inner):
+                raise ScheduleError(
+                    f"{axis} of {self.name} cannot be vectorized: {made.factor} does not divide {inner}, the inner "
+                    f"axis of a merge of axes that do not follow each other in memory (Theorem 5)"
+                )
+
+    def vectorize(self, axis: int, width: int, parallel_type: ParallelType = ParallelType.Vectorize) -> TensorView:
+        """`width` indices of a loop axis at once."""
+        at = self._loop_axis(axis)
+        self.split(at, width)
+        return self.parallelize(at + 1, parallel_type)
+
+    def unroll(self, axis: int, factor: int) -> TensorView:
+        """`factor` iterations of a loop written one after another."""
+        at = self._loop_axis(axis)
+        self.split(at, factor)
+        return self.parallelize(at + 1, ParallelType.Unroll)
+
+    def select(self, axis: int, index: int) -> TensorView:
+        """The tensor at one index of an axis; of a component axis, the row: its ragged axis becomes regular."""
+        return self.fusion.select(self, axis, index)
+
+    def rfactor(self, *loop_axes: int) -> TensorView:
+        """Some reduced loop axes first: returns a new tensor that reduces the others, which this one then reduces."""
+        return self.fusion.rfactor(self, [self._loop_axis(axis) for axis in loop_axes])
+
+    def cache_after(self, memory: Memory = Memory.REGISTER) -> TensorView:
+        """A copy of this tensor, in `memory`, that its users read instead."""
+        return self.fusion.cache_after(self, memory)
+
+    def cache_before(self, memory: Memory = Memory.REGISTER) -> TensorView:
+        """A tensor, in `memory`, that takes over how this one is computed; this one copies it."""
+        return self.fusion.cache_before(self, memory)
+
+    def set_allocation_domain(self, axes: Sequence[IterDomain], fill: float | None = None) -> TensorView:
+        """Lay the tensor out by these axes, made of its logical ones. Holes hold `fill`, if one is given."""
+        made = {axis for step in history(axes) for axis in step.inputs} | set(axes)
+        for axis in self.domain.kept:
+            if axis not in made and not axis.is_broadcast:
+                raise ScheduleError(f"{axis} of {self.name} is missing in the allocation {list(axes)}")
+        if any(axis.is_ragged for axis in axes):
+            raise RaggednessError(
+                f"{list(axes)} of {self.name}: a ragged axis lies in memory combined with its component"
+            )
+        self.domain.allocation = tuple(axes)
+        self.fill = fill
+        return self
+
+    def set_memory_type(self, memory: Memory) -> TensorView:
+        """Where the values are kept between phases."""
+        self.memory = memory
+        self.is_cached = memory != Memory.GLOBAL
+        return self
+
+    def keep_in(self, output: TensorView) -> TensorView:
+        """Keep the values, until `output` is stored, in its memory."""
+        self.kept_in = output
+        self.is_cached, self.memory = True, Memory.REGISTER
+        return self
+
+    def read_holes(self) -> TensorView:
+        """Let a reduction walk the whole allocation of its operand, an input that holds the neutral element in its
+        holes, without predicates."""
+        if self.definition is None or self.definition.kind != "reduce":
+            raise ScheduleError(f"{self} is not a reduction")
+        self.reads_holes = True
+        return self
+
+    def draw(self) -> Any:
+        """A drawing of the axes, from root to loops; shown by notebooks."""
+        from serrate.viz import draw_tensor
+
+        return draw_tensor(self)
+
+    def __add__(self, other: TensorView | float) -> TensorView:
+        return self.fusion.binary("add", self, other)
+
+    def __radd__(self, other: float) -> TensorView:
+        return self.fusion.binary("add", other, self)
+
+    def __sub__(self, other: TensorView | float) -> TensorView:
+        return self.fusion.binary("sub", self, other)
+
+    def __rsub__(self, other: float) -> TensorView:
+        return self.fusion.binary("sub", other, self)
+
+    def __mul__(self, other: TensorView | float) -> TensorView:
+        return self.fusion.binary("mul", self, other)
+
+    def __rmul__(self, other: float) -> TensorView:
+        return self.fusion.binary("mul", other, self)
+
+    def __truediv__(self, other: TensorView | float) -> TensorView:
+        return self.fusion.binary("div", self, other)
+
+    def __rtruediv__(self, other: float) -> TensorView:
+        return self.fusion.binary("div", other, self)
+
+    def __neg__(self) -> TensorView:
+        return self.fusion.unary("neg", self)
+
+    def __repr__(self) -> str:
+        return f"{self.name}{self.domain} {self.dtype}"
+
+
+def offsets_of_extents(extents: TensorView) -> TensorView:
+    """The offsets of components of these extents: K + 1 entries."""
+    return extents.fusion.offsets_of_extents(extents)
+
+
+def _is_part_of_component(outer: IterDomain, inner: IterDomain) -> bool:
+    """Whether `outer` is made of the component axis of `inner`."""
+    component = ragged(inner).component
+    return any(component in step.inputs for step in history([outer]))
+
+
+def _contiguous(domain: TensorDomain, step: Merge) -> bool:
+    """Whether the two merged axes follow each other in memory."""
+    order = list(domain.allocation)
+    outer, inner = step.inputs
+    return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)

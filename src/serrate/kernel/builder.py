@@ -1,0 +1,149 @@
+"""Builder: kernel IR written statement by statement, with names and guards.
+
+A guard opens an `If` around all that follows in its scope. Where a block-wide reduction follows, threads must not part
+ways: a guard that differs between threads is then only noted; values that could not be computed outside of it are
+computed under it, and the leaves of the loop nest, `leaf`, are put under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from serrate.fusion.axes import IterDomain
+from serrate.fusion.indexing import is_natural
+from serrate.fusion.scalar import BOOL, TRUE, Scalar, both, const, select, symbol
+from serrate.fusion.types import ParallelType
+from serrate.kernel.ir import For, GridReduce, If, Let, Statement
+
+_RISKY = ("load", "search", "div", "mod")  # may fault where their guard does not hold
+
+
+class Builder:
+    """Statements under construction."""
+
+    def __init__(self, converged: bool, taken: set[str]) -> None:
+        self._bodies: list[list[Statement]] = [[]]
+        self._open: list[Statement] = []
+        self._taken = frozenset(taken)
+        self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
+        self._lets: list[dict[Scalar, Scalar]] = [{}]
+        self._noted: list[Scalar] = []
+        self.converged = converged  # whether threads must stay together
+        self.varying: set[Scalar] = set()  # names whose values differ between the threads of a block
+
+    def add(self, statement: Statement) -> None:
+        self._bodies[-1].append(statement)
+
+    @property
+    def body(self) -> tuple[Statement, ...]:
+        assert not self._open
+        return tuple(self._bodies[0])
+
+    def name(self, wanted: str) -> str:
+        """A name not used yet."""
+        name, number = wanted, 2
+        while name in self._taken or any(name in names for names in self._names):
+            name, number = f"{wanted}{number}", number + 1
+        self._names[-1].add(name)
+        return name
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is opened inside is closed at the end."""
+        depth, noted = len(self._open), list(self._noted)
+        yield
+        while len(self._open) > depth:
+            self._close()
+        self._noted = noted
+
+    def _enter(self, statement: Statement) -> None:
+        self._open.append(statement)
+        self._bodies.append([])
+        self._lets.append({})
+        self._names.append(set())
+
+    def _close(self) -> None:
+        body, statement = tuple(self._bodies.pop()), self._open.pop()
+        self._lets.pop()
+        self._names.pop()
+        if not body:
+            return
+        match statement:
+            case For(var, extent, _, axis, parallel):
+                self.add(For(var, extent, body, axis, parallel))
+            case If(condition, _):
+                self.add(If(condition, body))
+            case GridReduce():
+                self.add(replace(statement, body=body))
+
+    def loop(self, name: str, extent: Scalar, axis: str, parallel: ParallelType = ParallelType.Serial) -> Scalar:
+        """Open a loop; returns its variable."""
+        extent = self._under_noted(self.by_names(extent))
+        differs = parallel.is_thread or self.differs(extent)
+        self._enter(For(const(0), extent, (), axis, parallel))
+        var = symbol(self.name(name))
+        self._open[-1] = For(var, extent, (), axis, parallel)
+        (self.varying.add if differs else self.varying.discard)(var)
+        return var
+
+    def differs(self, expression: Scalar) -> bool:
+        """Whether threads of a block may see different values."""
+        return not self.varying.isdisjoint(expression.symbols)
+
+    def guard(self, condition: Scalar) -> None:
+        """Only where `condition` holds, from here to the end of the scope."""
+        condition = self.by_names(condition)
+        if condition == TRUE:
+            return
+        if self.converged and self.differs(condition):
+            self._noted = [self.let("inside", both(*self._noted, condition))]
+        elif self._open and isinstance(self._open[-1], If) and not self._bodies[-1]:
+            joined = both(self._open[-1].condition, condition)  # nothing between the two: one condition
+            self._open[-1] = If(joined, ())
+        else:
+            self._enter(If(condition, ()))
+
+    def last_block(self, statement: GridReduce) -> None:
+        """What follows, to the end of the scope, is done by the last block to arrive."""
+        self._enter(statement)
+
+    @contextmanager
+    def leaf(self) -> Iterator[None]:
+        """Statements that must not run where a noted guard does not hold."""
+        with self.scope():
+            if self._noted:
+                self._enter(If(self._noted[-1], ()))
+            self._noted = []
+            yield
+
+    def _under_noted(self, expression: Scalar) -> Scalar:
+        risky = any(node.op in _RISKY and self.differs(node) for node in expression.walk())
+        if not self._noted or expression.dtype == BOOL or not risky:
+            return expression
+        return select(self._noted[-1], expression, const(0, expression.dtype))
+
+    def let(self, name: str, value: Scalar) -> Scalar:
+        """A name for a value, or the value itself where it needs none."""
+        whole, value = value, self.by_names(value)
+        if value.op in ("const", "symbol"):
+            return value
+        guarded = self._under_noted(value)
+        var = symbol(self.name(name), value.dtype)
+        (self.varying.add if self.differs(guarded) else self.varying.discard)(var)
+        self.add(Let(var, guarded))
+        self._lets[-1][value] = self._lets[-1][whole] = var
+        return var
+
+    def by_names(self, value: Scalar) -> Scalar:
+        """The value in terms of what has a name already."""
+        return value.substitute({known: name for scope in self._lets for known, name in scope.items()})
+
+    def index(self, axis: IterDomain, value: Scalar) -> Scalar:
+        """An index of an axis by a name of its own; one that may be negative stays as it is, to be predicated so."""
+        return self.let(axis_name(axis), value) if is_natural(value) else value
+
+
+def axis_name(axis: IterDomain) -> str:
+    return axis.name or "i"

@@ -1,0 +1,84 @@
+"""Kernels as C++ for the CPU: OpenMP threads and vector lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from serrate.errors import ScheduleError
+from serrate.fusion.scalar import Scalar
+from serrate.fusion.types import ParallelType
+from serrate.kernel.ir import Buffer, For, Kernel, Statement
+from serrate.kernel.source import POSTFIX, PRODUCT, Printer, identifier, prelude
+
+
+def source(kernels: Sequence[Kernel]) -> str:
+    """One C++ source with a function for each kernel, which needs nothing but the C library.
+
+    >>> from serrate.fusion.scalar import load, symbol
+    >>> from serrate.kernel.ir import Buffer, For, Kernel, Store
+    >>> n, i = symbol("n"), symbol("i")
+    >>> double = Store("y", i, load("x", i, "float32") + load("x", i, "float32"))
+    >>> x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
+    >>> kernel = Kernel("double_it", (x, y), (n,), (For(i, n, (double,), "position"),))
+    >>> print(source([kernel]).partition("// namespace sr")[2].strip())
+    extern "C" void double_it(
+        const float* __restrict__ x,  // [n]
+        float* __restrict__ y,  // [n]
+        int64_t n) {
+      for (int64_t i = 0; i < n; ++i) {  // position
+        y[i] = x[i] + x[i];
+      }
+    }
+    """
+    return "\n".join([prelude("prelude.h"), *(_function(kernel) for kernel in kernels)])
+
+
+def _function(kernel: Kernel) -> str:
+    printer = _CppPrinter(kernel)
+    head = f'extern "C" void {identifier(kernel.name)}(\n{printer.parameters()}'
+    return "\n".join([head, *printer.indented(kernel.body), "}", ""])
+
+
+class _CppPrinter(Printer):
+    types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "_Float16", "bfloat16": "sr::bfloat16"}
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.threaded = False  # inside a loop that is spread over threads
+        self.scratches = 0
+
+    def loop(self, loop: For, last: bool) -> Iterator[str]:
+        if loop.parallel == ParallelType.Thread and not self.threaded:
+            # Enough chunks to balance rows of uneven length, few enough to cost nothing.
+            chunk = loop.extent // 64 + 1
+            yield f"#pragma omp parallel for schedule(dynamic, {self.expression(chunk)})"
+            self.threaded = True
+            yield from self.serial_loop(loop)
+            self.threaded = False
+            return
+        if loop.parallel.is_lanes:
+            yield "#pragma omp simd"
+        elif loop.parallel == ParallelType.Unroll:
+            yield f"#pragma GCC unroll {min(loop.extent.value, 65534) if loop.extent.is_const else 4}"
+        yield from self.serial_loop(loop)
+
+    def allocation(self, buffer: Buffer) -> str:
+        if not buffer.size.is_const:
+            kind, name = self.type(buffer.dtype), identifier(buffer.name)
+            self.scratches += 1
+            return f"{kind}* const {name} = sr::scratch<{kind}, {self.scratches}>({self.expression(buffer.size)});"
+        return f"{'' if self._is_variable(buffer) else 'alignas(64) '}{self.declaration(buffer)}"
+
+    def cooperation(self, statement: Statement) -> Iterator[str]:
+        raise ScheduleError(
+            f"kernel {self.kernel.name} has a {type(statement).__name__}: threads of a block wait for each other, "
+            "which they only can on CUDA"
+        )
+
+    def function(self, name: str, suffix: str, operand: Scalar) -> tuple[str, int]:
+        if (name, suffix) == ("exp", "f"):
+            return f"sr::exp({self.expression(operand)})", POSTFIX
+        if name == "rsqrt":
+            return f"1.0{suffix} / {super().function('sqrt', suffix, operand)[0]}", PRODUCT
+        return super().function(name, suffix, operand)

@@ -1,0 +1,242 @@
+"""Kernels as CUDA C++: blocks, threads, and what they combine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from serrate.errors import ScheduleError
+from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.fusion.types import Memory, ParallelType
+from serrate.kernel.ir import (
+    Allocate,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    CombineRule,
+    For,
+    GridReduce,
+    Kernel,
+    Statement,
+    expressions,
+    walk,
+)
+from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
+
+_HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
+_MAX_THREADS = 1024  # of a block, on every device
+
+
+def source(kernel: Kernel) -> str:
+    """The CUDA source of a kernel, which needs nothing but the headers of half precision where it has such buffers."""
+    printer = _CudaPrinter(kernel)
+    block = kernel.launch.block
+    bounds = f" __launch_bounds__({math.prod(d.value for d in block)})" if all(d.is_const for d in block) else ""
+    head = f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(\n{printer.parameters()}'
+    headers = "".join(_HEADERS[dtype] for dtype in sorted(dtypes(kernel) & _HEADERS.keys()))
+    return "\n".join([headers + prelude("prelude.cuh"), head, *printer.indented(kernel.body), "}", ""])
+
+
+def _names(kernel: Kernel) -> set[str]:
+    """Every name a kernel uses."""
+    nodes = [node for s in walk(kernel.body) for root in expressions(s) for node in root.walk()]
+    local = {s.buffer.name for s in walk(kernel.body) if isinstance(s, Allocate)}
+    loops = {s.var.value for s in walk(kernel.body) if isinstance(s, For)}
+    used = {identifier(node.value) for node in nodes if isinstance(node.value, str)}
+    return used | {identifier(name) for name in local | loops | {b.name for b in kernel.buffers}}
+
+
+class _CudaPrinter(Printer):
+    types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.taken = _names(kernel)
+        self.combining: dict[Scalar, str] = {}  # the states' components, inside a combine
+
+    def fresh(self, name: str) -> str:
+        """The name, changed if the kernel uses it for something else."""
+        while name in self.taken:
+            name += "_"
+        return name
+
+    def loop(self, loop: For, last: bool) -> Iterator[str]:
+        if loop.parallel == ParallelType.Thread:
+            raise ScheduleError(
+                f"the loop over {loop.axis} in kernel {self.kernel.name} is spread over threads of the CPU; "
+                "on CUDA bind it to BIDx or TIDx"
+            )
+        if loop.parallel.is_block or loop.parallel.is_thread:
+            # A scope of its own, unless it ends with the one around it.
+            bound = list(self._bound(loop))
+            yield from bound if last else ["{", *("  " + line for line in bound), "}"]
+            return
+        if loop.parallel != ParallelType.Serial:
+            yield "#pragma unroll"
+        yield from self.serial_loop(loop)
+
+    def _bound(self, loop: For) -> Iterator[str]:
+        yield (
+            f"const {self.type(loop.var.dtype)} {identifier(loop.var.value)} = {loop.parallel.value};  // "
+            f"{one_line(loop.axis)}, of {self.expression(loop.extent)}"
+        )
+        yield from self.lines(loop.body)
+
+    def allocation(self, buffer: Buffer) -> str:
+        return f"{'__shared__ ' if buffer.memory == Memory.SHARED else ''}{self.declaration(buffer)}"
+
+    def cooperation(self, statement: Statement) -> Iterator[str]:
+        match statement:
+            case Barrier():
+                yield "__syncthreads();"
+            case BlockReduce():
+                yield from self._scope(self._block_reduce(statement))
+            case GridReduce():
+                yield from self._scope(self._grid_reduce(statement))
+
+    def _scope(self, lines: Iterator[str]) -> Iterator[str]:
+        yield "{"
+        for line in lines:
+            yield line if line.startswith("#") else "  " + line
+        yield "}"
+
+    # Reductions
+
+    def _block_reduce(self, reduce: BlockReduce) -> Iterator[str]:
+        where = ", ".join(parallel.value for parallel in reduce.over)
+        yield f"// {', '.join(reduce.state)}: combined over {where}"
+        yield from self._state(reduce.state, reduce.combine)
+        state = self.fresh("state")
+        yield from self._each_element(reduce.size, [
+            f"const {self.fresh('State')} {state} = {self._reduced(reduce)};",
+            *self._unpacked(reduce, state),
+        ])  # fmt: skip
+
+    def _reduced(self, reduce: BlockReduce) -> str:
+        """The call that combines the states of threads: in registers if they are adjacent, else in shared memory."""
+        block, mine, others = self.kernel.launch.block, *_divide("TID", reduce.over)
+        components = (self._component(name, reduce.size) for name in reduce.state)
+        state, combine = f"{self.fresh('State')}{{{', '.join(components)}}}", self.fresh("combine")
+        if all(dim.is_const for dim in block):
+            sizes = [dim.value for dim in block]
+            threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
+            last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
+            adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
+            if adjacent and threads % 32 == 0 and count & (count - 1) == 0:
+                thread = self._position((0, 1, 2), "thread")
+                return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, {combine})"
+        else:
+            threads = _MAX_THREADS
+        rank, group = self._position(mine, "thread"), self._position(others, "thread")
+        return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, {combine})"
+
+    def _grid_reduce(self, reduce: GridReduce) -> Iterator[str]:
+        where = ", ".join(parallel.value for parallel in reduce.over)
+        mine, others = _divide("BID", reduce.over)
+        blocks, group, place, block = map(self.fresh, ("blocks", "group", "place", "block"))
+        element, here = self.fresh("element"), self._element(reduce.size)
+        thread, threads = self._position((0, 1, 2), "thread"), self._count((0, 1, 2), "block")
+        yield f"// {', '.join(reduce.state)}: combined over {where} by the last block to arrive"
+        yield from self._state(reduce.state, reduce.combine)
+        yield f"const int {blocks} = {self._count(mine, 'grid')};"
+        yield f"const int {group} = {self._position(others, 'block')};"
+        # (group, block, thread, element)
+        yield f"const auto {place} = [=](int {block}, int {element}) {{"
+        size = "" if reduce.size == 1 else f" * {reduce.size}"
+        yield f"  return ((int64_t({group}) * {blocks} + {block}) * {threads} + {thread}){size} + {element};"
+        yield "};"
+        mine_here = f"{place}({self._position(mine, 'block')}, {here})"
+        yield from self._each_element(reduce.size, [
+            f"{identifier(space)}[{mine_here}] = {self._component(name, reduce.size)};"
+            for space, name in zip(reduce.workspace, reduce.state, strict=True)
+        ])  # fmt: skip
+        yield f"if (sr::last_to_arrive({identifier(reduce.counter)} + {group}, {blocks})) {{"
+        for line in self._each_element(reduce.size, self._combined_blocks(reduce, place, block, blocks)):
+            yield line if line.startswith("#") else "  " + line
+        yield from self.indented(reduce.body)
+        yield "}"
+
+    def _combined_blocks(self, reduce: GridReduce, place: str, block: str, blocks: str) -> list[str]:
+        """The states of the blocks, taken from the workspace in their order."""
+        state, combine, kind = self.fresh("state"), self.fresh("combine"), self.fresh("State")
+        spaces, element = [identifier(space) for space in reduce.workspace], self._element(reduce.size)
+        first = ", ".join(f"{space}[{place}(0, {element})]" for space in spaces)
+        following = ", ".join(f"{space}[{place}({block}, {element})]" for space in spaces)
+        return [
+            f"{kind} {state} = {{{first}}};",
+            f"for (int {block} = 1; {block} < {blocks}; ++{block}) {{",
+            f"  {state} = {combine}({state}, {kind}{{{following}}});",
+            "}",
+            *self._unpacked(reduce, state),
+        ]
+
+    def _state(self, state: tuple[str, ...], rule: CombineRule) -> Iterator[str]:
+        """The type of the states and the function that combines two of them."""
+        kind = self.fresh("State")
+        yield f"struct {kind} {{"
+        for name in state:
+            yield f"  {self.type(self._buffer(name).dtype)} {identifier(name)};"
+        yield "};"
+        for side, symbols in (("left", rule.left), ("right", rule.right)):
+            self.combining.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
+        values = ", ".join(map(self.expression, rule.values))
+        self.combining.clear()
+        yield f"const auto {self.fresh('combine')} = [=]({kind} left, {kind} right) {{"
+        yield f"  return {kind}{{{values}}};"
+        yield "};"
+
+    def _text(self, node: Scalar) -> tuple[str, int]:
+        return (self.combining[node], 9) if node in self.combining else super()._text(node)
+
+    def _unpacked(self, reduce: BlockReduce | GridReduce, state: str) -> Iterator[str]:
+        """The combined state, back in the buffers."""
+        return (f"{self._component(name, reduce.size)} = {state}.{identifier(name)};" for name in reduce.state)
+
+    def _element(self, size: int) -> str:
+        return "0" if size == 1 else self.fresh("element")
+
+    def _component(self, name: str, size: int) -> str:
+        return self.element(name, const(0) if size == 1 else symbol(self.fresh("element")))
+
+    def _each_element(self, size: int, lines: list[str]) -> Iterator[str]:
+        if size == 1:
+            yield from lines
+            return
+        element = self.fresh("element")
+        yield "#pragma unroll"
+        yield f"for (int {element} = 0; {element} < {size}; ++{element}) {{"
+        yield from ("  " + line for line in lines)
+        yield "}"
+
+    def _size(self, dim: int, of: str) -> str:
+        """How many blocks or threads there are along a dimension, a number where the launch says it."""
+        extent = (self.kernel.launch.grid if of == "grid" else self.kernel.launch.block)[dim]
+        return str(extent.value) if extent.is_const else f"int({of}Dim.{'xyz'[dim]})"
+
+    def _count(self, dims: tuple[int, ...], of: str) -> str:
+        sizes = [self._size(dim, of) for dim in dims]
+        if all(size.isdigit() for size in sizes):
+            return str(math.prod(map(int, sizes)))
+        return " * ".join(size for size in sizes if size != "1")
+
+    def _position(self, dims: tuple[int, ...], of: str) -> str:
+        """The number of this thread or block among those that differ along some dimensions; x counts fastest."""
+        text, level = "0", 9
+        for dim in sorted(dims, reverse=True):
+            size = self._size(dim, "block" if of == "thread" else "grid")
+            if size == "1":
+                continue
+            index = f"int({of}Idx.{'xyz'[dim]})"
+            text, level = (index, 9) if text == "0" else (f"{_grouped(text, level)} * {size} + {index}", 6)
+        return text
+
+
+def _grouped(text: str, level: int) -> str:
+    return text if level == 9 else f"({text})"
+
+
+def _divide(prefix: str, over: tuple[ParallelType, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions of x, y, z that are reduced, and the others."""
+    mine = tuple(dim for dim in range(3) if ParallelType[prefix + "xyz"[dim]] in over)
+    return mine, tuple(dim for dim in range(3) if dim not in mine)

@@ -1,0 +1,253 @@
+"""Kernel IR: what a kernel does, as plain data. One page.
+
+    Kernel    a name, parameters (buffers and sizes), a launch and a body of statements
+    For       a loop over an axis, serial or spread over threads, blocks or lanes
+    If        statements under a condition
+    Let       a name for a value
+    Allocate  memory in registers (per thread) or shared by a block
+    Store     buffer[index] = value; loads are scalar expressions
+    Barrier   all threads of a block arrive before any goes on
+    BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
+
+Scalar expressions are those of `serrate.fusion.scalar`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from serrate.fusion.scalar import Scalar, const
+from serrate.fusion.types import Memory, ParallelType
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A flat array of `size` elements."""
+
+    name: str
+    dtype: str
+    size: Scalar
+    memory: Memory = Memory.GLOBAL
+    written: bool = False  # a parameter that the kernel writes
+
+
+@dataclass(frozen=True)
+class For:
+    """`body` for each value of `var` from 0 to `extent`.
+
+    A loop bound to blocks or threads is entered once by each of them, with its index as `var`: the launch has at least
+    `extent` of them, and where it may have more the body guards itself.
+    """
+
+    var: Scalar
+    extent: Scalar
+    body: tuple[Statement, ...]
+    axis: str  # which axis it walks, for the reader of the generated source
+    parallel: ParallelType = ParallelType.Serial
+
+
+@dataclass(frozen=True)
+class If:
+    """`body` where the condition holds."""
+
+    condition: Scalar
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Let:
+    """A name for a value, to the end of the enclosing body."""
+
+    var: Scalar
+    value: Scalar
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """A register or shared buffer, uninitialised, until the end of the enclosing body. Its size is a constant, but for
+    registers on the CPU, which then are scratch memory of the thread."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True)
+class Store:
+    """buffer[index] = value. A draft is not yet what an output is to hold: it is read, and stored again, by the same
+    thread."""
+
+    buffer: str
+    index: Scalar
+    value: Scalar
+    draft: bool = False
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """No thread of a block goes on before all have arrived."""
+
+
+@dataclass(frozen=True)
+class CombineRule:
+    """How two states of a reduction become one: `values` in terms of `left` and `right`, of which left comes first."""
+
+    left: tuple[Scalar, ...]
+    right: tuple[Scalar, ...]
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class BlockReduce:
+    """Each element of the register buffers `state` (one per component of the state, `size` elements each), combined
+    over the threads of a block that differ only in `over` (some of TIDx, TIDy, TIDz), in the order of their indices.
+    Afterwards every one of them has the result. All threads of the block must arrive.
+    """
+
+    state: tuple[str, ...]
+    size: int
+    over: tuple[ParallelType, ...]
+    combine: CombineRule
+
+
+@dataclass(frozen=True)
+class GridReduce:
+    """As BlockReduce, over the blocks that differ only in `over` (some of BIDx, BIDy, BIDz): each writes its state to
+    `workspace` (per component of the state), and `body` is run by the last of them to arrive, with the result.
+
+    `workspace[k]` holds, for each group of blocks, each block in it, each thread, `size` elements. `counter` has an
+    int32 per group, 0 before and after.
+    """
+
+    state: tuple[str, ...]
+    size: int
+    over: tuple[ParallelType, ...]
+    combine: CombineRule
+    workspace: tuple[str, ...]
+    counter: str
+    body: tuple[Statement, ...]
+
+
+Statement = For | If | Let | Allocate | Store | Barrier | BlockReduce | GridReduce
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Blocks of the grid and threads of a block along x, y, z. On the CPU both are ones."""
+
+    grid: tuple[Scalar, Scalar, Scalar] = (const(1), const(1), const(1))
+    block: tuple[Scalar, Scalar, Scalar] = (const(1), const(1), const(1))
+
+    def size(self, parallel: ParallelType) -> Scalar | None:
+        """How many blocks or threads a loop is spread over; None if it is not."""
+        if not (parallel.is_block or parallel.is_thread):
+            return None
+        return (self.grid if parallel.is_block else self.block)["xyz".index(parallel.name[-1])]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel. Its parameters are `buffers` (global), in order, then `sizes`, index symbols."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Scalar, ...]
+    body: tuple[Statement, ...]
+    launch: Launch = field(default_factory=Launch)
+    index: str = "int64"  # what an index is computed in, int32 or int64
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def children(statement: Statement) -> tuple[Statement, ...]:
+    """The statements inside."""
+    return statement.body if isinstance(statement, (For, If, GridReduce)) else ()
+
+
+def replace_body(statement: For | If | GridReduce, body: tuple[Statement, ...]) -> For | If | GridReduce:
+    """The same statement around others."""
+    return replace(statement, body=body)
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, outer ones first."""
+    for statement in body:
+        yield statement
+        yield from walk(children(statement))
+
+
+def rewrite(body: tuple[Statement, ...], change: Callable[[Statement], tuple[Statement, ...]]) -> tuple[Statement, ...]:
+    """The body with every statement, inner ones first, replaced by what `change` makes of it."""
+    made: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, (For, If, GridReduce)):
+            statement = replace(statement, body=rewrite(statement.body, change))
+        made.extend(change(statement))
+    return tuple(made)
+
+
+def expressions(statement: Statement) -> tuple[Scalar, ...]:
+    """The expressions a statement itself evaluates."""
+    match statement:
+        case For():
+            return (statement.extent,)
+        case If():
+            return (statement.condition,)
+        case Let():
+            return (statement.value,)
+        case Store():
+            return (statement.index, statement.value)
+        case Allocate():
+            return (statement.buffer.size,)
+    return ()
+
+
+def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) -> Statement:
+    """The statement with each of its own expressions changed."""
+    match statement:
+        case For():
+            return replace(statement, extent=change(statement.extent))
+        case If():
+            return replace(statement, condition=change(statement.condition))
+        case Let():
+            return replace(statement, value=change(statement.value))
+        case Store():
+            return replace(statement, index=change(statement.index), value=change(statement.value))
+        case Allocate():
+            return replace(statement, buffer=replace(statement.buffer, size=change(statement.buffer.size)))
+    return statement
+
+
+def _lines(kernel: Kernel) -> Iterator[str]:
+    buffers = ", ".join(f"{'' if b.written else 'const '}{b.dtype} {b.name}[{b.size}]" for b in kernel.buffers)
+    sizes = "".join(f", {size}" for size in kernel.sizes)
+    grid, block = ("×".join(map(str, dims)) for dims in (kernel.launch.grid, kernel.launch.block))
+    yield f"kernel {kernel.name}({buffers}{sizes}) of {grid} blocks of {block} threads"
+    yield from _body_lines(kernel.body, "  ")
+
+
+def _body_lines(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
+    for statement in body:
+        yield indent + head(statement)
+        yield from _body_lines(children(statement), indent + "  ")
+
+
+def head(statement: Statement) -> str:
+    match statement:
+        case For(var, extent, _, axis, parallel):
+            how = "" if parallel == ParallelType.Serial else f" {parallel.name}"
+            return f"for {var} in {extent}:{how}  # {axis}"
+        case If(condition, _):
+            return f"if {condition}:"
+        case Let(var, value):
+            return f"{var} = {value}"
+        case Allocate(buffer):
+            return f"allocate {buffer.memory.value} {buffer.dtype} {buffer.name}[{buffer.size}]"
+        case Store(buffer, index, value, _):
+            return f"{buffer}[{index}] = {value}"
+        case Barrier():
+            return "barrier"
+        case BlockReduce(state, size, over, _):
+            return f"reduce {', '.join(state)} ({size}) over {', '.join(p.name for p in over)}"
+        case GridReduce(state, size, over, _):
+            return f"reduce {', '.join(state)} ({size}) over {', '.join(p.name for p in over)}; the last block:"

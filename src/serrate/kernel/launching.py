@@ -1,0 +1,88 @@
+"""Blocks and threads: how many a kernel is launched with, what a target can run, and what must hold of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serrate.errors import ScheduleError
+from serrate.fusion.axes import IterDomain
+from serrate.fusion.domain import history
+from serrate.fusion.expressions import Split
+from serrate.fusion.scalar import Scalar, const, equal, lt, maximum
+from serrate.fusion.types import ParallelType
+from serrate.kernel.ir import Launch
+from serrate.kernel.phases import Plan, is_reduction
+
+BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
+THREADS = (ParallelType.TIDx, ParallelType.TIDy, ParallelType.TIDz)
+_CUDA = {*BLOCKS, *THREADS, ParallelType.Vectorize}
+_CPU = {ParallelType.Thread, ParallelType.Simd}
+
+
+def is_bound(loop: IterDomain) -> bool:
+    """Whether a loop is spread over threads or blocks."""
+    return loop.parallel_type.is_thread or loop.parallel_type.is_block
+
+
+def check_parallel_types(plan: Plan, target: str) -> None:
+    """Refuse what the target does not have, and what cannot be run so."""
+    reference = plan.reference
+    wrong = _CUDA if target == "cpp" else _CPU
+    for loop in plan.loops:
+        kind = loop.parallel_type
+        if kind in wrong:
+            raise ScheduleError(f"loop {loop} of {reference.name}: {kind.name} is not for the target {target!r}")
+        if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
+            raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
+        once = is_bound(loop) or kind == ParallelType.Thread
+        if once and sum(other.parallel_type == kind for other in plan.loops) > 1:
+            raise ScheduleError(f"loop {loop} of {reference.name}: another loop is {kind.name} already")
+
+
+def launch_of(plan: Plan) -> Launch:
+    """As many as the loops are long; at least one of those that reduce, as even nothing has a result."""
+    reductions = [tensor for phase in plan.phases for tensor in phase if is_reduction(tensor)]
+    sizes = {}
+    for loop in plan.loops:
+        reduced = any(plan.involves(t, loop) and plan.is_reduced_by(t, loop) for t in reductions)
+        sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced else loop.bound
+    x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
+    threads = x * y * z
+    if threads.is_const and threads.value > 1024:
+        raise ScheduleError(f"{plan.reference}: a block has at most 1024 threads, the schedule asks for {threads}")
+    grid = (sizes.get(BLOCKS[0], const(1)), sizes.get(BLOCKS[1], const(1)), sizes.get(BLOCKS[2], const(1)))
+    return Launch(grid, (x, y, z))
+
+
+def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
+    """The dimensions of a launch that have more than one block or thread, or may have."""
+    for kind, size in zip((*BLOCKS, *THREADS), (*launch.grid, *launch.block), strict=True):
+        if size != const(1):
+            yield kind, size
+
+
+def reduces_across_threads(plan: Plan) -> bool:
+    """Whether threads or blocks wait for each other."""
+    return any(
+        is_bound(loop) and plan.is_reduced_by(tensor, loop)
+        for phase in plan.phases
+        for tensor in phase
+        if is_reduction(tensor)
+        for loop in plan.loops_of(tensor)
+    )
+
+
+def checks(plan: Plan) -> tuple[tuple[Scalar, str], ...]:
+    """What is to hold when the kernel runs: factors are positive, lanes divide what they are taken from."""
+    made = [
+        (lt(const(0), step.factor), f"{step.inputs[0]} cannot be split by {step.factor}")
+        for step in history(plan.loops)
+        if isinstance(step, Split) and not step.factor.is_const
+    ]
+    for loop in plan.loops:
+        step = loop.definition
+        if loop.parallel_type == ParallelType.Vectorize and isinstance(step, Split) and not step.is_divisible:
+            source = step.inputs[0]
+            condition = equal(source.extent % step.factor, 0)
+            made.append((condition, f"{loop} cannot be vectorized: {step.factor} does not divide {source}"))
+    return tuple(made)

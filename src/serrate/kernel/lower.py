@@ -1,0 +1,177 @@
+"""Lowering: a scheduled fusion becomes a kernel.
+
+The shared loops of the reference are opened; inside them each phase is a loop nest that reduces, keeps or stores.
+Indices and predicates come from the axis table by `fusion.indexing`; an index is computed, and a guard stands, in the
+outermost loop where all it depends on is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serrate.fusion.axes import IterDomain
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.indexing import Indices, route
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, negation
+from serrate.fusion.types import ParallelType
+from serrate.fusion.view import TensorView
+from serrate.kernel.builder import axis_name
+from serrate.kernel.elements import Elements
+from serrate.kernel.ir import Kernel, Store
+from serrate.kernel.keeping import Keeping
+from serrate.kernel.launching import check_parallel_types, checks, dimensions, launch_of
+from serrate.kernel.lowered import Lowered, parameters
+from serrate.kernel.nests import Nests, label
+from serrate.kernel.phases import Plan, is_reduction, plan
+from serrate.kernel.simplification import simplified
+from serrate.kernel.states import States
+
+
+def lower(
+    fusion: Fusion, reference: TensorView, *, name: str = "kernel", target: str = "cpp", index: str = "int64"
+) -> Lowered:
+    """The kernel of a fusion under the loops of a reference tensor, for `target` "cpp" or "cuda".
+
+    >>> from serrate.fusion import Fusion
+    >>> from serrate.kernel import lower
+    >>> fusion = Fusion()
+    >>> x = fusion.input("x", ["n"])
+    >>> y = fusion.output(fusion.unary("exp", x), "y").split(0, 4)
+    >>> print(lower(fusion, y).kernel)
+    kernel kernel(const float32 x[n], float32 y[n], n) of 1×1×1 blocks of 1×1×1 threads
+      for i_outer in (n + 3) / 4:  # i of y, by 4
+        for i_inner in 4:  # i of y, within 4
+          i = i_outer * 4 + i_inner
+          if i < n:
+            y[i] = exp(x[i])
+    """
+    return Lowering(plan(fusion, reference), name, target, index).run()
+
+
+class Lowering:
+    """The lowering of one plan."""
+
+    def __init__(self, plan: Plan, name: str, target: str, index: str) -> None:
+        check_parallel_types(plan, target)
+        self.plan, self.name, self.target, self.index = plan, name, target, index
+        self.launch = launch_of(plan)
+        self.nests = Nests(plan, self.launch, name)
+        self.builder = self.nests.builder
+        self.states = States(self.nests, ParallelType.Simd if target == "cpp" else ParallelType.Unroll)
+        self.keeping = Keeping(self.nests, target)
+
+    def run(self) -> Lowered:
+        indices = Indices(self.plan.graph)
+        with self.builder.scope():
+            for loop in self.plan.shared:
+                self.nests.open(loop, indices)
+                self.nests.advance_shared(indices)
+            for phase in self.plan.phases:
+                self._phase(phase, indices)
+        for tensor in self.plan.fusion.outputs:
+            if tensor.fill is not None:
+                self._fill_holes(tensor)
+        body = simplified(self.builder.body, self.launch)
+        buffers, sizes, arrays = parameters(self.plan, body, self.launch, self.states.workspaces)
+        kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
+        return Lowered(kernel, self.plan.fusion, arrays, self.target, checks(self.plan))
+
+    def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
+        """What the kernel has of a tensor: a kept value, or the result of a reduction."""
+        kept = self.keeping.value(tensor, elements)
+        return self.states.value(tensor) if kept is None else kept
+
+    def _phase(self, tensors: Sequence[TensorView], indices: Indices) -> None:
+        """Loop nests, each for all that walks the same axes; then what reductions leave is stored."""
+        outputs = [tensor for tensor in tensors if tensor in self.plan.fusion.outputs]
+        alone = [tensor for tensor in outputs if is_reduction(tensor) or self._lacks_loops(tensor)]
+        groups: dict[tuple[object, ...], list[TensorView]] = {}
+        for tensor in tensors:
+            if is_reduction(tensor) or tensor not in alone:
+                groups.setdefault(self.plan.nest_of(tensor), []).append(tensor)
+        for group in groups.values():
+            self._together(group, indices)
+        for tensor in alone:
+            self._store(tensor, indices)
+
+    def _together(self, tensors: Sequence[TensorView], indices: Indices) -> None:
+        """Tensors that walk the same loops, in one nest."""
+        loops = self.plan.loops_of(tensors[0])
+        kept = [tensor for tensor in tensors if tensor in self.plan.kept]
+        reductions = [tensor for tensor in tensors if is_reduction(tensor)]
+        for tensor in kept:
+            self.keeping.allocate(tensor, loops, indices)
+        for tensor in reductions:
+            self.states.allocate(tensor, loops)
+
+        def leaf(local: Indices) -> None:
+            elements = Elements(self, local)
+            for tensor in tensors:
+                if is_reduction(tensor):
+                    self.states.accumulate(tensor, elements)
+                    continue
+                if tensor in kept:
+                    self.keeping.store(tensor, elements)
+                if tensor in self.plan.fusion.outputs:
+                    self._store_element(tensor, elements)
+
+        wanted = [axis for tensor in tensors for axis in self.nests.wanted(tensor, not is_reduction(tensor))]
+        self.nests.nest(wanted, loops, indices, leaf)
+        self.keeping.done(kept)
+        for tensor in reductions:
+            self.states.finish(tensor, loops)
+
+    def _store_element(self, tensor: TensorView, elements: Elements) -> None:
+        value = cast(elements.value(tensor), tensor.dtype)
+        self.builder.add(Store(tensor.name, elements.address(tensor), value))
+
+    def _store(self, tensor: TensorView, indices: Indices) -> None:
+        """A nest that stores a tensor; of a reduction without the loops it reduced."""
+        loops = [loop for loop in self.plan.loops_of(tensor) if not self.plan.is_gone(tensor, loop)]
+        with self.builder.scope():
+            self._only_once(tensor, loops)
+            wanted = self.nests.wanted(tensor, storing=True)
+            self.nests.nest(wanted, loops, indices, lambda local: self._store_element(tensor, Elements(self, local)))
+
+    def _lacks_loops(self, tensor: TensorView) -> bool:
+        """Whether something walks around a tensor that it does not have."""
+        loops = [loop for loop in self.plan.loops if self.plan.involves(tensor, loop)]
+        bound = {loop.parallel_type for loop in loops}
+        unbound = any(kind not in bound for kind, _ in dimensions(self.launch))
+        return unbound or any(loop not in loops for loop in self.plan.shared)
+
+    def _only_once(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
+        """A tensor without an axis that is walked around it is stored at index 0 of that axis."""
+        bound = {loop.parallel_type for loop in (*loops, *self.plan.shared)} | self.states.joined
+        for loop in self.plan.shared:
+            if not self.plan.involves(tensor, loop) or self.plan.is_gone(tensor, loop):
+                self.builder.guard(equal(self.nests.variables[loop], 0))
+        self._only_first(f"{tensor.name} is stored once", bound)
+
+    def _only_first(self, why: str, bound: set[ParallelType]) -> None:
+        """Only the first block and thread along dimensions that no loop is bound to."""
+        for kind, size in dimensions(self.launch):
+            if kind not in bound:
+                self.builder.guard(equal(self.builder.loop(kind.name.lower(), size, why, kind), 0))
+
+    def _fill_holes(self, tensor: TensorView) -> None:
+        """Strong correctness: every position of the allocation that is no element holds the fill value."""
+        builder, indices = self.builder, Indices(self.plan.graph)
+        with builder.scope():
+            self._only_first(f"{tensor.name} is filled once", set())
+            for axis in tensor.domain.allocation:
+                indices.set(axis, builder.loop(axis_name(axis), axis.extent, label(tensor, axis)))
+            conditions: list[Scalar] = []
+            wanted = [axis for axis in tensor.domain.kept if not axis.is_broadcast]
+            steps = route(self.plan.graph, tensor.domain.allocation, wanted)
+            indices.advance(steps, conditions.append, lambda _, index: index)
+            for axis in wanted:
+                indices.guard(axis, conditions.append)
+            inside = both(*conditions)
+            if inside == TRUE:
+                return
+            builder.guard(negation(inside))
+            assert tensor.fill is not None
+            with builder.leaf():
+                place = Elements(self, indices).address(tensor)
+                builder.add(Store(tensor.name, place, const(tensor.fill, tensor.dtype)))

@@ -1,0 +1,171 @@
+"""Lowered: a kernel with what it takes to call it: which tensors its buffers are, and how its sizes follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from serrate.errors import ScheduleError
+from serrate.fusion.axes import ragged
+from serrate.fusion.domain import history
+from serrate.fusion.evaluate import TORCH, Run, bind
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.scalar import Scalar, const, evaluate, symbol
+from serrate.fusion.view import TensorView
+from serrate.kernel.ir import Buffer, GridReduce, Kernel, Launch, Statement, Store, expressions, walk
+from serrate.kernel.phases import Plan
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel and the fusion it computes. Call it with the inputs of the fusion; it returns the outputs."""
+
+    kernel: Kernel
+    fusion: Fusion
+    raggedness: Mapping[str, Raggedness]  # arrays of offsets that follow from others
+    target: str
+    checks: tuple[tuple[Scalar, str], ...] = ()  # what must hold of the sizes, and what to say if not
+
+    @cached_property
+    def function(self) -> Any:
+        """The compiled kernel."""
+        if self.target == "cuda":
+            from serrate.runtime import cuda
+
+            return cuda.compile(self.kernel)
+        from serrate.kernel import cpp
+        from serrate.runtime import compiler
+
+        return compiler.compile(cpp.source([self.kernel])).function(self.kernel)
+
+    @property
+    def source(self) -> str:
+        """The generated C++ or CUDA C++."""
+        from serrate.kernel import cpp, cuda
+
+        return cuda.source(self.kernel) if self.target == "cuda" else cpp.source([self.kernel])
+
+    def buffers(
+        self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """A tensor for each buffer: those given, offsets computed where they are needed, outputs made if not given."""
+        run = bind(self.fusion, inputs)
+        return self._buffers(run, inputs, outputs)
+
+    def _buffers(
+        self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None
+    ) -> dict[str, torch.Tensor]:
+        for condition, message in self.checks:
+            if not evaluate(condition, run.sizes):
+                raise ScheduleError(f"{message} = {run.sizes}")
+        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
+        if outputs is not None:
+            given.update(zip((tensor.name for tensor in self.fusion.outputs), outputs, strict=True))
+        made: dict[str, torch.Tensor] = {}
+        for buffer in self.kernel.buffers:
+            if buffer.name in given:
+                made[buffer.name] = given[buffer.name]
+            elif buffer.name in self.raggedness:
+                offsets = self.raggedness[buffer.name].offsets(run.arrays, run.sizes)
+                made[buffer.name] = offsets.to(inputs[0].device, TORCH[buffer.dtype], non_blocking=True)
+            else:
+                made[buffer.name] = self._output(run, buffer, inputs)
+        return made
+
+    def _output(self, run: Run, buffer: Buffer, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        device = inputs[0].device
+        for tensor in self.fusion.outputs:
+            if tensor.name == buffer.name:
+                # Lengths on the host say the size; those on a device are not waited for.
+                exact = device.type == "cpu"
+                axes = tensor.domain.allocation
+                shape = [run.size(axis) if exact else evaluate(axis.bound, run.sizes) for axis in axes]
+                return torch.empty(shape, dtype=TORCH[tensor.dtype], device=device)
+        return torch.zeros(evaluate(buffer.size, run.sizes), dtype=TORCH[buffer.dtype], device=device)
+
+    def sizes(self, run: Run, made: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        """The sizes of the kernel, in its order: by the shapes of inputs, or of the buffer they are named after."""
+        names = [str(size.value) for size in self.kernel.sizes]
+        return {n: run.sizes[n] if n in run.sizes else made[n.removesuffix("_size")].numel() for n in names}
+
+    def __call__(self, *inputs: torch.Tensor, out: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        run = bind(self.fusion, inputs)
+        made = self._buffers(run, inputs, out)
+        sizes = self.sizes(run, made).values()
+        self.function(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
+        return [made[tensor.name] for tensor in self.fusion.outputs]
+
+
+def parameters(
+    plan: Plan, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
+) -> tuple[tuple[Buffer, ...], tuple[Scalar, ...], dict[str, Raggedness]]:
+    """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
+    offsets follow."""
+    used = _names(body)
+    known = _raggedness(plan.fusion.tensors)
+    tensors = {tensor.name: tensor for tensor in plan.fusion.tensors}
+    derived: dict[str, Raggedness] = {}
+    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
+    for name in used:
+        if name in known and name not in tensors:
+            derived[name] = known[name]
+            buffers.append(Buffer(name, "int64", known[name].count + 1))
+    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.fusion.outputs]
+    buffers += workspaces
+    sizes = _sizes(body, buffers, launch)
+    return tuple(buffers), sizes, derived
+
+
+def _size(tensor: TensorView) -> Scalar:
+    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
+    size = const(1)
+    for axis in tensor.domain.allocation:
+        size = size * axis.extent
+    return symbol(f"{tensor.name}_size") if any(node.op == "load" for node in size.walk()) else size
+
+
+def _names(body: tuple[Statement, ...]) -> list[str]:
+    """Arrays that are loaded from, searched or stored to, in the order of use."""
+    found: dict[str, None] = {}
+    for statement in walk(body):
+        for expression in expressions(statement):
+            found.update(dict.fromkeys(node.value for node in expression.walk() if node.op in ("load", "search")))
+        if isinstance(statement, Store):
+            found[statement.buffer] = None
+        if isinstance(statement, GridReduce):
+            found.update(dict.fromkeys((*statement.workspace, statement.counter)))
+    return list(found)
+
+
+def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launch) -> tuple[Scalar, ...]:
+    """Symbols that nothing in the body binds."""
+    everything = [e for statement in walk(body) for e in expressions(statement)]
+    everything += [buffer.size for buffer in buffers] + [*launch.grid, *launch.block]
+    bound = {statement.var for statement in walk(body) if hasattr(statement, "var")}
+    found = {symbol for expression in everything for symbol in expression.symbols}
+    return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
+
+
+def _raggedness(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+    found: dict[str, Raggedness] = {}
+    for tensor in tensors:
+        domain = tensor.domain
+        axes = {*domain.root, *domain.logical, *domain.loop, *domain.allocation}
+        for step in history(axes):
+            axes.update((*step.inputs, *step.outputs))
+        for axis in axes:
+            if axis.is_ragged:
+                _add(ragged(axis).raggedness, found)
+    return found
+
+
+def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
+    found[raggedness.array] = raggedness
+    for part in ("base", "left", "right"):
+        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
+            _add(inner, found)

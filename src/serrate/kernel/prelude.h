@@ -1,0 +1,125 @@
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// Vector forms of these functions are in glibc's libmvec, which without -ffast-math only needs to be told of.
+#if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+#define VECTOR_FORM __attribute__((simd("notinbranch")))
+#define VECTOR_FORMS(function)                            \
+  extern "C" VECTOR_FORM float function##f(float) noexcept; \
+  extern "C" VECTOR_FORM double function(double) noexcept;
+VECTOR_FORMS(exp)
+VECTOR_FORMS(log)
+VECTOR_FORMS(tanh)
+VECTOR_FORMS(erf)
+VECTOR_FORMS(sin)
+VECTOR_FORMS(cos)
+#undef VECTOR_FORMS
+#undef VECTOR_FORM
+#endif
+#endif
+
+namespace sr {
+
+template <typename T>
+struct Same {
+  using type = T;
+};
+
+// max and min give NaN if an operand is NaN; in selects, which vectorize.
+template <typename T>
+inline T max(T a, typename Same<T>::type b) {
+  const T larger = a > b ? a : b;
+  return a != a ? a : larger;
+}
+
+template <typename T>
+inline T min(T a, typename Same<T>::type b) {
+  const T smaller = a < b ? a : b;
+  return a != a ? a : smaller;
+}
+
+template <typename T>
+inline T abs(T a) {
+  return a < 0 ? -a : a;
+}
+
+template <typename T>
+inline bool isnan(T a) {
+  return a != a;
+}
+
+// exp of a float, to about 1 ULP, with NaN, infinities and subnormal results as they should be. Without branches and
+// calls: it vectorizes, and leaves the registers of the loop around it alone.
+inline float exp(float x) {
+  const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  const float n = rintf(bounded * 0x1.715476p+0f);  // x = n ln 2 + r
+  const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, bounded));
+  float p = 0x1.6a23d0p-10f;
+  p = fmaf(p, r, 0x1.123a20p-7f);
+  p = fmaf(p, r, 0x1.5558f2p-5f);
+  p = fmaf(p, r, 0x1.555492p-3f);
+  p = fmaf(p, r, 0x1.fffffcp-2f);
+  p = fmaf(p, r * r, r) + 1.0f;
+  const int32_t k = n;  // 2^k in two halves, as it may be subnormal
+  const int32_t half = k >> 1;
+  const int32_t low = (half + 127) << 23, high = (k - half + 127) << 23;
+  float a, b;
+  __builtin_memcpy(&a, &low, 4);
+  __builtin_memcpy(&b, &high, 4);
+  return p * a * b;
+}
+
+// The component c < count with offsets[c] <= position < offsets[c + 1].
+template <typename Offset, typename Index>
+inline Index search(const Offset* offsets, typename Same<Index>::type count, Index position) {
+  Index c = 0;
+  while (count > 1) {
+    const Index half = count / 2;
+    c = offsets[c + half] <= position ? c + half : c;
+    count -= half;
+  }
+  return c;
+}
+
+// Memory of the thread, at least `size` elements of it, which the next call for the same number may give again.
+template <typename T, int number>
+inline T* scratch(int64_t size) {
+  struct Memory {
+    T* data = nullptr;
+    int64_t size = 0;
+    ~Memory() { free(data); }
+  };
+  static thread_local Memory memory;
+  if (memory.size < size) {
+    free(memory.data);
+    memory.data = static_cast<T*>(aligned_alloc(64, (size * sizeof(T) + 127) / 64 * 64));
+    if (memory.data == nullptr) abort();
+    memory.size = size;
+  }
+  return memory.data;
+}
+
+// The upper half of a float's bits. Rounds to nearest, ties to even; NaN stays NaN.
+struct bfloat16 {
+  uint16_t bits;
+
+  bfloat16() = default;
+
+  inline bfloat16(float value) {
+    uint32_t word;
+    __builtin_memcpy(&word, &value, 4);
+    const uint32_t rounded = word + 0x7fff + (word >> 16 & 1);
+    bits = (value != value ? word | 0x400000 : rounded) >> 16;
+  }
+
+  inline operator float() const {
+    const uint32_t word = uint32_t(bits) << 16;
+    float value;
+    __builtin_memcpy(&value, &word, 4);
+    return value;
+  }
+};
+
+}  // namespace sr

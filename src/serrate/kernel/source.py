@@ -1,0 +1,284 @@
+"""Kernels as C: what the C++ and the CUDA printer share, expressions and statements."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import ClassVar
+
+import numpy as np
+
+from serrate.fusion.scalar import INDEX, INFIX, INTEGERS, Scalar
+from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Statement, Store, walk
+
+# How strongly C's operators bind.
+SELECT, OR, AND, EQUALITY, ORDER, SUM, PRODUCT, UNARY, POSTFIX = range(1, 10)
+_LEVELS = {
+    "or": OR, "and": AND, "eq": EQUALITY, "ne": EQUALITY, "lt": ORDER, "le": ORDER,
+    "add": SUM, "sub": SUM, "mul": PRODUCT, "div": PRODUCT, "fdiv": PRODUCT, "mod": PRODUCT,
+}  # fmt: skip
+
+# C computes these in int, so that their results have to be narrowed.
+_NARROW = ("uint8", "int8", "int16")
+_WRAPPING = ("add", "sub", "mul", "neg")
+_COMPOUND = ("add", "sub", "mul", "fdiv")
+_LIBRARY = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil")
+
+_WORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+    concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete
+    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+    requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
+    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq int8_t uint8_t
+    int16_t int32_t int64_t sr fabs fabsf INFINITY NAN threadIdx blockIdx blockDim gridDim
+"""
+_RESERVED = {*_WORDS.split(), *(name + suffix for name in _LIBRARY for suffix in ("", "f"))}
+
+
+@cache
+def prelude(name: str) -> str:
+    """The text of a file of this package."""
+    return files("serrate.kernel").joinpath(name).read_text()
+
+
+def identifier(name: str) -> str:
+    """The name as one of C++, which it is already unless it is a word of C++ or has other signs than letters."""
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return name + "_" if name in _RESERVED or name[0].isdigit() else name
+
+
+def dtypes(kernel: Kernel) -> frozenset[str]:
+    """The dtypes of a kernel's buffers."""
+    local = (statement.buffer for statement in walk(kernel.body) if isinstance(statement, Allocate))
+    return frozenset(buffer.dtype for buffer in (*kernel.buffers, *local))
+
+
+class Printer:
+    """The C of a kernel's expressions and statements; what differs between C++ and CUDA is for subclasses to say."""
+
+    types: ClassVar[Mapping[str, str]] = {
+        "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+        "float32": "float", "float64": "double",
+    }  # fmt: skip
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in kernel.buffers}
+
+    # Expressions
+
+    def type(self, dtype: str) -> str:
+        """The C type of a dtype."""
+        return self.types[self.kernel.index if dtype == INDEX else dtype]
+
+    def expression(self, node: Scalar, level: int = SELECT) -> str:
+        """The text of an expression, in parentheses if its outermost operator binds less than `level`."""
+        text, own = self._text(node)
+        return text if own >= level else f"({text})"
+
+    def assigned(self, node: Scalar) -> str:
+        """The text of an expression whose value is assigned to a variable of its type, as C then converts integers."""
+        if node.op == "load" and node.dtype in INTEGERS and self._buffer(node.value).dtype in INTEGERS:
+            return self.element(node.value, node.args[0])
+        if self._is_narrowed(node):
+            return self._operator(node)[0]
+        return self.expression(node)
+
+    def element(self, name: str, index: Scalar) -> str:
+        """An element of a buffer. Local buffers of one element are plain variables."""
+        if self._is_variable(self._buffer(name)):
+            return identifier(name)
+        return f"{identifier(name)}[{self.expression(index)}]"
+
+    def _is_variable(self, buffer: Buffer) -> bool:
+        return buffer not in self.kernel.buffers and buffer.size.value == 1
+
+    def _buffer(self, name: str) -> Buffer:
+        if name not in self.buffers:
+            raise ValueError(f"kernel {self.kernel.name} has no buffer {name!r}; it has {', '.join(self.buffers)}")
+        return self.buffers[name]
+
+    def _is_narrowed(self, node: Scalar) -> bool:
+        return node.op in _WRAPPING and node.dtype in _NARROW
+
+    def _text(self, node: Scalar) -> tuple[str, int]:
+        """The text and how strongly its outermost operator binds."""
+        if self._is_narrowed(node):
+            return f"{self.type(node.dtype)}({self._operator(node)[0]})", POSTFIX
+        if node.op in INFIX or node.op in ("neg", "not"):
+            return self._operator(node)
+        match node.op:
+            case "const":
+                return self._constant(node)
+            case "symbol":
+                return identifier(node.value), POSTFIX
+            case "load":
+                return self._load(node), POSTFIX
+            case "search":
+                count, position = map(self.expression, node.args)
+                return f"sr::search({identifier(node.value)}, {count}, {position})", POSTFIX
+            case "select":
+                condition, a, b = node.args
+                return f"{self.expression(condition, OR)} ? {self.expression(a)} : {self.expression(b)}", SELECT
+            case "cast" if self.type(node.dtype) == self.type(node.args[0].dtype):
+                return self._text(node.args[0])
+            case "cast":
+                return f"{self.type(node.dtype)}({self.expression(node.args[0])})", POSTFIX
+        return self._call(node)
+
+    def _operator(self, node: Scalar) -> tuple[str, int]:
+        if node.op in INFIX:
+            level = _LEVELS[node.op]
+            left, right = self.expression(node.args[0], level), self.expression(node.args[1], level + 1)
+            return f"{left} {INFIX[node.op]} {right}", level
+        operand = self.expression(node.args[0], UNARY)
+        if node.op == "not":
+            return f"!{operand}", UNARY
+        return (f"-({operand})" if operand.startswith("-") else f"-{operand}"), UNARY
+
+    def _constant(self, node: Scalar) -> tuple[str, int]:
+        value, dtype = node.value, node.dtype
+        if dtype == "bool":
+            return str(value).lower(), POSTFIX
+        if dtype in INTEGERS:
+            # C has no negative literals, and 2^63 is not an int64_t.
+            return (f"{value + 1} - 1", SUM) if value == -(2**63) else (str(value), UNARY if value < 0 else POSTFIX)
+        if math.isfinite(value):
+            text = repr(value) if dtype == "float64" else str(np.float32(value)) + "f"
+        else:
+            text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+            if dtype == "float64":
+                return f"double({text})", POSTFIX
+        if dtype in ("float16", "bfloat16"):
+            return f"{self.type(dtype)}({text})", POSTFIX
+        return text, UNARY if text.startswith("-") else POSTFIX
+
+    def _load(self, node: Scalar) -> str:
+        element, wanted = self.element(node.value, node.args[0]), self.type(node.dtype)
+        return element if self.type(self._buffer(node.value).dtype) == wanted else f"{wanted}({element})"
+
+    def _call(self, node: Scalar) -> tuple[str, int]:
+        if node.op == "xor":
+            return f"({self.expression(node.args[0], SUM)} ^ {self.expression(node.args[1], SUM)})", POSTFIX
+        operands = [self.expression(argument) for argument in node.args]
+        if node.op in ("min", "max"):
+            # The first operand says the type.
+            if node.args[0].is_const and node.dtype in INTEGERS and self.type(node.dtype) != "int":
+                operands[0] = f"{self.type(node.dtype)}({operands[0]})"
+            return f"sr::{node.op}({', '.join(operands)})", POSTFIX
+        if node.op == "isnan":
+            return f"sr::isnan({operands[0]})", POSTFIX
+        if node.op == "abs" and node.dtype in INTEGERS:
+            return f"sr::abs({operands[0]})", POSTFIX
+        suffix = "" if node.dtype == "float64" else "f"
+        return self.function(node.op, suffix, node.args[0])
+
+    def function(self, name: str, suffix: str, operand: Scalar) -> tuple[str, int]:
+        """A function of C's mathematical library, and how strongly its text binds."""
+        return f"{'fabs' if name == 'abs' else name}{suffix}({self.expression(operand)})", POSTFIX
+
+    # Statements
+
+    def lines(self, body: tuple[Statement, ...]) -> Iterator[str]:
+        """The lines of a body, not indented."""
+        skip = False
+        for position, statement in enumerate(body):
+            following = body[position + 1] if position + 1 < len(body) else None
+            first = self._first_value(statement, following)
+            if skip:
+                skip = False
+            elif isinstance(statement, Allocate) and first is not None:
+                buffer = statement.buffer
+                self.buffers[buffer.name] = buffer
+                yield f"{self.type(buffer.dtype)} {identifier(buffer.name)} = {self.assigned(first)};"
+                skip = True
+            else:
+                yield from self.statement(statement, following is None)
+
+    def _first_value(self, statement: Statement, following: Statement | None) -> Scalar | None:
+        """What the next statement gives a variable that this one declares."""
+        if not (isinstance(statement, Allocate) and isinstance(following, Store)):
+            return None
+        return (
+            following.value
+            if following.buffer == statement.buffer.name and self._is_variable(statement.buffer)
+            else None
+        )
+
+    def statement(self, statement: Statement, last: bool) -> Iterator[str]:
+        """The lines of a statement, the last of its body or not."""
+        match statement:
+            case For():
+                yield from self.loop(statement, last)
+            case If(condition, body):
+                yield f"if ({self.expression(condition)}) {{"
+                yield from self.indented(body)
+                yield "}"
+            case Let(var, value):
+                yield f"const {self.type(var.dtype)} {identifier(var.value)} = {self.assigned(value)};"
+            case Allocate(buffer):
+                self.buffers[buffer.name] = buffer
+                yield self.allocation(buffer)
+            case Store():
+                yield self._store(statement)
+            case _:
+                yield from self.cooperation(statement)
+
+    def indented(self, body: tuple[Statement, ...]) -> Iterator[str]:
+        """The lines of a body inside braces."""
+        for line in self.lines(body):
+            yield line if line.startswith("#") else "  " + line
+
+    def serial_loop(self, loop: For) -> Iterator[str]:
+        """A plain loop, with its axis."""
+        var, extent = identifier(loop.var.value), self.expression(loop.extent, ORDER + 1)
+        yield f"for ({self.type(loop.var.dtype)} {var} = 0; {var} < {extent}; ++{var}) {{  // {one_line(loop.axis)}"
+        yield from self.indented(loop.body)
+        yield "}"
+
+    def loop(self, loop: For, last: bool) -> Iterator[str]:
+        """A loop, however it is run."""
+        raise NotImplementedError
+
+    def cooperation(self, statement: Statement) -> Iterator[str]:
+        """A barrier or a reduction among threads."""
+        raise NotImplementedError
+
+    def allocation(self, buffer: Buffer) -> str:
+        """The declaration of a local buffer."""
+        raise NotImplementedError
+
+    def declaration(self, buffer: Buffer) -> str:
+        """A local buffer's type, name and size."""
+        size = "" if self._is_variable(buffer) else f"[{self.expression(buffer.size)}]"
+        return f"{self.type(buffer.dtype)} {identifier(buffer.name)}{size};"
+
+    def _store(self, store: Store) -> str:
+        target, value = self.element(store.buffer, store.index), store.value
+        if value.op in _COMPOUND and value.args[0].op == "load" and value.dtype == self._buffer(store.buffer).dtype:
+            source, operand = value.args
+            if source.value == store.buffer and source.args[0] == store.index:
+                return f"{target} {INFIX[value.op]}= {self.assigned(operand)};"
+        return f"{target} = {self.assigned(value)};"
+
+    def parameters(self) -> str:
+        """The kernel's parameters, one per line, buffers with their sizes."""
+        buffers = [
+            (f"{'' if buffer.written else 'const '}{self.type(buffer.dtype)}* __restrict__ {identifier(buffer.name)}",
+             f"  // [{one_line(str(buffer.size))}]")
+            for buffer in self.kernel.buffers
+        ]  # fmt: skip
+        sizes = [(f"{self.type(INDEX)} {identifier(size.value)}", "") for size in self.kernel.sizes]
+        everything = buffers + sizes
+        lines = [f"    {text},{comment}" for text, comment in everything[:-1]]
+        lines += [f"    {text}) {{{comment}" for text, comment in everything[-1:]]
+        return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, which no comment of C ends or continues."""
+    return " ".join(text.split()).rstrip("\\")

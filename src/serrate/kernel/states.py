@@ -1,0 +1,203 @@
+"""The states of reductions: registers that elements are gathered in, and how partial states become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serrate.errors import ScheduleError
+from serrate.fusion.axes import IterDomain
+from serrate.fusion.operations import REDUCTIONS, Reduction, accumulator
+from serrate.fusion.scalar import INDEX, Scalar, cast, const, load, symbol
+from serrate.fusion.types import Memory, ParallelType
+from serrate.fusion.view import TensorView
+from serrate.kernel.elements import Elements
+from serrate.kernel.ir import Allocate, BlockReduce, Buffer, CombineRule, GridReduce, Store
+from serrate.kernel.launching import BLOCKS, THREADS, is_bound
+from serrate.kernel.nests import Nests
+from serrate.kernel.phases import is_reduction
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one reduction: register buffers, and which loops its elements belong to."""
+
+    row: Reduction
+    buffers: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    kept: tuple[IterDomain, ...]  # inner loops of which each index has a state of its own
+    size: int  # of kept
+    lanes: tuple[IterDomain, ...]  # reduced loops of which each index has a partial state
+    width: int
+
+    def at(self, place: Scalar) -> tuple[Scalar, ...]:
+        """The state at a place of its buffers."""
+        return tuple(load(buffer, place, dtype) for buffer, dtype in zip(self.buffers, self.dtypes, strict=True))
+
+
+class States:
+    """The states of the reductions of a kernel."""
+
+    def __init__(self, nests: Nests, lanes: ParallelType) -> None:
+        self.nests, self.plan, self.builder = nests, nests.plan, nests.builder
+        self._lanes = lanes  # how the target runs through a state
+        self._states: dict[TensorView, State] = {}
+        self.workspaces: list[Buffer] = []
+        self.joined: set[ParallelType] = set()  # blocks of which only the last goes on
+
+    def allocate(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
+        """Registers with the neutral value."""
+        operation = tensor.definition
+        assert operation is not None
+        row = REDUCTIONS[operation.name]
+        element = operation.inputs[0].dtype if operation.name.startswith("arg") else tensor.dtype
+        init = row.init(accumulator(element))
+        kept, lanes = [], []
+        for loop in loops:
+            if is_bound(loop):
+                continue
+            if not self.plan.is_reduced_by(tensor, loop):
+                kept.append(loop)
+            elif loop.parallel_type.is_lanes or loop.parallel_type == ParallelType.Unroll:
+                lanes.append(loop)
+        size, width = constant(tensor, kept), constant(tensor, lanes)
+        names = tuple(self.builder.name(f"{tensor.name}_{part}") for part in row.parts)
+        self._states[tensor] = State(row, names, tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
+        for buffer, value in zip(names, init, strict=True):
+            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(size * width), Memory.REGISTER)))
+        with self.builder.scope():
+            count = size * width
+            at = const(0) if count == 1 else self.builder.loop("s", const(count), "states", self._lanes)
+            for buffer, value in zip(names, init, strict=True):
+                self.builder.add(Store(buffer, at, value))
+
+    def _place(self, loops: Sequence[IterDomain]) -> Scalar:
+        place = const(0)
+        for loop in loops:
+            place = place * loop.extent + self.nests.variables[loop]
+        return place
+
+    def accumulate(self, tensor: TensorView, elements: Elements) -> None:
+        """Take in the element of the loops that are open."""
+        operation, state = tensor.definition, self._states[tensor]
+        assert operation is not None
+        at = self._place((*state.lanes, *state.kept))
+        element = cast(elements.operand(tensor), state.dtypes[0])
+        gone = [axis for axis in tensor.domain.root if axis.is_reduction]
+        position = elements.indices.of(gone[0]) if operation.name.startswith("arg") else const(0)
+        self._store(state, at, state.row.step(state.at(at), element, position))
+
+    def _store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
+        """All new values before any is stored, as each may read all old ones; what they have in common first."""
+        if len(values) > 1:
+            for term in _common(values):
+                self.builder.let(f"{state.buffers[0]}_term", term)
+            values = [self.builder.let(f"{b}_next", v) for b, v in zip(state.buffers, values, strict=True)]
+        for buffer, value in zip(state.buffers, values, strict=True):
+            self.builder.add(Store(buffer, at, value))
+
+    def finish(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
+        """Lanes become one by a tree, then threads, then blocks."""
+        state = self._states[tensor]
+        width = state.width
+        while width > 1:
+            half = (width + 1) // 2
+            with self.builder.scope():
+                count = (width - half) * state.size
+                at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results")
+                self._store(state, at, state.row.combine(state.at(at), state.at(at + half * state.size)))
+            width = half
+        crossed = [loop.parallel_type for loop in loops if self.plan.is_reduced_by(tensor, loop)]
+        threads = tuple(kind for kind in THREADS if kind in crossed)
+        blocks = tuple(kind for kind in BLOCKS if kind in crossed)
+        rule = _rule(state)
+        if threads:
+            self._check_converged(tensor)
+            self.builder.add(BlockReduce(state.buffers, state.size, threads, rule))
+        if blocks:
+            self._check_last(tensor, blocks)
+            self._across_blocks(tensor, state, blocks, rule)
+        self._settle(state)
+
+    def _settle(self, state: State) -> None:
+        """The result in place of the state, once for all that read it."""
+        with self.builder.scope():
+            at = const(0) if state.size == 1 else self.builder.loop("s", const(state.size), "results", self._lanes)
+            states = state.at(at)
+            result = state.row.finish(states)
+            if result != states[state.row.result]:
+                self.builder.add(Store(state.buffers[state.row.result], at, result))
+
+    def _across_blocks(
+        self, tensor: TensorView, state: State, blocks: tuple[ParallelType, ...], rule: CombineRule
+    ) -> None:
+        """The last block to arrive goes on alone."""
+        groups, size = const(1), const(state.size)
+        for kind, count in zip(BLOCKS, self.nests.launch.grid, strict=True):
+            groups = groups * (1 if kind in blocks else count)
+        for count in (*self.nests.launch.grid, *self.nests.launch.block):
+            size = size * count
+        names = tuple(self.builder.name(f"{buffer}_blocks") for buffer in state.buffers)
+        counter = self.builder.name(f"{tensor.name}_arrived")
+        self.workspaces += [Buffer(n, d, size, written=True) for n, d in zip(names, state.dtypes, strict=True)]
+        self.workspaces.append(Buffer(counter, "int32", groups, written=True))
+        self.joined.update(blocks)
+        self.builder.last_block(GridReduce(state.buffers, state.size, blocks, rule, names, counter, ()))
+
+    def _check_last(self, tensor: TensorView, blocks: tuple[ParallelType, ...]) -> None:
+        """Nothing else may be left to do for the other blocks."""
+        for loop in self.plan.shared:
+            if not is_bound(loop):
+                raise ScheduleError(f"{tensor} is reduced across blocks inside loop {loop}, which each of them repeats")
+        for other in [t for phase in self.plan.phases for t in phase]:
+            walks = [loop for loop in self.plan.loops_of(other) if not self.plan.is_gone(other, loop)]
+            if (other is not tensor and is_reduction(other)) or any(loop.parallel_type in blocks for loop in walks):
+                raise ScheduleError(
+                    f"{tensor} is reduced across blocks ({', '.join(b.name for b in blocks)}), which must be the last "
+                    f"thing a kernel does; {other} is left: give it a kernel of its own"
+                )
+
+    def _check_converged(self, tensor: TensorView) -> None:
+        for loop in self.plan.shared:
+            differs = self.nests.variables[loop] in self.builder.varying
+            if differs and not loop.parallel_type.is_thread:
+                raise ScheduleError(
+                    f"{tensor} is reduced across threads inside loop {loop}, whose bound they differ in"
+                )
+
+    def value(self, tensor: TensorView) -> Scalar | None:
+        """The result of a reduction, for the loops that are open."""
+        state = self._states.get(tensor)
+        return None if state is None else state.at(self._place(state.kept))[state.row.result]
+
+
+def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
+    """How many indices loops have together; each must have a number of them."""
+    count = 1
+    for loop in loops:
+        if loop.is_ragged or not loop.extent.is_const:
+            raise ScheduleError(
+                f"{tensor} needs a value for each index of loop {loop}, whose extent is not a constant: put the loop "
+                f"outside of what is reduced, or split it by a constant and put the outer part outside"
+            )
+        count *= loop.extent.value
+    return count
+
+
+def _common(values: Sequence[Scalar]) -> list[Scalar]:
+    """Subexpressions that occur more than once, smaller ones first."""
+    readers: dict[Scalar, int] = {}
+    nodes = list(dict.fromkeys(node for value in values for node in value.walk()))
+    for node in nodes:
+        for argument in node.args:
+            readers[argument] = readers.get(argument, 0) + 1
+    for value in values:
+        readers[value] = readers.get(value, 0) + 1
+    plain = ("const", "symbol", "load", "cast")
+    return [node for node in nodes if readers.get(node, 0) > 1 and node.op not in plain and node.dtype != INDEX]
+
+
+def _rule(state: State) -> CombineRule:
+    left = tuple(symbol(f"left{n}", dtype) for n, dtype in enumerate(state.dtypes))
+    right = tuple(symbol(f"right{n}", dtype) for n, dtype in enumerate(state.dtypes))
+    return CombineRule(left, right, state.row.combine(left, right))

@@ -1,0 +1,53 @@
+// The mean over the rows of each component in bfloat16, accumulated in float32; indices are of 32 bits.
+// Launched as (k, 2, 1) blocks of (32, 4, 1) threads.
+
+#include <cuda_bf16.h>
+
+extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
+    const __nv_bfloat16* __restrict__ x,  // [n * 64]
+    const int64_t* __restrict__ offsets,  // [k + 1]
+    __nv_bfloat16* __restrict__ y,  // [k * 64]
+    int k,
+    int n) {
+  const int c = blockIdx.x;  // c of y, of k
+  const int r_extent = int(offsets[c + 1]) - int(offsets[c]);
+  const int d_outer = blockIdx.y;  // d of y, by 32, of 2
+  float y_mean;
+  int64_t y_count;
+  y_mean = 0.0f;
+  y_count = 0;
+  for (int r_outer = 0; r_outer < (r_extent + 3) / 4; ++r_outer) {  // r of y, by 4
+    const int r_inner = threadIdx.y;  // r of y, within 4, of 4
+    const int r = r_outer * 4 + r_inner;
+    const bool inside = r < r_extent;
+    const int cr = int(offsets[c]) + r;
+    const int d_inner = threadIdx.x;  // d of y, within 32, of 32
+    const int d = d_outer * 32 + d_inner;
+    if (inside) {
+      const int64_t y_count_next = y_count + 1;
+      y_mean += float(x[cr * 64 + d]);
+      y_count = y_count_next;
+    }
+  }
+  {
+    // y_mean, y_count: combined over threadIdx.y
+    struct State {
+      float y_mean;
+      int64_t y_count;
+    };
+    const auto combine = [=](State left, State right) {
+      return State{left.y_mean + right.y_mean, left.y_count + right.y_count};
+    };
+    const State state = sr::block_reduce<128>(State{y_mean, y_count}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    y_mean = state.y_mean;
+    y_count = state.y_count;
+  }
+  y_mean /= float(y_count);
+  const int tidy = threadIdx.y;  // y is stored once, of 4
+  const bool inside = tidy == 0;
+  const int d_inner = threadIdx.x;  // d of y, within 32, of 32
+  const int d = d_outer * 32 + d_inner;
+  if (inside) {
+    y[c * 64 + d] = __nv_bfloat16(y_mean);
+  }
+}

@@ -1,0 +1,30 @@
+// The sum over components, position by position, of the rows that reach it: the gradient of what all share.
+
+extern "C" void sum_over_components(
+    const float* __restrict__ x,  // [n * 64]
+    const int64_t* __restrict__ offsets,  // [k + 1]
+    float* __restrict__ y,  // [512]
+    int64_t k,
+    int64_t n) {
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int64_t r = 0; r < 8; ++r) {  // r of y
+    alignas(64) float y_sum[64];
+#pragma omp simd
+    for (int64_t s = 0; s < 64; ++s) {  // states
+      y_sum[s] = 0.0f;
+    }
+    for (int64_t c = 0; c < k; ++c) {  // c of y
+      if (r < offsets[c + 1] - offsets[c]) {
+        const int64_t cr = offsets[c] + r;
+#pragma omp simd
+        for (int64_t d = 0; d < 64; ++d) {  // d of y
+          y_sum[d] += x[cr * 64 + d];
+        }
+      }
+    }
+#pragma omp simd
+    for (int64_t d = 0; d < 64; ++d) {  // d of y
+      y[r * 64 + d] = y_sum[d];
+    }
+  }
+}

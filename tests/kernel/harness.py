@@ -1,0 +1,58 @@
+"""Running lowered kernels in tests: through the checking interpreter, against `evaluate`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from serrate.fusion.evaluate import Elements, Run, bind, in_memory
+from serrate.kernel import Lowered
+from serrate.kernel.check import run
+
+EPS = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52}
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).reshape(-1).numpy()
+
+
+def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, np.ndarray]:
+    """Where each output has elements; the others are holes."""
+    run_ = bind(lowered.fusion, inputs)
+    for tensor, given in zip(lowered.fusion.inputs, inputs, strict=True):
+        run_.arrays.setdefault(tensor.name, given)
+    found = {}
+    for tensor in lowered.fusion.outputs:
+        coordinates = run_.coordinates(tensor.domain.kept)
+        elements = Elements(coordinates, torch.ones(len(coordinates)))
+        found[tensor.name] = in_memory(run_, tensor, elements)[1].reshape(-1).numpy()
+    return found
+
+
+def check(lowered: Lowered, inputs: list[torch.Tensor], seed: int = 0) -> None:
+    """The kernel in the checking interpreter: no violation, and what `evaluate` says."""
+    bound: Run = bind(lowered.fusion, inputs)
+    made = lowered.buffers(inputs)
+    written = {buffer.name for buffer in lowered.kernel.buffers if buffer.written}
+    outputs = {tensor.name for tensor in lowered.fusion.outputs}
+    arrays = {name: as_numpy(t) for name, t in made.items() if name not in written & outputs}
+    sizes = lowered.sizes(bound, made)
+    fill = {t.name: t.fill for t in lowered.fusion.outputs if t.fill is not None}
+    results = run(lowered.kernel, arrays, sizes, valid=valid_positions(lowered, inputs), fill=fill, seed=seed)
+    compare(lowered, inputs, {n: torch.from_numpy(np.array(r)) for n, r in results.items()})
+
+
+def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, torch.Tensor]) -> None:
+    """Every element of every output against `evaluate`."""
+    valid = valid_positions(lowered, inputs)
+    for tensor, expected in zip(lowered.fusion.outputs, lowered.fusion.evaluate(*inputs), strict=True):
+        where = torch.from_numpy(valid[tensor.name])
+        got, want = results[tensor.name].reshape(-1)[where], expected.reshape(-1)[where]
+        if want.is_floating_point():
+            # Sums of a few hundred terms of magnitude 1, computed in another order.
+            tolerance = 400 * EPS[expected.dtype]
+            assert torch.allclose(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True), (
+                tensor.name, got, want,
+            )  # fmt: skip
+        else:
+            assert torch.equal(got.to(want.dtype), want), (tensor.name, got, want)

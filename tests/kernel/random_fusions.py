@@ -1,0 +1,275 @@
+"""Random fusions: operations over random layouts, and inputs that fit.
+
+Everything is drawn from a `random.Random`, which hypothesis can supply, so that failures shrink. A value carries what
+makes comparing with float64 fair: whether it is exact (a comparison or a floor of it has one answer), and how large it
+may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from tests.kernel.random_layouts import FLOATS, LONGEST, Inputs, layout
+
+from serrate.fusion import IterDomain, TensorView
+
+LARGE = 64.0
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of a fusion under construction."""
+
+    tensor: TensorView
+    exact: bool = True
+    bound: float = 2.0
+    moved: bool = False  # no longer has the axes of the layout
+
+    @property
+    def is_float(self) -> bool:
+        return self.tensor.dtype in FLOATS
+
+
+@dataclass
+class Program(Inputs):
+    """A fusion; when complete, also the tensor whose loops are scheduled, and which of its axes are reduced."""
+
+    reference: TensorView = None  # type: ignore[assignment]
+    reduced: tuple[IterDomain, ...] = ()
+
+    # Pointwise operations
+
+    def unary(self, x: Value) -> Value:
+        """A function of one operand."""
+        names = [n for n, (rule, _) in _UNARY.items() if rule(x)]
+        name = self.random.choice(names)
+        return replace(_UNARY[name][1](x), tensor=self.fusion.unary(name, x.tensor))
+
+    def operand(self, x: Value) -> Value | float:
+        """Something to compute with `x`: a number, `x` itself, a new input."""
+        kind = self.random.choice(["number", "self", "input", "input"])
+        if kind == "number":
+            return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [-1, 2, 3])
+        if kind == "self" or x.moved or x.tensor.dtype != self.dtype:
+            return x
+        return Value(self.any_input())
+
+    def binary(self, x: Value) -> Value:
+        """A function of `x` and something else, in either order."""
+        y = self.operand(x)
+        other = y if isinstance(y, Value) else Value(x.tensor, True, abs(y))
+        exact = x.exact and other.exact
+        names = ["add", "sub", "maximum", "minimum"]
+        names += ["mul"] * (x.bound * other.bound < LARGE)
+        names += ["div"] * (x.is_float and exact and isinstance(y, Value))
+        name = self.random.choice(names)
+        arguments = [x.tensor, y.tensor if isinstance(y, Value) else y]
+        if self.random.random() < 0.5:
+            arguments.reverse()
+        bound = {"mul": x.bound * other.bound, "div": LARGE}.get(name, x.bound + other.bound)
+        return Value(self.fusion.binary(name, *arguments), exact and name != "div", bound, x.moved)
+
+    def choose(self, x: Value) -> Value:
+        """where(a comparison, x, something)."""
+        y = self.operand(x)
+        compared = self.compare(x)
+        taken = [x.tensor, y.tensor if isinstance(y, Value) else y]
+        if self.random.random() < 0.5:
+            taken.reverse()
+        other = y if isinstance(y, Value) else Value(x.tensor, True, abs(y))
+        made = self.fusion.where(compared.tensor, *taken)
+        return Value(made, x.exact and other.exact, max(x.bound, other.bound), x.moved)
+
+    def compare(self, x: Value) -> Value:
+        """A comparison of exact values."""
+        name = self.random.choice(["lt", "le", "eq", "ne"])
+        if not x.exact:
+            if x.moved or x.tensor.dtype != self.dtype:
+                return Value(self.fusion.binary("eq", x.tensor, x.tensor), True, 1, x.moved)
+            x = Value(self.input([True] * len(self.axes)))
+        y = self.random.choice([0.0, 0.5] if x.is_float else [0, 1])
+        return Value(self.fusion.binary(name, x.tensor, y), True, 1, x.moved)
+
+    def cast(self, x: Value) -> Value:
+        """The same numbers in another dtype, of those that have them."""
+        # A wider dtype shows the rounding errors of a narrower one.
+        kinds = ["float32", "float64"] if x.exact or not x.is_float else [x.tensor.dtype]
+        kinds += ["int32", "int64"] * (not x.is_float) + ["float16", "bfloat16"] * (x.exact and x.bound <= 8)
+        return replace(x, tensor=self.fusion.cast(x.tensor, self.random.choice(kinds)))
+
+    def pointwise(self, x: Value) -> Value:
+        """One more operation on `x`."""
+        if x.bound > LARGE:
+            return self.unary(x)
+        return self.random.choice([self.unary, self.unary, self.binary, self.binary, self.choose, self.cast])(x)
+
+    def chain(self, x: Value, least: int, most: int) -> list[Value]:
+        """`x` and what some operations make of it, one of the other."""
+        made = [x]
+        for _ in range(self.random.randint(least, most)):
+            made.append(self.pointwise(made[-1]))
+        return made
+
+    # Operands read elsewhere
+
+    def move(self, x: Value) -> Value:
+        """Pad, slice, gather or select."""
+        return self.random.choice([self.pad, self.cut, self.gather, self.select])(x)
+
+    def _resizable(self, x: Value) -> list[int]:
+        return [at for at in range(len(self.axes)) if not any(at in other.parents for other in self.axes)]
+
+    def pad(self, x: Value) -> Value:
+        at, (left, right) = self.random.choice(self._resizable(x)), (self.random.randint(0, 2) for _ in range(2))
+        made = self.fusion.pad(x.tensor, at, left, right, self.random.choice([0, 1]))
+        return replace(x, tensor=made, moved=True)
+
+    def cut(self, x: Value) -> Value:
+        at = self.random.choice(self._resizable(x))
+        most = 3 if self.axes[at].parents else self.axes[at].actual
+        start = self.random.randint(0, min(most, 2))
+        stop = self.random.randint(0, min(most - start, 2))
+        return replace(x, tensor=self.fusion.slice(x.tensor, at, start, -stop), moved=True)
+
+    def gather(self, x: Value) -> Value:
+        """Rows of a table by indices that have the axes of the layout."""
+        rows, width = self.random.randint(1, 4), self.random.randint(1, 3)
+        name = f"x{len(self.fusion.inputs)}"
+        table = self.fusion.input(name, [rows, width][: self.random.randint(1, 2)], self.dtype)
+        self.inputs.append(self._data([axis.extent.value for axis in table.domain.logical], self.dtype))
+        places = self.input([True] * len(self.axes), self.random.choice(["int32", "int64"]))
+        self.inputs[-1] = self.inputs[-1].abs() % rows
+        return Value(self.fusion.gather(table, places), moved=True)
+
+    def select(self, x: Value) -> Value:
+        regular = [at for at in range(len(self.axes)) if not self.axes[at].parents and self.axes[at].actual > 0]
+        deep = {at for axis in self.axes if len(axis.parents) > 1 for at in axis.parents}
+        choices = [at for at in regular if at not in deep]
+        if not choices:
+            return self.pad(x)
+        at = self.random.choice(choices)
+        made = self.fusion.select(x.tensor, at, self.random.randrange(self.axes[at].actual))
+        return replace(x, tensor=made, moved=True)
+
+    # Reductions
+
+    def reduce(self, x: Value, axes: Sequence[int], keepdims: bool = False, names: Sequence[str] = ()) -> Value:
+        """A reduction over axes."""
+        names = names or [name for name, rule in _REDUCTIONS.items() if rule(x, axes)]
+        name = self.random.choice(names)
+        tensor = x.tensor
+        if name == "prod":  # so that a partial product neither overflows nor depends on the order
+            low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
+            tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
+        made = self.fusion.reduce(name, tensor, axes, keepdims)
+        exact = name in ("max", "min", "argmax", "argmin") and x.exact
+        return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
+
+    def reduced_axes(self, x: Value, whole: bool) -> list[int]:
+        """Some axes of `x`; `whole`: with each axis those nested in it."""
+        axes = {at for at in range(x.tensor.ndim) if self.random.random() < 0.4}
+        axes = axes or {self.random.randrange(x.tensor.ndim)}
+        if whole:
+            axes |= {at for at, axis in enumerate(self.axes) if axes & set(axis.parents)}
+        return sorted(axes)
+
+
+def _small_exact(x: Value) -> bool:
+    return x.is_float and x.exact
+
+
+Rule = tuple[Callable[[Value], bool], Callable[[Value], Value]]
+
+
+def _inexact(bound: float) -> Callable[[Value], Value]:
+    return lambda x: replace(x, exact=False, bound=bound)
+
+
+_UNARY: dict[str, Rule] = {
+    **{name: (lambda x: True, lambda x: x) for name in ("neg", "abs", "relu")},
+    "square": (lambda x: x.bound <= 8, lambda x: replace(x, bound=x.bound**2)),
+    **{name: (_small_exact, lambda x: x) for name in ("floor", "ceil")},
+    **{name: (_small_exact, _inexact(8)) for name in ("log", "sqrt", "rsqrt", "reciprocal")},
+    **{name: (lambda x: x.is_float, _inexact(1)) for name in ("tanh", "sigmoid", "erf", "sin", "cos")},
+    **{name: (lambda x: x.is_float, lambda x: replace(x, exact=False)) for name in ("silu", "gelu")},
+    "exp": (lambda x: x.is_float and x.bound <= 4, _inexact(LARGE)),
+}
+_REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
+    "sum": lambda x, axes: x.bound <= LARGE,
+    "prod": lambda x, axes: True,
+    "max": lambda x, axes: True,
+    "min": lambda x, axes: True,
+    **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
+    **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
+}
+
+
+# Programs
+
+
+def program(random: Random) -> Program:
+    """A random fusion with inputs."""
+    axes, as_view = layout(random)
+    dtype = random.choice(["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16"])
+    longest = LONGEST if random.random() < 0.4 else None
+    offsets = random.choice(["int32", "int64"])
+    made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
+    made.start()
+    x = Value(made.input([True] * len(axes)))
+    kind = random.choice(["pointwise", "reduction", "reduction", "normalization", "move"])
+    {"pointwise": _pointwise, "reduction": _reduction, "normalization": _normalization, "move": _move}[kind](made, x)
+    return made
+
+
+def _pointwise(made: Program, x: Value) -> None:
+    values = made.chain(x, 1, 4)
+    if made.random.random() < 0.1 and values[-1].exact:
+        values.append(made.compare(values[-1]))
+    made.reference = made.fusion.output(values[-1].tensor, "y")
+    if len(values) > 2 and made.random.random() < 0.4:
+        made.fusion.output(made.random.choice(values[1:-1]).tensor, "z")
+
+
+def _reduction(made: Program, x: Value) -> None:
+    values = made.chain(x, 0, 2)
+    axes = made.reduced_axes(values[-1], whole=False)
+    result = made.reduce(values[-1], axes)
+    made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)
+    if made.random.random() < 0.25:
+        made.fusion.output(made.chain(result, 1, 2)[-1].tensor, "y")
+    else:
+        made.fusion.output(result.tensor, "y")
+    if made.random.random() < 0.25:
+        made.fusion.output(made.reduce(made.random.choice(values), axes).tensor, "z")
+
+
+def _normalization(made: Program, x: Value) -> None:
+    x = made.chain(x, 0, 1)[-1]
+    axes = made.reduced_axes(x, whole=True)
+    for _ in range(made.random.randint(1, 2)):
+        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
+        statistic = made.reduce(x, axes, True, names)
+        same = statistic.tensor.dtype == x.tensor.dtype
+        statistic = statistic if same else replace(statistic, tensor=made.fusion.cast(statistic.tensor, x.tensor.dtype))
+        smaller = x.is_float and made.random.random() < 0.5
+        y = made.fusion.unary("tanh", statistic.tensor) if smaller else statistic.tensor
+        x = Value(made.fusion.binary(made.random.choice(["sub", "add", "maximum"]), x.tensor, y), False, LARGE, True)
+        if x.is_float and made.random.random() < 0.5:
+            x = Value(made.fusion.unary("tanh", x.tensor), False, 1, True)
+    made.reference = made.fusion.output(x.tensor, "y")
+    made.reduced = tuple(made.reference.domain.logical[at] for at in axes)
+    if made.random.random() < 0.2:
+        made.fusion.output(statistic.tensor, "z")
+
+
+def _move(made: Program, x: Value) -> None:
+    x = made.chain(x, 0, 1)[-1]
+    x = made.chain(made.move(x), 0, 2)[-1]
+    if x.tensor.ndim and made.random.random() < 0.3:
+        result = made.reduce(x, [made.random.randrange(x.tensor.ndim)])
+        made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)
+        made.fusion.output(result.tensor, "y")
+    else:
+        made.reference = made.fusion.output(x.tensor, "y")
