@@ -1,16 +1,18 @@
-"""Generated CPU kernels, scheduled by hand, against the memory they must move and against torch.nested.
+"""Generated kernels, scheduled by hand, against the memory they must move and against torch.nested.
 
 Ragged softmax `[B, r, D]` over r reads and writes every value once at least: its measure is a plain copy into existing
 memory. A sum over r reads every value once: its measure is the sum of all values as one flat vector.
+`python -m benchmarks.kernels cuda` measures on a GPU.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import torch
 
-from benchmarks.eager import log_normal
+from benchmarks.eager import log_normal, runs
 from benchmarks.tensor import lengths_of
 from benchmarks.timing import interleaved
 from serrate.fusion import Fusion, ParallelType, TensorView, symbol
@@ -48,6 +50,29 @@ def total() -> Lowered:
     return lower(fusion, y, name="ragged_sum")
 
 
+def softmax_on_cuda() -> Lowered:
+    """A block for each component and 32 features: 16 rows at a time, combined across threads."""
+    fusion = Fusion()
+    x = nested(fusion)
+    exponentials = fusion.unary("exp", x - fusion.reduce("max", x, [1], keepdims=True))
+    total = fusion.reduce("sum", exponentials, [1], keepdims=True)
+    y = fusion.output(exponentials * fusion.unary("reciprocal", total), "y")
+    return lower(fusion, _blocks(y), name="ragged_softmax", target="cuda")
+
+
+def total_on_cuda() -> Lowered:
+    """A block for each component and 32 features: 16 rows at a time, combined across threads."""
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("sum", nested(fusion), [1]), "y")
+    return lower(fusion, _blocks(y), name="ragged_sum", target="cuda")
+
+
+def _blocks(y: TensorView) -> TensorView:
+    y.split(2, 32).split(1, 16).reorder([0, 3, 1, 2, 4])  # c, d_outer, r_outer, r_inner, d_inner
+    y.parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.BIDy)
+    return y.parallelize(3, ParallelType.TIDy).parallelize(4, ParallelType.TIDx)
+
+
 def batches() -> dict[str, torch.Tensor]:
     return {
         "squad": lengths_of("squad", ROWS),
@@ -56,16 +81,16 @@ def batches() -> dict[str, torch.Tensor]:
     }
 
 
-def measure(name: str, lengths: torch.Tensor, threads: int) -> None:
+def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None:
     torch.set_num_threads(threads)
     rows = int(lengths.sum())
-    values = torch.randn(rows, FEATURES)
-    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    values = torch.randn(rows, FEATURES, device=device)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device)
     theirs = torch.nested.nested_tensor_from_jagged(
         values, offsets, max_seqlen=int(lengths.max()), min_seqlen=int(lengths.min())
     )
-    place, sums = torch.empty_like(values), torch.empty(len(lengths), FEATURES)
-    soft, sum_rows = softmax(), total()
+    place, sums = torch.empty_like(values), torch.empty(len(lengths), FEATURES, device=device)
+    soft, sum_rows = (softmax(), total()) if device == "cpu" else (softmax_on_cuda(), total_on_cuda())
     candidates = {
         "copy into existing memory": lambda: place.copy_(values),
         "softmax, output given": lambda: soft(values, offsets, out=[place]),
@@ -77,7 +102,7 @@ def measure(name: str, lengths: torch.Tensor, threads: int) -> None:
     }
     size = f"{rows} × {FEATURES} values, {values.nbytes / 2**20:.0f} MiB"
     print(f"\n{name}: {len(lengths)} rows, {size}, {threads} thread{'s' * (threads > 1)}")
-    times = interleaved(candidates, rounds=11)
+    times = interleaved({who: call for who, call in candidates.items() if runs(call)}, rounds=11)
     base = {"softmax": "copy into existing memory", "sum": "read once (flat sum)"}
     for label, (least, middle) in times.items():
         against = base.get(label.split(",")[0])
@@ -86,17 +111,19 @@ def measure(name: str, lengths: torch.Tensor, threads: int) -> None:
             ratio = f"{least / times[against][0]:8.2f} | {middle / times[against][1]:6.2f} × {against}"
         print(f"  {label:28} {least * 1e3:9.3f} ms {middle * 1e3:9.3f} ms {ratio}")
     for ours, peer in (("softmax, output given", "softmax, torch.nested"), ("sum, output given", "sum, torch.nested")):
+        if peer not in times:
+            continue
         faster = times[peer][0] / times[ours][0], times[peer][1] / times[ours][1]
         print(f"  {ours.split(',')[0]}: {faster[0]:.1f} | {faster[1]:.1f} × faster than torch.nested")
 
 
-def main() -> None:
+def main(device: str = "cpu") -> None:
     warnings.filterwarnings("ignore")
     with torch.no_grad():
         for name, lengths in batches().items():
-            for threads in (1, 2):
-                measure(name, lengths, threads)
+            for threads in (1, 2) if device == "cpu" else (1,):
+                measure(name, lengths if device == "cpu" else lengths.repeat(16), threads, device)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -55,6 +55,7 @@ class Keeping:
         size = const(1)
         for extent in extents:
             size = size * extent
+        size = const(1) if size == const(0) else size  # memory of no elements is not memory
         name = self.builder.name(f"{tensor.name}_kept")
         self.builder.add(Allocate(Buffer(name, accumulator(tensor.dtype), size, tensor.memory)))
         self._kept[tensor] = Kept(name, tuple(zip(own, extents, strict=True)))

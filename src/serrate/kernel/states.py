@@ -64,7 +64,7 @@ class States:
         names = tuple(self.builder.name(f"{tensor.name}_{part}") for part in row.parts)
         self._states[tensor] = State(row, names, tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
         for buffer, value in zip(names, init, strict=True):
-            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(size * width), Memory.REGISTER)))
+            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(max(size * width, 1)), Memory.REGISTER)))
         with self.builder.scope():
             count = size * width
             at = const(0) if count == 1 else self.builder.loop("s", const(count), "states", self._lanes)
