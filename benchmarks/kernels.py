@@ -36,6 +36,7 @@ def softmax() -> Lowered:
     total = fusion.reduce("sum", exponentials, [1], keepdims=True)
     y = fusion.output(exponentials * fusion.unary("reciprocal", total), "y")
     exponentials.keep_in(y)
+    fusion.inputs[0].prefetch()
     y.parallelize(0, ParallelType.Thread)
     y.parallelize(2, ParallelType.Simd)
     return lower(fusion, y, name="ragged_softmax")
@@ -75,6 +76,7 @@ def _blocks(y: TensorView) -> TensorView:
 
 def batches() -> dict[str, torch.Tensor]:
     return {
+        "xnli": lengths_of("xnli", ROWS),
         "squad": lengths_of("squad", ROWS),
         "cola": lengths_of("cola", ROWS),
         "log-normal": log_normal(ROWS),

@@ -38,7 +38,7 @@ class _Numbering:
             inputs = tuple(self._tensors[x] for x in operation.inputs)
             how = (operation.kind, operation.name, inputs, pairs, operation.options)
         place = None if tensor.kept_in is None else tensor.kept_in.name
-        where = (tensor.memory, tensor.is_cached, place, tensor.fill, tensor.reads_holes)
+        where = (tensor.memory, tensor.is_cached, place, tensor.fill, tensor.reads_holes, tensor.is_prefetched)
         return (tensor.name, tensor.dtype, where, axes, how)
 
     def axis(self, axis: IterDomain) -> object:

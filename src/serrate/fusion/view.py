@@ -59,6 +59,7 @@ class TensorView:
         self.fill: float | None = None
         self.reads_holes = False
         self.kept_in: TensorView | None = None
+        self.is_prefetched = False
 
     @property
     def ndim(self) -> int:
@@ -235,6 +236,14 @@ class TensorView:
         """Keep the values, until `output` is stored, in its memory."""
         self.kept_in = output
         self.is_cached, self.memory = True, Memory.REGISTER
+        return self
+
+    def prefetch(self) -> TensorView:
+        """Of an input that several phases read row by row: while a later one reads a row again, from the cache, fetch
+        what the first one will read next. For the CPU."""
+        if self.definition is not None:
+            raise ScheduleError(f"{self} cannot be prefetched: it is not an input")
+        self.is_prefetched = True
         return self
 
     def read_holes(self) -> TensorView:

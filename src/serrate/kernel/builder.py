@@ -7,7 +7,7 @@ computed under it, and the leaves of the loop nest, `leaf`, are put under it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ class Builder:
         self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
         self._lets: list[dict[Scalar, Scalar]] = [{}]
         self._noted: list[Scalar] = []
+        self._before: dict[int, list[Statement]] = {}  # what is to stand before a loop that is open, by its depth
         self.converged = converged  # whether threads must stay together
         self.varying: set[Scalar] = set()  # names whose values differ between the threads of a block
 
@@ -70,6 +71,8 @@ class Builder:
         self._names.pop()
         if not body:
             return
+        for before in self._before.pop(len(self._open), ()):
+            self.add(before)
         match statement:
             case For(var, extent, _, axis, parallel):
                 self.add(For(var, extent, body, axis, parallel))
@@ -104,6 +107,14 @@ class Builder:
             self._open[-1] = If(joined, ())
         else:
             self._enter(If(condition, ()))
+
+    def before_lanes(self, var: Scalar, expression: Scalar, statement: Callable[[Scalar], Statement]) -> None:
+        """A statement to stand before the open lanes loop over `var`, with an expression of inside it at lane 0."""
+        depth = next(at for at, opened in enumerate(self._open) if isinstance(opened, For) and opened.var == var)
+        inside = {name: value for scope in self._lets[depth + 1 :] for value, name in scope.items()}
+        for _ in inside:
+            expression = expression.substitute(inside)
+        self._before.setdefault(depth, []).append(statement(expression.substitute({var: const(0)})))
 
     def last_block(self, statement: GridReduce) -> None:
         """What follows, to the end of the scope, is done by the last block to arrive."""

@@ -26,6 +26,7 @@ from serrate.kernel.ir import (
     If,
     Kernel,
     Let,
+    Prefetch,
     Statement,
     Store,
     expressions,
@@ -132,6 +133,8 @@ class _Writer(ExpressionWriter):
                     self.allocate(buffer)
                 case Store():
                     self.store(statement)
+                case Prefetch():
+                    pass  # a hint, which may name any place
                 case _:
                     self.meet(statement)
         self.scope = outer

@@ -49,6 +49,11 @@ class Elements:
         self.lowering, self.indices, self.inline = lowering, indices, inline
         self._made: dict[TensorView, Scalar] = {}
 
+    @property
+    def loaded(self) -> list[TensorView]:
+        """The inputs that were read so far."""
+        return [tensor for tensor in self._made if tensor.definition is None]
+
     def operand(self, tensor: TensorView) -> Scalar:
         """What a reduction takes in."""
         operation = tensor.definition

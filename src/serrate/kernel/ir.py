@@ -6,6 +6,7 @@
     Let       a name for a value
     Allocate  memory in registers (per thread) or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
+    Prefetch  a hint that an element will be needed soon
     Barrier   all threads of a block arrive before any goes on
     BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
 
@@ -83,6 +84,14 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """A hint to the processor: buffer[index] will be loaded soon. The index may be past the end."""
+
+    buffer: str
+    index: Scalar
+
+
+@dataclass(frozen=True)
 class Barrier:
     """No thread of a block goes on before all have arrived."""
 
@@ -127,7 +136,7 @@ class GridReduce:
     body: tuple[Statement, ...]
 
 
-Statement = For | If | Let | Allocate | Store | Barrier | BlockReduce | GridReduce
+Statement = For | If | Let | Allocate | Store | Prefetch | Barrier | BlockReduce | GridReduce
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,8 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
             return (statement.index, statement.value)
         case Allocate():
             return (statement.buffer.size,)
+        case Prefetch():
+            return (statement.index,)
     return ()
 
 
@@ -213,6 +224,8 @@ def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) ->
             return replace(statement, value=change(statement.value))
         case Store():
             return replace(statement, index=change(statement.index), value=change(statement.value))
+        case Prefetch():
+            return replace(statement, index=change(statement.index))
         case Allocate():
             return replace(statement, buffer=replace(statement.buffer, size=change(statement.buffer.size)))
     return statement
@@ -245,6 +258,8 @@ def head(statement: Statement) -> str:
             return f"allocate {buffer.memory.value} {buffer.dtype} {buffer.name}[{buffer.size}]"
         case Store(buffer, index, value, _):
             return f"{buffer}[{index}] = {value}"
+        case Prefetch(buffer, index):
+            return f"prefetch {buffer}[{index}]"
         case Barrier():
             return "barrier"
         case BlockReduce(state, size, over, _):

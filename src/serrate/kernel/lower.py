@@ -8,16 +8,18 @@ outermost loop where all it depends on is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.evaluate import TORCH
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.indexing import Indices, route
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, negation
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, negation, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
-from serrate.kernel.ir import Kernel, Store
+from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import check_parallel_types, checks, dimensions, launch_of
 from serrate.kernel.lowered import Lowered, parameters
@@ -48,6 +50,13 @@ def lower(
     return Lowering(plan(fusion, reference), name, target, index).run()
 
 
+def _lines(buffer: str, count: int, width: int, start: Scalar) -> For:
+    """Prefetches of the cache lines of `count` elements."""
+    line = symbol("line")
+    lines = const(-(-count // width))
+    return For(line, lines, (Prefetch(buffer, start + line * width),), "of what comes next", ParallelType.Unroll)
+
+
 class Lowering:
     """The lowering of one plan."""
 
@@ -59,6 +68,7 @@ class Lowering:
         self.builder = self.nests.builder
         self.states = States(self.nests, ParallelType.Simd if target == "cpp" else ParallelType.Unroll)
         self.keeping = Keeping(self.nests, target)
+        self.walked: set[tuple[IterDomain, ...]] = set()  # inner loops that some phase has walked
 
     def run(self) -> Lowered:
         indices = Indices(self.plan.graph)
@@ -114,12 +124,28 @@ class Lowering:
                     self.keeping.store(tensor, elements)
                 if tensor in self.plan.fusion.outputs:
                     self._store_element(tensor, elements)
+            self._prefetch(loops, elements)
 
         wanted = [axis for tensor in tensors for axis in self.nests.wanted(tensor, not is_reduction(tensor))]
         self.nests.nest(wanted, loops, indices, leaf)
+        self.walked.add(loops)
         self.keeping.done(kept)
         for tensor in reductions:
             self.states.finish(tensor, loops)
+
+    def _prefetch(self, loops: Sequence[IterDomain], elements: Elements) -> None:
+        """In a nest that was walked before: what the next iteration of the shared loops will read, a row further on."""
+        if self.target != "cpp" or loops not in self.walked or not loops[-1:] or not loops[-1].parallel_type.is_lanes:
+            return
+        lane, lanes = self.nests.variables[loops[-1]], loops[-1].extent.value
+        for tensor in elements.loaded:
+            if not tensor.is_prefetched:
+                continue
+            row = const(1)
+            for loop in loops:
+                row = row * (self.nests.bind_extent(loop, elements.indices) if loop.is_ragged else loop.extent)
+            width = 64 // TORCH[tensor.dtype].itemsize  # of a cache line
+            self.builder.before_lanes(lane, elements.address(tensor) + row, partial(_lines, tensor.name, lanes, width))
 
     def _store_element(self, tensor: TensorView, elements: Elements) -> None:
         value = cast(elements.value(tensor), tensor.dtype)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from serrate.fusion.scalar import INDEX, INFIX, INTEGERS, Scalar
-from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Statement, Store, walk
+from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, walk
 
 # How strongly C's operators bind.
 SELECT, OR, AND, EQUALITY, ORDER, SUM, PRODUCT, UNARY, POSTFIX = range(1, 10)
@@ -225,6 +225,8 @@ class Printer:
                 yield self.allocation(buffer)
             case Store():
                 yield self._store(statement)
+            case Prefetch(name, index):
+                yield f"__builtin_prefetch({identifier(name)} + {self.expression(index, PRODUCT)});"
             case _:
                 yield from self.cooperation(statement)
 
