@@ -91,7 +91,7 @@ def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None
     theirs = torch.nested.nested_tensor_from_jagged(
         values, offsets, max_seqlen=int(lengths.max()), min_seqlen=int(lengths.min())
     )
-    place, sums = torch.empty_like(values), torch.empty(len(lengths), FEATURES, device=device)
+    place, small = torch.empty_like(values), torch.empty(len(lengths), FEATURES, device=device)
     soft, sum_rows = (softmax(), total()) if device == "cpu" else (softmax_on_cuda(), total_on_cuda())
     candidates = {
         "copy into existing memory": lambda: place.copy_(values),
@@ -99,12 +99,15 @@ def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None
         "softmax, fresh output": lambda: soft(values, offsets),
         "softmax, torch.nested": lambda: torch.softmax(theirs, dim=1),
         "read once (flat sum)": lambda: values.sum(),
-        "sum, output given": lambda: sum_rows(values, offsets, out=[sums]),
+        "sum, output given": lambda: sum_rows(values, offsets, out=[small]),
         "sum, torch.nested": lambda: theirs.sum(dim=1),
     }
     size = f"{rows} × {FEATURES} values, {values.nbytes / 2**20:.0f} MiB"
     print(f"\n{name}: {len(lengths)} rows, {size}, {threads} thread{'s' * (threads > 1)}")
-    times = interleaved({who: call for who, call in candidates.items() if runs(call)}, rounds=11)
+    here = {who: call for who, call in candidates.items() if runs(call)}
+    softmaxes = {who: call for who, call in here.items() if who.startswith(("copy", "softmax"))}
+    sums = {who: call for who, call in here.items() if who not in softmaxes}
+    times = interleaved(softmaxes, rounds=21, seconds=20) | interleaved(sums, rounds=21, seconds=20)
     base = {"softmax": "copy into existing memory", "sum": "read once (flat sum)"}
     for label, (least, middle) in times.items():
         against = base.get(label.split(",")[0])

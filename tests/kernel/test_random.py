@@ -98,7 +98,7 @@ def run_compiled(case: Case, lowered: Lowered) -> None:
             assert torch.allclose(got.double(), want.double(), rtol=0.05, atol=0.05, equal_nan=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(20))
 def test_compiled(seed: int) -> None:
     cases = accepted("cpp", 100, seed)
     # Optimized little: the sources are many, and what they mean is the same.

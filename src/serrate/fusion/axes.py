@@ -261,7 +261,7 @@ class RaggedIterDomain(IterDomain):
     def nested_domains(self) -> tuple[IterDomain, ...]:
         """One axis for each component; only where the extents are known."""
         if self._nested is None:
-            if not isinstance(self.raggedness.count, Scalar) or not self.raggedness.count.is_const:
+            if not self.raggedness.count.is_const:
                 raise ValueError(f"the components of {self} are known only when it runs")
             components = (scalar(c) for c in range(self.raggedness.count.value))
             self._nested = tuple(
@@ -311,10 +311,6 @@ class RaggedIterDomain(IterDomain):
             return f"[{self.raggedness.array}]"
         extents = [self.raggedness.extent_at(scalar(c)) for c in range(count.value)]
         return repr(extents) if all(e.op != "load" for e in extents) else f"[{self.raggedness.array}]"
-
-
-def symbol_of(component: int) -> Scalar:
-    return scalar(component)
 
 
 def ragged(axis: IterDomain) -> RaggedIterDomain:

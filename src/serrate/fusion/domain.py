@@ -41,7 +41,8 @@ class TensorDomain:
         _pair_components(self.root)
         self.logical = self.root if logical is None else tuple(logical)
         self.loop = self.logical if loop is None else tuple(loop)
-        self._allocation = None if allocation is None else tuple(allocation)
+        self.own_allocation = None if allocation is None else tuple(allocation)  # if not as usual
+        self._packed: tuple[IterDomain, ...] | None = None
 
     @property
     def kept(self) -> tuple[IterDomain, ...]:
@@ -50,13 +51,16 @@ class TensorDomain:
 
     @property
     def allocation(self) -> tuple[IterDomain, ...]:
-        if self._allocation is None:
-            self._allocation = packed([axis for axis in self.kept if not axis.is_broadcast])
-        return self._allocation
+        """The axes as they lie in memory: those that were set, else rows packed one after another."""
+        if self.own_allocation is not None:
+            return self.own_allocation
+        if self._packed is None:
+            self._packed = packed([axis for axis in self.kept if not axis.is_broadcast])
+        return self._packed
 
     @allocation.setter
     def allocation(self, axes: Sequence[IterDomain]) -> None:
-        self._allocation = tuple(axes)
+        self.own_allocation = tuple(axes)
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(repr, self.loop))}]"

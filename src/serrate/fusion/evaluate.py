@@ -139,11 +139,11 @@ class Run:
                 offsets = self.offsets(step.outputs[1])
                 component = np.searchsorted(offsets, inputs[0], side="right") - 1
                 return [component, inputs[0] - offsets[component]]
-            case e.Swizzle():
+            case _:
+                assert isinstance(step, e.Swizzle)
                 size = self.number(step.inputs[1].extent)
                 x, y = inputs
                 return [x, y ^ x if step.swizzle == "xor" else (y + x) % size]
-        raise TypeError(f"{step}")
 
     def extents(self, axis: IterDomain, known: Mapping[IterDomain, np.ndarray], count: int) -> np.ndarray:
         if axis.is_ragged:
@@ -187,7 +187,9 @@ def evaluate(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tenso
     run = bind(fusion, inputs)
     known: dict[TensorView, Elements] = {}
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
-        known[tensor] = Elements(run.coordinates(tensor.domain.kept), _wide(given.reshape(-1)))
+        coordinates = run.coordinates(tensor.domain.kept)
+        places = torch.from_numpy(_places(run, tensor, coordinates))
+        known[tensor] = Elements(coordinates, _wide(given.reshape(-1)[places]))
     for tensor in fusion.tensors:
         if tensor.definition is not None:
             known[tensor] = _compute(run, tensor, tensor.definition, known)
@@ -202,20 +204,23 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 def in_memory(run: Run, tensor: TensorView, elements: Elements) -> tuple[torch.Tensor, torch.Tensor]:
     """(the tensor as it lies in memory, where it has elements): holes hold the fill, or 0."""
-    axes = tensor.domain.kept
-    known = {axis: elements.coordinates[:, number] for number, axis in enumerate(axes)}
-    count = len(elements.values)
     shape = [run.size(axis) for axis in tensor.domain.allocation]
-    flat = np.zeros(count, np.int64)
-    for axis, size in zip(tensor.domain.allocation, shape, strict=True):
-        flat = flat * size + run.index(axis, known, count)
     dtype = TORCH[tensor.dtype]
     memory = torch.full((int(np.prod(shape)),), tensor.fill or 0, dtype=dtype)
     valid = torch.zeros(memory.shape, dtype=torch.bool)
-    where = torch.from_numpy(flat)
+    where = torch.from_numpy(_places(run, tensor, elements.coordinates))
     memory[where] = elements.values.to(dtype)
     valid[where] = True
     return memory.reshape(shape), valid.reshape(shape)
+
+
+def _places(run: Run, tensor: TensorView, coordinates: Coordinates) -> np.ndarray:
+    """Where elements lie in the memory of a tensor."""
+    known = {axis: coordinates[:, number] for number, axis in enumerate(tensor.domain.kept)}
+    flat = np.zeros(len(coordinates), np.int64)
+    for axis in tensor.domain.allocation:
+        flat = flat * run.size(axis) + run.index(axis, known, len(coordinates))
+    return flat
 
 
 def _compute(run: Run, tensor: TensorView, operation: Operation, known: Mapping[TensorView, Elements]) -> Elements:
@@ -281,13 +286,14 @@ def _copied(run: Run, tensor: TensorView, operation: Operation, known: Mapping[T
 def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Mapping[TensorView, Elements]) -> Values:
     def values(coordinates: Coordinates) -> torch.Tensor:
         elements = known[operation.inputs[0]]
-        gone, keepdims = operation.options
-        kept = [n for n in range(elements.coordinates.shape[1]) if n not in gone]
-        if keepdims:
-            wanted = elements.coordinates.copy()
-            wanted[:, list(gone)] = 0
-        else:
-            wanted = elements.coordinates[:, kept]
+        gone = operation.options[0]
+        count = len(elements.coordinates)
+        root = dict(zip(tensor.domain.root, elements.coordinates.T, strict=True))
+        columns = [
+            np.zeros(count, np.int64) if a.is_broadcast and a not in root else run.index(a, root, count)
+            for a in tensor.domain.kept
+        ]
+        wanted = np.stack(columns, 1) if columns else np.zeros((count, 0), np.int64)
         groups = torch.from_numpy(places_of(coordinates, wanted))
         given = elements.values
         if not given.is_floating_point() and operation.name in ("sum", "prod"):
@@ -329,6 +335,9 @@ def _gathered(run: Run, tensor: TensorView, operation: Operation, known: Mapping
         x, indices = operation.inputs
         places = operation.options[0]
         rows = known[indices].at(coordinates[:, :places]).numpy()
+        count = run.size(x.domain.kept[0])
+        if ((rows < 0) | (rows >= count)).any():
+            raise IndexError(f"{tensor} = {operation}: an index is outside of {x.domain.kept[0]}, of {count}")
         return known[x].at(np.concatenate([rows[:, None], coordinates[:, places:]], 1))
 
     return values

@@ -332,8 +332,12 @@ class Partition(_Rows):
         return self._joined(indices)
 
     def condition(self, forward: bool, indices: Sequence[Scalar]) -> Scalar:
-        total = self._parts[1].raggedness.total  # rows need not fill an axis that is over-allocated
-        return lt(indices[0], total) if forward and total != self.inputs[0].extent else TRUE
+        return TRUE if self.covers or not forward else lt(indices[0], self._parts[1].raggedness.total)
+
+    @property
+    def covers(self) -> bool:
+        """Whether the rows are all of the axis; they need not fill one that is over-allocated."""
+        return self._parts[1].raggedness.total == self.inputs[0].extent
 
     def walk_forward(self, unsafe: Callable[[IterDomain], bool]) -> Walk:
         return (self.inputs if unsafe(self.inputs[0]) else ()), ()

@@ -13,8 +13,10 @@ from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.operations import BINARY, REDUCTIONS, UNARY, result_dtype
 from serrate.fusion.raggedness import Raggedness
-from serrate.fusion.scalar import BOOL, COMPARISONS, FLOATS, Scalar, const
+from serrate.fusion.scalar import BOOL, COMPARISONS, DTYPES, FLOATS, Scalar, const
 from serrate.fusion.shapes import (
+    Pairs,
+    again,
     axis_number,
     broadcast_axes,
     check_known,
@@ -24,7 +26,7 @@ from serrate.fusion.shapes import (
     depends_on,
     loop_order,
 )
-from serrate.fusion.transforms import partition, resize
+from serrate.fusion.transforms import combine, partition, resize
 from serrate.fusion.types import IterType, Memory
 from serrate.fusion.view import Operation, TensorView
 
@@ -56,6 +58,11 @@ class Fusion:
         if wanted is not None:
             if wanted in taken:
                 raise ValueError(f"there is a tensor named {wanted!r} already")
+            sizes = {
+                size.value for tensor in self.tensors for axis in tensor.domain.root for size in axis.extent.symbols
+            }
+            if wanted in sizes:
+                raise ValueError(f"{wanted!r} is the name of a size already; a tensor needs another")
             return wanted
         number = len(self.tensors)
         while f"t{number}" in taken:
@@ -66,6 +73,10 @@ class Fusion:
         self, domain: TensorDomain, dtype: str, operation: Operation | None, name: str | None = None
     ) -> TensorView:
         made = TensorView(self, self._name(name), domain, dtype, operation)
+        for axis in domain.root:
+            for size in axis.extent.symbols:
+                if any(size.value == tensor.name for tensor in (*self.tensors, made)):
+                    raise ValueError(f"{size} is the name of a tensor; a size of {made} needs another")
         self.tensors.append(made)
         return made
 
@@ -80,6 +91,7 @@ class Fusion:
                 for axis, axis_name in zip(shape, names, strict=True)
             ]
             shape = TensorDomain(axes)
+        check_known(dtype, DTYPES, "dtype")
         made = self._add(shape, dtype, None, name)
         self.inputs.append(made)
         return made
@@ -109,14 +121,19 @@ class Fusion:
             raise RaggednessError(f"axis {ragged_dim} of {data} is ragged already")
         inputs: tuple[TensorView, ...] = (data,)
         if isinstance(offsets, TensorView):
+            if offsets.dtype not in ("int32", "int64"):
+                raise TypeError(f"offsets must be int32 or int64, got {offsets}")
             raggedness = RaggedIterDomain.from_offsets(offsets, size=root[at].extent, exact=exact).raggedness
             inputs = (data, offsets)
         else:
             raggedness = offsets
         component, rows = partition(root[at], raggedness)
         component.name, rows.name = "c", "r"
+        for other in root:  # rows of what is cut now: their component is a row of a component
+            if other.is_ragged and ragged(other).component is root[at]:
+                ragged(other).component = combine(component, rows)
         logical = (*root[:at], component, rows, *root[at + 1 :])
-        domain = TensorDomain(root, logical, allocation=root)
+        domain = TensorDomain(root, logical)
         return self._add(domain, data.dtype, Operation("nest", "view_as_nested", inputs, pairs, (at,)))
 
     def offsets_of_extents(self, extents: TensorView) -> TensorView:
@@ -156,6 +173,8 @@ class Fusion:
         if not isinstance(like, TensorView):
             raise TypeError(f"{name} needs at least one tensor, got {x!r} and {y!r}")
         dtype = common_dtype(name, x, y)
+        if name == "div" and dtype not in FLOATS:
+            raise TypeError(f"div needs floating-point numbers, got {dtype}; cast them")
         return self._pointwise(name, [x, y], BOOL if name in COMPARISONS else dtype)
 
     def where(self, condition: TensorView, x: TensorView | float, y: TensorView | float) -> TensorView:
@@ -166,6 +185,7 @@ class Fusion:
 
     def cast(self, x: TensorView, dtype: str) -> TensorView:
         """The elements in another dtype."""
+        check_known(dtype, DTYPES, "dtype")
         return self._pointwise("cast", [x], dtype)
 
     def copy(self, x: TensorView) -> TensorView:
@@ -249,6 +269,8 @@ class Fusion:
 
     def concat(self, x: TensorView, y: TensorView, axis: int) -> TensorView:
         """`y` after `x` along an axis that is regular in both."""
+        if x.ndim != y.ndim:
+            raise AxisError(f"concat needs tensors of as many axes, got {x} and {y}")
         at = axis_number(x, axis)
         sizes = [tensor.domain.kept[at].extent for tensor in (x, y)]
         if any(
@@ -279,7 +301,7 @@ class Fusion:
         """One index of an axis. Of a component axis: the row, whose ragged axis becomes the regular one of that row."""
         at = axis_number(x, axis)
         chosen = x.domain.kept[at]
-        if chosen.extent.is_const and not 0 <= index < chosen.extent.value:
+        if index < 0 or (chosen.extent.is_const and index >= chosen.extent.value):
             raise IndexError(f"index {index} of axis {axis} of {x}")
         if chosen.is_ragged:
             raise RaggednessError(f"{chosen} of {x} is ragged; select its component axis instead")
@@ -306,20 +328,25 @@ class Fusion:
         made = self.copy(x)
         made.set_memory_type(memory)
         self._move(made, after=x)
+        pairs = tuple(zip(x.domain.kept, made.domain.kept, strict=True))
         for user in users:
-            self._substitute(user, x, made)
+            self._rename(user, x, made, pairs)
         return made
 
     def cache_before(self, x: TensorView, memory: Memory) -> TensorView:
         """A tensor that is computed as `x` was; `x` becomes its copy."""
         if x.definition is None:
             raise ScheduleError(f"{x} is an input; nothing computes it")
+        users = [t for t in self.tensors if t.definition is not None and x in t.definition.inputs]
         made = self._add(x.domain, x.dtype, x.definition)
         made.set_memory_type(memory)
         root, pairs = clones(made.domain.kept)
-        x.domain = TensorDomain(root)
+        x.domain = TensorDomain(root, allocation=again(made.domain.own_allocation, pairs))
+        made.domain.own_allocation = None
         x.definition = Operation("pointwise", "copy", (made,), pairs)
         self._move(made, before=x)
+        for user in users:
+            self._rename(user, x, x, pairs)
         return made
 
     def rfactor(self, x: TensorView, loop_axes: Sequence[int]) -> TensorView:
@@ -330,6 +357,8 @@ class Fusion:
             or x.definition.name not in ("sum", "prod", "max", "min")
         ):
             raise ScheduleError(f"rfactor needs a sum, prod, max or min, got {x}")
+        if x.definition.options[1]:
+            raise ScheduleError(f"{x} keeps the axes it reduces as broadcast axes; rfactor a reduction that does not")
         later = [x.loop[axis] for axis in loop_axes]
         for axis in later:
             if not axis.is_reduction:
@@ -355,10 +384,11 @@ class Fusion:
         at = self.tensors.index(after) + 1 if after is not None else self.tensors.index(before)  # type: ignore[arg-type]
         self.tensors.insert(at, tensor)
 
-    def _substitute(self, user: TensorView, old: TensorView, new: TensorView) -> None:
+    def _rename(self, user: TensorView, old: TensorView, new: TensorView, renamed: Pairs) -> None:
+        """Let a tensor read `new` instead of `old`, by its axes."""
         operation = user.definition
         assert operation is not None
-        axes = dict(zip(old.domain.kept, new.domain.kept, strict=True))
+        axes = dict(renamed)
         pairs = tuple((axes.get(given, given), made) for given, made in operation.axes)
         inputs = tuple(new if tensor is old else tensor for tensor in operation.inputs)
         user.definition = Operation(operation.kind, operation.name, inputs, pairs, operation.options)

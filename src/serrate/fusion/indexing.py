@@ -162,8 +162,12 @@ class Indices:
     ) -> None:
         """Take every step that can be taken by now."""
         for step in steps:
-            if step not in self.done and all(self.has(axis) for axis in step.given):
+            if step not in self.done and all(self.has(axis) and self._can_guard(axis) for axis in step.given):
                 self.follow(step, emit, bind)
+
+    def _can_guard(self, axis: IterDomain) -> bool:
+        """Whether what a predicate of an axis needs is known, if it may come to one."""
+        return not axis.is_ragged or not self.is_unsafe(axis) or self.has(component_of(axis))
 
 
 def is_natural(index: Scalar) -> bool:

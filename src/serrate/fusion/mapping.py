@@ -92,4 +92,6 @@ class AxisGraph:
         extents = tuple(ragged(axis).raggedness if axis.is_ragged else axis.extent for axis in below)
         if isinstance(step, (Partition, Combine)):
             extents = ()
-        return [forward, ((*step.signature, "makes", *map(self.find, above), *extents), below)]
+        backward = ((*step.signature, "makes", *map(self.find, above), *extents), below)
+        covers = not isinstance(step, Partition) or step.covers  # else the rows are only part of the axis
+        return [forward, backward] if covers else [backward]

@@ -85,12 +85,16 @@ class Reduction:
     neutral: float | None = None  # what holes must hold to be read without a predicate
 
 
+_LEAST = {"bool": 0, "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63)}
+_MOST = {"bool": 1, "uint8": 2**8 - 1, "int8": 2**7 - 1, "int16": 2**15 - 1, "int32": 2**31 - 1, "int64": 2**63 - 1}
+
+
 def _least(dtype: str) -> float:
-    return -math.inf if dtype in FLOATS else -(2**63) if dtype in ("int64", "index") else -(2**31)
+    return -math.inf if dtype in FLOATS else _LEAST[dtype]
 
 
 def _most(dtype: str) -> float:
-    return math.inf if dtype in FLOATS else 2**63 - 1 if dtype in ("int64", "index") else 2**31 - 1
+    return math.inf if dtype in FLOATS else _MOST[dtype]
 
 
 def _simple(

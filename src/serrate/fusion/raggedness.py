@@ -98,12 +98,12 @@ class Listed(Raggedness):
         return tuple(itertools.accumulate(self.extents, initial=const(0)))
 
     def extent_at(self, component: Scalar) -> Scalar:
-        if component.is_const:
+        if component.is_const and 0 <= component.value < len(self.extents):
             return self.extents[int(component.value)]
         return load(self.array, component + 1) - load(self.array, component)
 
     def offset_at(self, component: Scalar) -> Scalar:
-        if component.is_const:
+        if component.is_const and 0 <= component.value <= len(self.extents):
             offset: Scalar = self.all_offsets[component.value]
             return offset
         return load(self.array, component)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 INDEX, BOOL = "index", "bool"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", *FLOATS)
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64", INDEX)
 
 # What an operation is called in printed text; those not named here are functions.

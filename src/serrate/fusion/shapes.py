@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
+from serrate.fusion.scalar import FLOATS
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
 
@@ -18,13 +19,16 @@ def axis_number(x: TensorView, axis: int) -> int:
     return axis % x.ndim
 
 
-def check_known(name: str, table: Mapping[str, object]) -> None:
+def check_known(name: str, table: Collection[str], what: str = "operation") -> None:
     if name not in table:
-        raise ValueError(f"no operation {name!r}; there are {', '.join(table)}")
+        raise ValueError(f"no {what} {name!r}; there are {', '.join(table)}")
 
 
 def common_dtype(name: str, *operands: TensorView | float) -> str:
     dtypes = {x.dtype for x in operands if isinstance(x, TensorView)}
+    numbers = [x for x in operands if not isinstance(x, TensorView)]
+    if len(dtypes) == 1 and not dtypes & set(FLOATS) and any(number != int(number) for number in numbers):
+        raise TypeError(f"{name} of {', '.join(dtypes)} needs whole numbers, got {numbers}; cast the tensor")
     if len(dtypes) != 1:
         raise TypeError(
             f"{name} needs tensors of one dtype, got {', '.join(sorted(dtypes)) or 'numbers only'}; cast them"
@@ -40,6 +44,12 @@ def clones(axes: Sequence[IterDomain]) -> tuple[list[IterDomain], Pairs]:
     made: dict[IterDomain, IterDomain] = {axis: axis.clone() for axis in axes}
     _translate_components(made)
     return [made[axis] for axis in axes], tuple((axis, made[axis]) for axis in axes)
+
+
+def again(axes: Sequence[IterDomain] | None, pairs: Pairs) -> list[IterDomain] | None:
+    """Axes made of new ones by the same steps as these of the old ones."""
+    made = dict(pairs)
+    return None if axes is None else [_translated(axis, made) for axis in axes]
 
 
 def _translate_components(made: dict[IterDomain, IterDomain]) -> None:

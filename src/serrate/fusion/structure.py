@@ -36,7 +36,10 @@ class _Numbering:
         if operation is not None:
             pairs = tuple((self.axis(old), self.axis(new)) for old, new in operation.axes)
             inputs = tuple(self._tensors[x] for x in operation.inputs)
-            how = (operation.kind, operation.name, inputs, pairs, operation.options)
+            options = tuple(
+                repr(o) if isinstance(o, (bool, float)) else o for o in operation.options
+            )  # 0.0 is not -0.0
+            how = (operation.kind, operation.name, inputs, pairs, options)
         place = None if tensor.kept_in is None else tensor.kept_in.name
         where = (tensor.memory, tensor.is_cached, place, tensor.fill, tensor.reads_holes, tensor.is_prefetched)
         return (tensor.name, tensor.dtype, where, axes, how)

@@ -101,7 +101,7 @@ def _resized(raggedness: Raggedness, by: int) -> Raggedness:
 def swizzle(x: IterDomain, y: IterDomain, kind: str = "xor") -> tuple[IterDomain, IterDomain]:
     """(x, y′) of a Swizzle."""
     if kind not in ("xor", "shift"):
-        raise ScheduleError(f"swizzle must be 'xor' or 'shift', got {kind!r}")
+        raise ScheduleError(f"{x} and {y} cannot be swizzled by {kind!r}: there are 'xor' and 'shift'")
     if x.is_ragged or y.is_ragged:
         raise ScheduleError(f"{x} and {y} cannot be swizzled: only regular axes can")
     if kind == "xor":

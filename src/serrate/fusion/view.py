@@ -94,17 +94,26 @@ class TensorView:
         return self._replace(at, 1, split(self.loop[at], factor, inner_split))
 
     def merge(self, axis: int, other: int | None = None) -> TensorView:
-        """A loop axis and the next one (or `other`) as one, in the place of the first."""
+        """A loop axis and the next one (or `other`) as one, in the place of the first; a component axis and its ragged
+        axis are combined."""
         at = self._loop_axis(axis)
         second = self._loop_axis(at + 1 if other is None else other)
+        if second == at:
+            raise AxisError(f"axis {axis} of {self.name} cannot be merged with itself")
+        before = self.domain.loop
+        try:
+            return self._merge(at, second)
+        except ValueError:
+            self.domain.loop = before
+            raise
+
+    def _merge(self, at: int, second: int) -> TensorView:
         if second != at + 1:
             self.reorder({second: at + 1 if second > at else at})
             at = at if second > at else at - 1
         outer, inner = self.loop[at], self.loop[at + 1]
         self._not_parallel(outer, inner)
-        if inner.is_ragged and ragged(inner).component is outer:
-            raise ScheduleError(f"{outer} is the component axis of {inner} of {self.name}: use combine, not merge")
-        if outer.is_ragged is False and inner.is_ragged and _is_part_of_component(outer, inner):
+        if not outer.is_ragged and inner.is_ragged and _is_part_of_component(outer, inner):
             raise ScheduleError(
                 f"{outer} of {self.name} is made of the component axis of {inner}; they cannot be merged"
             )
@@ -115,11 +124,13 @@ class TensorView:
         at = self._loop_axis(axis)
         if at + 1 >= len(self.loop):
             raise AxisError(f"axis {axis} of {self.name} is the last one, there is none to combine it with")
+        self._not_parallel(*self.loop[at : at + 2])
         return self._replace(at, 2, [combine(self.loop[at], self.loop[at + 1])])
 
     def partition(self, axis: int, offsets: TensorView | Raggedness) -> TensorView:
         """A loop axis cut into components and rows at these offsets."""
         at = self._loop_axis(axis)
+        self._not_parallel(self.loop[at])
         if isinstance(offsets, TensorView):
             from serrate.fusion.axes import RaggedIterDomain
 
@@ -129,6 +140,9 @@ class TensorView:
     def swizzle(self, axis: int, other: int, kind: str = "xor") -> TensorView:
         """Loop axis `other` in an order that depends on `axis`."""
         first, second = self._loop_axis(axis), self._loop_axis(other)
+        if first == second:
+            raise AxisError(f"axis {axis} of {self.name} cannot be swizzled by itself")
+        self._not_parallel(self.loop[first], self.loop[second])
         x, y = swizzle(self.loop[first], self.loop[second], kind)
         loop = list(self.loop)
         loop[first], loop[second] = x, y
@@ -167,7 +181,7 @@ class TensorView:
                 f"{axis} of {self.name} cannot be {parallel_type.name}: the number of lanes is a constant"
             )
         made = axis.definition
-        if parallel_type != ParallelType.Vectorize or not isinstance(made, Split) or axis is not made.outputs[1]:
+        if parallel_type != ParallelType.Vectorize or not isinstance(made, Split):
             return
         source = made.inputs[0]
         if not made.is_divisible and (source.is_ragged or source.extent.is_const):
@@ -187,8 +201,13 @@ class TensorView:
     def vectorize(self, axis: int, width: int, parallel_type: ParallelType = ParallelType.Vectorize) -> TensorView:
         """`width` indices of a loop axis at once."""
         at = self._loop_axis(axis)
+        before = self.domain.loop
         self.split(at, width)
-        return self.parallelize(at + 1, parallel_type)
+        try:
+            return self.parallelize(at + 1, parallel_type)
+        except ScheduleError:
+            self.domain.loop = before
+            raise
 
     def unroll(self, axis: int, factor: int) -> TensorView:
         """`factor` iterations of a loop written one after another."""

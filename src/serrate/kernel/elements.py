@@ -37,6 +37,8 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             stack.extend(operation.inputs[1:])  # the indices of a gather
         elif operation.kind == "nest":
             stack.append(operation.inputs[0])
+        elif operation.kind == "offsets":
+            raise ScheduleError(f"{x} = {operation} is not computed by kernels; make it an input")
         else:
             stack.extend(operation.inputs)
     return list(found)
@@ -99,7 +101,7 @@ class Elements:
                 at, index = operation.options
                 places = [self.indices.of(axis) for axis in tensor.domain.kept]
                 return self._moved(operation.inputs[0], [*places[:at], const(index), *places[at:]])
-        raise ScheduleError(f"{tensor} = {operation} is not computed by kernels; make it an input")
+        raise AssertionError(operation.kind)
 
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
@@ -17,6 +18,15 @@ BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
 THREADS = (ParallelType.TIDx, ParallelType.TIDy, ParallelType.TIDz)
 _CUDA = {*BLOCKS, *THREADS, ParallelType.Vectorize}
 _CPU = {ParallelType.Thread, ParallelType.Simd}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on sizes, known when a kernel is called."""
+
+    condition: Scalar
+    error: type[Exception]
+    message: str
 
 
 def is_bound(loop: IterDomain) -> bool:
@@ -72,17 +82,25 @@ def reduces_across_threads(plan: Plan) -> bool:
     )
 
 
-def checks(plan: Plan) -> tuple[tuple[Scalar, str], ...]:
-    """What is to hold when the kernel runs: factors are positive, lanes divide what they are taken from."""
+def checks(plan: Plan) -> tuple[Check, ...]:
+    """What is to hold when the kernel runs, and what to raise if not: factors are positive, indices that are selected
+    are there, lanes divide what they are taken from."""
     made = [
-        (lt(const(0), step.factor), f"{step.inputs[0]} cannot be split by {step.factor}")
+        Check(lt(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
         for step in history(plan.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
+    for tensor in plan.fusion.tensors:
+        operation = tensor.definition
+        if operation is not None and operation.kind == "select":
+            axis = operation.inputs[0].domain.kept[operation.options[0]]
+            there = lt(const(operation.options[1]), axis.extent)
+            made.append(Check(there, IndexError, f"{tensor} = {operation} of {axis}"))
     for loop in plan.loops:
         step = loop.definition
         if loop.parallel_type == ParallelType.Vectorize and isinstance(step, Split) and not step.is_divisible:
             source = step.inputs[0]
             condition = equal(source.extent % step.factor, 0)
-            made.append((condition, f"{loop} cannot be vectorized: {step.factor} does not divide {source}"))
+            why = f"{loop} cannot be vectorized: {step.factor} does not divide {source}"
+            made.append(Check(condition, ScheduleError, why))
     return tuple(made)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from serrate.errors import ScheduleError
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import history
 from serrate.fusion.evaluate import TORCH, Run, bind
@@ -18,6 +17,7 @@ from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar, const, evaluate, symbol
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, GridReduce, Kernel, Launch, Statement, Store, expressions, walk
+from serrate.kernel.launching import Check
 from serrate.kernel.phases import Plan
 
 
@@ -29,7 +29,7 @@ class Lowered:
     fusion: Fusion
     raggedness: Mapping[str, Raggedness]  # arrays of offsets that follow from others
     target: str
-    checks: tuple[tuple[Scalar, str], ...] = ()  # what must hold of the sizes, and what to say if not
+    checks: tuple[Check, ...] = ()
 
     @cached_property
     def function(self) -> Any:
@@ -60,9 +60,9 @@ class Lowered:
     def _buffers(
         self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None
     ) -> dict[str, torch.Tensor]:
-        for condition, message in self.checks:
-            if not evaluate(condition, run.sizes):
-                raise ScheduleError(f"{message} = {run.sizes}")
+        for check in self.checks:
+            if not evaluate(check.condition, run.sizes):
+                raise check.error(f"{check.message}, where {run.sizes}")
         given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
         if outputs is not None:
             given.update(zip((tensor.name for tensor in self.fusion.outputs), outputs, strict=True))

@@ -159,7 +159,8 @@ def _filled_operand(tensor: TensorView) -> TensorView:
     if operand.definition is not None or operand.fill is None:
         raise ScheduleError(f"{tensor} reads holes of {operand}, which is not an input that holds a fill value in them")
     if neutral is None or operand.fill != neutral:
+        wanted = "no value changes nothing" if neutral is None else f"only {neutral} changes nothing"
         raise ScheduleError(
-            f"{tensor} reads holes of {operand}, which hold {operand.fill}; {operation.name} needs {neutral}"
+            f"{tensor} reads holes of {operand}, which hold {operand.fill}; in a {operation.name} {wanted}"
         )
     return operand

@@ -67,7 +67,7 @@ class Plan:
 
     def is_reduced_by(self, tensor: TensorView, loop: IterDomain) -> bool:
         """Whether a loop of a reduction walks what is reduced; all of it, or none."""
-        reduced = self.graph.groups(axis for axis in tensor.domain.root if axis.is_reduction)
+        reduced = self.graph.groups(axis for axis in tensor.domain.logical if axis.is_reduction)
         origins = self.origins[loop]
         if origins <= reduced:
             return True
@@ -86,10 +86,10 @@ def plan(fusion: Fusion, reference: TensorView) -> Plan:
     loops = tuple(loop for loop in reference.loop if not loop.is_broadcast)
     origins = {loop: _origins(graph, reference, loop) for loop in loops}
     reductions = [tensor for tensor in needed if is_reduction(tensor)]
-    reduced = graph.groups(axis for t in reductions for axis in t.domain.root if axis.is_reduction)
+    reduced = graph.groups(axis for t in reductions for axis in t.domain.logical if axis.is_reduction)
     reached = frozenset[IterDomain]().union(*origins.values())
     for tensor in reductions:
-        for axis in tensor.domain.root:
+        for axis in tensor.domain.logical:
             if axis.is_reduction and graph.find(axis) not in reached:
                 raise ScheduleError(
                     f"{axis} of {tensor} is reduced, but the reference {reference} does not walk it; choose a tensor "
