@@ -63,7 +63,7 @@ class Keeping:
     def _check_place(self, tensor: TensorView, output: TensorView) -> None:
         """The output must have the same elements, by the same loops, and be stored in a later phase."""
         why = None
-        if output not in self.plan.fusion.outputs or output in self.plan.kept:
+        if output not in self.plan.outputs or output in self.plan.kept:
             why = "it is not an output"
         elif output.dtype != accumulator(tensor.dtype) or output.dtype != tensor.dtype:
             why = f"it holds {output.dtype}, not {accumulator(tensor.dtype)}"

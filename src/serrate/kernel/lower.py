@@ -78,7 +78,7 @@ class Lowering:
                 self.nests.advance_shared(indices)
             for phase in self.plan.phases:
                 self._phase(phase, indices)
-        for tensor in self.plan.fusion.outputs:
+        for tensor in self.plan.outputs:
             if tensor.fill is not None:
                 self._fill_holes(tensor)
         body = simplified(self.builder.body, self.launch)
@@ -93,7 +93,7 @@ class Lowering:
 
     def _phase(self, tensors: Sequence[TensorView], indices: Indices) -> None:
         """Loop nests, each for all that walks the same axes; then what reductions leave is stored."""
-        outputs = [tensor for tensor in tensors if tensor in self.plan.fusion.outputs]
+        outputs = [tensor for tensor in tensors if tensor in self.plan.outputs]
         alone = [tensor for tensor in outputs if is_reduction(tensor) or self._lacks_loops(tensor)]
         groups: dict[tuple[object, ...], list[TensorView]] = {}
         for tensor in tensors:
@@ -122,7 +122,7 @@ class Lowering:
                     continue
                 if tensor in kept:
                     self.keeping.store(tensor, elements)
-                if tensor in self.plan.fusion.outputs:
+                if tensor in self.plan.outputs:
                     self._store_element(tensor, elements)
             self._prefetch(loops, elements)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from serrate.errors import ScheduleError
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import history
 from serrate.fusion.evaluate import TORCH, Run, bind
@@ -19,6 +20,8 @@ from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, GridReduce, Kernel, Launch, Statement, Store, expressions, walk
 from serrate.kernel.launching import Check
 from serrate.kernel.phases import Plan
+
+_NARROW = 2**31 - 2**24  # elements and one tile
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,20 @@ class Lowered:
 
         return compiler.compile(cpp.source([self.kernel])).function(self.kernel)
 
+    @cached_property
+    def narrow(self) -> Any:
+        """The compiled kernel with indices of 32 bits."""
+        from serrate.runtime import cuda
+
+        return cuda.compile(replace(self.kernel, index="int32"))
+
+    def variant(self, made: Mapping[str, torch.Tensor]) -> Any:
+        """On CUDA, where narrow indices are faster, those of 32 bits if no index can leave them; built on first use."""
+        largest = max((tensor.numel() for tensor in made.values()), default=0)
+        if self.kernel.index == "int32" and largest >= _NARROW:
+            raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, and a buffer of {largest} elements")
+        return self.function if self.target == "cpp" or largest >= _NARROW else self.narrow
+
     @property
     def source(self) -> str:
         """The generated C++ or CUDA C++."""
@@ -63,7 +80,9 @@ class Lowered:
         for check in self.checks:
             if not evaluate(check.condition, run.sizes):
                 raise check.error(f"{check.message}, where {run.sizes}")
-        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
+        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True)) | _offsets(
+            self.fusion, run
+        )
         if outputs is not None:
             given.update(zip((tensor.name for tensor in self.fusion.outputs), outputs, strict=True))
         made: dict[str, torch.Tensor] = {}
@@ -97,8 +116,8 @@ class Lowered:
         run = bind(self.fusion, inputs)
         made = self._buffers(run, inputs, out)
         sizes = self.sizes(run, made).values()
-        self.function(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
-        return [made[tensor.name] for tensor in self.fusion.outputs]
+        self.variant(made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
+        return [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
 
 
 def parameters(
@@ -112,13 +131,35 @@ def parameters(
     derived: dict[str, Raggedness] = {}
     buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
     for name in used:
-        if name in known and name not in tensors:
+        if name in tensors and _is_offsets(tensors[name]):
+            buffers.append(Buffer(name, "int64", _size(tensors[name])))
+        elif name in known and name not in tensors:
             derived[name] = known[name]
             buffers.append(Buffer(name, "int64", known[name].count + 1))
-    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.fusion.outputs]
+    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.outputs]
     buffers += workspaces
     sizes = _sizes(body, buffers, launch)
     return tuple(buffers), sizes, derived
+
+
+def _is_offsets(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.kind == "offsets"
+
+
+def _offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
+    """Offsets that follow from extents or from other offsets, computed where those are; nothing waits for them."""
+    made: dict[str, torch.Tensor] = {}
+    for tensor in fusion.tensors:
+        operation = tensor.definition
+        if operation is None or not _is_offsets(tensor):
+            continue
+        if operation.name == "offsets_of_extents":
+            extents = run.arrays[operation.inputs[0].name]
+            made[tensor.name] = torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
+        else:
+            made[tensor.name] = operation.options[0].offsets(run.arrays, run.sizes).long()
+        run.arrays[tensor.name] = made[tensor.name]
+    return made
 
 
 def _size(tensor: TensorView) -> Scalar:

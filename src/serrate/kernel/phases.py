@@ -52,6 +52,11 @@ class Plan:
         return (self.loops_of(tensor), self.graph.groups(_iterated(tensor)))
 
     @property
+    def outputs(self) -> list[TensorView]:
+        """The outputs that the kernel stores."""
+        return stored_outputs(self.fusion)
+
+    @property
     def loops(self) -> tuple[IterDomain, ...]:
         """All loops of the reference."""
         return (*self.shared, *self.inner)
@@ -109,6 +114,11 @@ def _iterated(tensor: TensorView) -> list[IterDomain]:
     return [axis for axis in axes if not axis.is_broadcast]
 
 
+def stored_outputs(fusion: Fusion) -> list[TensorView]:
+    """The outputs of a fusion that a kernel stores: all but offsets, which follow from others."""
+    return [t for t in fusion.outputs if t.definition is None or t.definition.kind != "offsets"]
+
+
 def is_reduction(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.definition.kind == "reduce"
 
@@ -130,7 +140,7 @@ def _hoisted(made: Plan, needed: list[TensorView]) -> set[TensorView]:
             continue
         for x in operation.inputs:
             source = _renamed(x)
-            if source not in of_results or source in made.fusion.outputs:
+            if source not in of_results or source in made.outputs:
                 continue
             if all(loop.extent.is_const and not loop.is_ragged for loop in made.loops_of(source)):
                 found.add(source)
@@ -145,7 +155,7 @@ def _renamed(tensor: TensorView) -> TensorView:
 
 
 def _needed(fusion: Fusion) -> list[TensorView]:
-    wanted = set(fusion.outputs)
+    wanted = set(stored_outputs(fusion))
     for tensor in reversed(fusion.tensors):
         if tensor in wanted and tensor.definition is not None:
             wanted.update(tensor.definition.inputs)
@@ -176,7 +186,7 @@ def _phases(made: Plan, needed: list[TensorView]) -> list[list[TensorView]]:
         inputs = () if operation is None else operation.inputs
         number[tensor] = max((number[x] for x in inputs), default=0)
         held[tensor] = {h for x in inputs for h in ({x} if x in made.kept else held[x])}
-        if operation is None or not (is_reduction(tensor) or tensor in made.kept or tensor in made.fusion.outputs):
+        if operation is None or not (is_reduction(tensor) or tensor in made.kept or tensor in made.outputs):
             continue
         nest = made.nest_of(tensor)
         if any(number[h] == number[tensor] and made.nest_of(h) != nest for h in held[tensor]):
