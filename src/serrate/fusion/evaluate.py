@@ -346,6 +346,9 @@ def _gathered(run: Run, tensor: TensorView, operation: Operation, known: Mapping
 def _selected(run: Run, tensor: TensorView, operation: Operation, known: Mapping[TensorView, Elements]) -> Values:
     def values(coordinates: Coordinates) -> torch.Tensor:
         at, index = operation.options
+        axis = operation.inputs[0].domain.kept[at]
+        if index >= run.size(axis):
+            raise IndexError(f"{tensor} = {operation} of {axis}, of {run.size(axis)}")
         return known[operation.inputs[0]].at(np.insert(coordinates, at, index, axis=1))
 
     return values

@@ -363,20 +363,28 @@ class Fusion:
         for axis in later:
             if not axis.is_reduction:
                 raise ScheduleError(f"{axis} of {x.name} cannot be factored out: it is not reduced")
-        partial = self._add(x.domain, x.dtype, x.definition)
-        kept = [axis for axis in x.loop if axis in later or not axis.is_reduction]
+        old = x.domain
+        for axis in old.kept:
+            if axis not in x.loop:
+                raise ScheduleError(f"{axis} of {x.name} is kept, and scheduled already; rfactor before that")
+        users = [t for t in self.tensors if t.definition is not None and x in t.definition.inputs]
+        partial = self._add(old, x.dtype, x.definition)
+        rest = [axis for axis in x.loop if axis.is_reduction and axis not in later]
         for axis in later:
             axis.iter_type = IterType.Iteration
             axis.is_rfactor_domain = True
-        partial.domain = TensorDomain(x.domain.root, x.loop, loop=x.loop)
+        kept = [*old.kept, *later]
+        partial.domain = TensorDomain(old.root, [*kept, *rest], loop=x.loop)
         root, pairs = clones(kept)
-        for old, new in pairs:
-            if old in later:
-                new.iter_type = IterType.Reduction
-        x.domain = TensorDomain(root, root)
-        gone = tuple(number for number, axis in enumerate(kept) if axis in later)
+        for new in root[len(old.kept) :]:
+            new.iter_type = IterType.Reduction
+        renamed = pairs[: len(old.kept)]
+        x.domain = TensorDomain(root, allocation=again(old.own_allocation, renamed))
+        gone = tuple(range(len(old.kept), len(kept)))
         x.definition = Operation("reduce", x.definition.name, (partial,), pairs, (gone, False))
         self._move(partial, before=x)
+        for user in users:
+            self._rename(user, x, x, renamed)
         return partial
 
     def _move(self, tensor: TensorView, *, after: TensorView | None = None, before: TensorView | None = None) -> None:

@@ -161,9 +161,12 @@ class Indices:
         bind: Callable[[IterDomain, Scalar], Scalar],
     ) -> None:
         """Take every step that can be taken by now."""
-        for step in steps:
-            if step not in self.done and all(self.has(axis) and self._can_guard(axis) for axis in step.given):
-                self.follow(step, emit, bind)
+        before = None
+        while before != len(self.done):  # a step may wait for the component that a later one gives
+            before = len(self.done)
+            for step in steps:
+                if step not in self.done and all(self.has(axis) and self._can_guard(axis) for axis in step.given):
+                    self.follow(step, emit, bind)
 
     def _can_guard(self, axis: IterDomain) -> bool:
         """Whether what a predicate of an axis needs is known, if it may come to one."""

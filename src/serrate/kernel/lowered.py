@@ -84,7 +84,8 @@ class Lowered:
             self.fusion, run
         )
         if outputs is not None:
-            given.update(zip((tensor.name for tensor in self.fusion.outputs), outputs, strict=True))
+            pairs = zip(self.fusion.outputs, outputs, strict=True)
+            given.update((tensor.name, output) for tensor, output in pairs if not _is_offsets(tensor))
         made: dict[str, torch.Tensor] = {}
         for buffer in self.kernel.buffers:
             if buffer.name in given:
@@ -117,7 +118,12 @@ class Lowered:
         made = self._buffers(run, inputs, out)
         sizes = self.sizes(run, made).values()
         self.variant(made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
-        return [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
+        results = [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
+        return (
+            results
+            if out is None
+            else [to if to is result else to.copy_(result) for to, result in zip(out, results, strict=True)]
+        )
 
 
 def parameters(

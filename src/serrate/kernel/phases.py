@@ -85,6 +85,9 @@ class Plan:
 
 def plan(fusion: Fusion, reference: TensorView) -> Plan:
     """The phases of a fusion under the loops of a reference tensor."""
+    if not stored_outputs(fusion):
+        raise ScheduleError(f"the fusion of {reference} has no output that a kernel could store")
+    _check_offsets(fusion)
     needed = _needed(fusion)
     walked = {tensor: packed(_iterated(tensor)) for tensor in needed}
     graph = AxisGraph(needed, [axis for axes in walked.values() for axis in axes])
@@ -112,6 +115,15 @@ def _iterated(tensor: TensorView) -> list[IterDomain]:
     """The axes of which each combination of indices computes something."""
     axes = tensor.domain.root if is_reduction(tensor) else tensor.domain.kept
     return [axis for axis in axes if not axis.is_broadcast]
+
+
+def _check_offsets(fusion: Fusion) -> None:
+    """Offsets are computed before the kernel runs, from what is there by then."""
+    for tensor in fusion.tensors:
+        operation = tensor.definition
+        for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
+            if x.definition is not None and x.definition.kind != "offsets":
+                raise ScheduleError(f"{tensor} = {operation} needs {x} before the kernel runs; make it an input")
 
 
 def stored_outputs(fusion: Fusion) -> list[TensorView]:
