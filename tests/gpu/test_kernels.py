@@ -10,8 +10,10 @@ from tests.kernel.golden_kernels import GOLDENS, inputs
 from tests.kernel.harness import compare
 from tests.kernel.random_schedules import draw, schedule
 
+import serrate as sr
 from serrate.errors import RaggednessError, ScheduleError
-from serrate.kernel import Lowered
+from serrate.fusion import Fusion, ParallelType, RaggedIterDomain, inject_offsets
+from serrate.kernel import Lowered, lower
 
 pytestmark = [
     pytest.mark.gpu,
@@ -55,3 +57,37 @@ def test_random(seed: int) -> None:
         run(lowered, case.program.inputs)
     except ScheduleError:  # lanes that do not divide what they are taken from, known only now
         pytest.skip("refused when called")
+
+
+def test_more_elements_than_narrow_indices_reach() -> None:
+    """Past 2³¹ elements indices have 64 bits; the last element is the proof."""
+    fusion = Fusion()
+    y = fusion.output(fusion.binary("add", fusion.input("x", ["n"], "int8"), 1), "y")
+    y.split(0, 256).parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDx)
+    kernel = lower(fusion, y, target="cuda")
+    x = torch.zeros(2**31 + 5, dtype=torch.int8, device="cuda")
+    x[-3:] = torch.tensor([1, 2, 3], device="cuda")
+    (result,) = kernel(x)
+    assert result[-4:].tolist() == [1, 2, 3, 4]
+    assert int(result.sum(dtype=torch.int64)) == x.numel() + 6
+
+
+def test_lengths_born_on_the_device_stay_there() -> None:
+    """Extents that a kernel of torch has just computed: offsets, kernel and offsets of the result, without waiting."""
+    fusion = Fusion()
+    data, extents = fusion.input("x", ["n", 32]), fusion.input("extents", ["k"], "int64")
+    x = fusion.view_as_nested(data, RaggedIterDomain.from_extents(extents, size="n").raggedness)
+    fusion.output(fusion.unary("exp", x), "y")
+    made = inject_offsets(fusion)
+    y = made.named("y")
+    y.split(1, 8).combine(0).parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDy)
+    y.parallelize(2, ParallelType.TIDx)
+    kernel = lower(made, y, target="cuda")
+    experts = torch.randint(0, 16, (1000,), device="cuda")
+    values = torch.randn(1000, 32, device="cuda")
+    kernel(values, torch.bincount(experts, minlength=16))  # compiles
+    with sr.testing.forbid_sync():
+        counts = torch.zeros(16, dtype=torch.int64, device="cuda").scatter_add(0, experts, torch.ones_like(experts))
+        result, offsets = kernel(values, counts)
+    torch.testing.assert_close(result, values.exp())
+    assert torch.equal(offsets.cpu().diff(), torch.bincount(experts.cpu(), minlength=16))

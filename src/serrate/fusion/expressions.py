@@ -244,12 +244,12 @@ class Resize(AxisExpression):
         return (indices[0] - self.left,)
 
     def walk_forward(self, unsafe: Callable[[IterDomain], bool]) -> Walk:
-        was = unsafe(self.inputs[0])
-        return (self.inputs if was and self.makes_holes else ()), (self.outputs if was or self.cuts else ())
+        was, adds = unsafe(self.inputs[0]), self.makes_holes
+        return (self.inputs if was and adds else ()), (self.outputs if self.cuts or (was and not adds) else ())
 
     def walk_backward(self, unsafe: Callable[[IterDomain], bool]) -> Walk:
-        was = unsafe(self.outputs[0])  # Theorem 3 needs left, right ≥ 0
-        return (self.outputs if was and self.cuts else ()), (self.inputs if was or self.makes_holes else ())
+        was, cuts = unsafe(self.outputs[0]), self.cuts  # Theorem 3 needs left, right ≥ 0
+        return (self.outputs if was and cuts else ()), (self.inputs if self.makes_holes or (was and not cuts) else ())
 
     @property
     def label(self) -> str:
