@@ -104,7 +104,7 @@ class States:
             half = (width + 1) // 2
             with self.builder.scope():
                 count = (width - half) * state.size
-                at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results")
+                at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results", self._lanes)
                 self._store(state, at, state.row.combine(state.at(at), state.at(at + half * state.size)))
             width = half
         crossed = [loop.parallel_type for loop in loops if self.plan.is_reduced_by(tensor, loop)]

@@ -39,11 +39,13 @@ extern "C" void layer_norm(
         t5_count[d_inner] = t5_var_term2;
       }
     }
+#pragma omp simd
     for (int64_t s = 0; s < 4; ++s) {  // partial results
       const int64_t t3_count_next = t3_count[s] + t3_count[s + 4];
       t3_mean[s] += t3_mean[s + 4];
       t3_count[s] = t3_count_next;
     }
+#pragma omp simd
     for (int64_t s = 0; s < 2; ++s) {  // partial results
       const int64_t t3_count_next = t3_count[s] + t3_count[s + 2];
       t3_mean[s] += t3_mean[s + 2];
@@ -53,6 +55,7 @@ extern "C" void layer_norm(
     t3_mean[0] += t3_mean[1];
     t3_count[0] = t3_count_next;
     t3_mean[0] /= float(t3_count[0]);
+#pragma omp simd
     for (int64_t s = 0; s < 4; ++s) {  // partial results
       const bool t5_var_term = t5_count[s] == 0;
       const bool t5_var_term2 = t5_count[s + 4] == 0;
@@ -64,6 +67,7 @@ extern "C" void layer_norm(
       t5_mean[s] = t5_mean_next;
       t5_count[s] = t5_var_term4;
     }
+#pragma omp simd
     for (int64_t s = 0; s < 2; ++s) {  // partial results
       const bool t5_var_term = t5_count[s] == 0;
       const bool t5_var_term2 = t5_count[s + 2] == 0;
