@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.kernel.test_printers import block_sum, grid_sum, ragged, reversed_in_shared_memory, softmax_by_blocks
+from tests.kernel.printed_kernels import block_sum, grid_sum, ragged, reversed_in_shared_memory, softmax_by_blocks
 
 from serrate.errors import CompileError
 from serrate.fusion.scalar import symbol

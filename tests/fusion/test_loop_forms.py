@@ -1,0 +1,125 @@
+"""The loops of lowered kernels: their extents, how they run, what they test, and the width of indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.fusion.programs import rows
+from tests.fusion.samples import same, some
+from tests.fusion.schedules import conditions, loops, prepared
+from tests.kernel.harness import check
+
+from serrate.errors import ScheduleError
+from serrate.fusion import Fusion, symbol
+from serrate.fusion import ParallelType as P
+from serrate.fusion.scalar import evaluate
+from serrate.kernel import lower
+
+
+@pytest.mark.parametrize(
+    ("name", "extents"),
+    [
+        ("flat: split (cpp)", [6, 4]),
+        ("flat: indivisible_split (cpp)", [4, 7]),
+        ("flat: outer_split (cpp)", [4, 6]),
+        ("flat: indivisible_outer_split (cpp)", [7, 4]),
+        ("flat: swapped (cpp)", [5, 5]),
+        ("flat: mapped (cpp)", [2, 5, 3]),
+        ("flat: mapped_from_the_end (cpp)", [5, 3, 2]),
+        ("flat: unroll (cpp)", [5, 5]),
+        ("flat: split_and_merge (cpp)", [28]),
+        ("square: swizzle (cpp)", [8, 8]),
+        ("square: swizzle_of_tiles (cpp)", [2, 4, 2, 4]),
+        ("symbolic: merge (cpp)", ["(n * 6 + 3) / 4", 4]),
+        ("symbolic: transposed_loops (cpp)", [6, "n"]),
+        ("rows: flat_values (cpp)", ["n * 6"]),
+    ],
+)
+def test_the_loops_are_those_of_the_schedule(name: str, extents: list[Any]) -> None:
+    found = [loop.extent.value if loop.extent.is_const else str(loop.extent) for loop in loops(prepared(name)[0])]
+    assert found == extents
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("flat: split (cpp)", 0),
+        ("flat: outer_split (cpp)", 0),
+        ("flat: indivisible_split (cpp)", 1),
+        ("flat: split_of_both_parts (cpp)", 2),
+        ("rows: by_component (cpp)", 0),
+        ("rows: flat_values (cpp)", 0),
+        ("square: swizzle (cpp)", 0),
+    ],
+)
+def test_no_more_is_tested_than_needed(name: str, count: int) -> None:
+    assert conditions(prepared(name)[0]) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "parallel"),
+    [
+        ("flat: threads (cpp)", [P.Thread, P.Serial]),
+        ("flat: lanes (cpp)", [P.Serial, P.Simd]),
+        ("flat: unroll (cpp)", [P.Serial, P.Unroll]),
+        ("flat: vectorize (cuda)", [P.Serial, P.Vectorize]),
+        ("flat: blocks_and_threads (cuda)", [P.BIDx, P.TIDx]),
+        ("flat: grid_of_three (cuda)", [P.BIDz, P.BIDy, P.TIDz]),
+    ],
+)
+def test_loops_are_run_as_the_schedule_says(name: str, parallel: list[P]) -> None:
+    assert [loop.parallel for loop in loops(prepared(name)[0])] == parallel
+
+
+# What is checked when the kernel runs
+
+
+@pytest.mark.parametrize("size", [0, 4, 12])
+def test_lanes_that_divide_are_accepted_when_it_runs(size: int) -> None:
+    fusion = Fusion()
+    y = fusion.output(-fusion.input("x", ["n"]), "y").vectorize(0, 4)
+    lowered = lower(fusion, y, target="cuda")
+    assert conditions(lowered) <= 1
+    check(lowered, [some(size)])
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_lanes_that_do_not_divide_are_refused_when_it_runs(size: int) -> None:
+    fusion = Fusion()
+    y = fusion.output(-fusion.input("x", ["n"]), "y").vectorize(0, 4)
+    with pytest.raises(ScheduleError, match=r"iV_i_inner\{4\} cannot be vectorized: 4 does not divide iS_i\{n\}"):
+        lower(fusion, y, target="cuda").buffers([some(size)])
+
+
+def test_lanes_of_packed_rows_need_only_their_features() -> None:
+    """Rows follow each other in memory, so all values may be vectorized, whatever the lengths."""
+    y, inputs, _ = rows()
+    lowered = lower(y.fusion, y.combine(0).merge(0).vectorize(0, 2), target="cuda")
+    check(lowered, inputs)
+
+
+@pytest.mark.parametrize("factor", [1, 3, 8, 50])
+def test_a_factor_that_is_known_when_it_runs(factor: int) -> None:
+    fusion = Fusion()
+    y = fusion.output(-fusion.input("x", ["n"]), "y")
+    fusion.input("w", ["f"])
+    lowered = lower(fusion, y.split(0, symbol("f")))
+    outer, inner = (evaluate(loop.extent, {"n": 8, "f": factor}) for loop in loops(lowered))
+    assert (outer, inner) == (-(-8 // factor), factor)
+    x = some(8)
+    check(lowered, [x, some(factor)])
+    same(lowered(x, some(factor))[0], -x)
+
+
+# Index width
+
+
+@pytest.mark.parametrize("target", ["cpp", "cuda"])
+def test_indices_of_32_bits(target: str) -> None:
+    y, inputs, _ = rows()
+    wide, narrow = (lower(y.fusion, y, index=index, target=target) for index in ("int64", "int32"))
+    assert (wide.kernel.index, narrow.kernel.index) == ("int64", "int32")
+    assert "for (int64_t c" in wide.source
+    assert "for (int64_t" not in narrow.source
+    check(narrow, inputs)
