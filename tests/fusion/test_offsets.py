@@ -94,10 +94,13 @@ def test_rows_by_extents_that_are_computed() -> None:
 
 def test_nothing_but_offsets() -> None:
     fusion = Fusion()
-    y = fusion.output(fusion.offsets_of_extents(fusion.input("extents", ["k"], "int64")), "y")
+    offsets = fusion.offsets_of_extents(fusion.input("extents", ["k"], "int64"))
+    y = fusion.output(offsets)
     assert fusion.evaluate(torch.tensor([1, 2]))[0].tolist() == [0, 1, 3]
     with pytest.raises(ScheduleError, match="no output that a kernel could store"):
         lower(fusion, y)
+    named = fusion.output(offsets, "y")  # a copy of them, which a kernel makes
+    assert [result.tolist() for result in lower(fusion, named)(torch.tensor([1, 2]))] == [[0, 1, 3]] * 2
 
 
 def test_offsets_are_written_to_what_is_given() -> None:

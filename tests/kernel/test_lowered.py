@@ -97,9 +97,9 @@ def test_narrow_indices_do_not_take_large_tensors():
     y = fusion.output(fusion.copy(fusion.input("x", ["n"], "uint8")), "y")
     kernel = lower(fusion, y, index="int32")
     assert kernel(torch.arange(5, dtype=torch.uint8))[0].tolist() == [0, 1, 2, 3, 4]
-    large = torch.empty(1, dtype=torch.uint8).expand(2**31)
+    large, place = (torch.empty(1, dtype=torch.uint8).expand(2**31) for _ in range(2))
     with pytest.raises(ScheduleError, match="indices of 32 bits"):
-        kernel(large, out=[large])
+        kernel(large, out=[place])
 
 
 def test_rows_need_not_fill_their_axis():

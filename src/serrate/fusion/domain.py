@@ -94,27 +94,27 @@ def _place(placed: list[IterDomain], axis: IterDomain, axes: Sequence[IterDomain
     assert component is not None
     if component in placed:
         at = placed.index(component)
-        placed[at] = _existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration)
+        placed[at] = existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration)
         return
     made = component.definition
     if isinstance(made, (Merge, Combine)) and all(part in placed for part in made.inputs):  # [C, H, R]
         at = placed.index(made.inputs[0])
         for part in made.inputs:
             placed.remove(part)
-        placed.insert(at, _existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration))
+        placed.insert(at, existing(Combine, (component, axis), axes) or combine(component, axis, IterType.Iteration))
         return
     for at, other in enumerate(placed):  # [C, Q, K]: Q is combined with C already
         step = other.definition
         if isinstance(step, Combine) and step.inputs[0] is component:
-            product = _existing(Merge, (step.inputs[1], axis), axes) or merge(step.inputs[1], axis, IterType.Iteration)
-            placed[at] = _existing(Combine, (component, product), axes) or combine(
+            product = existing(Merge, (step.inputs[1], axis), axes) or merge(step.inputs[1], axis, IterType.Iteration)
+            placed[at] = existing(Combine, (component, product), axes) or combine(
                 component, product, IterType.Iteration
             )
             return
     raise RaggednessError(f"{axis} cannot lie in memory after {placed}: its component axis {component} is not there")
 
 
-def _existing(
+def existing(
     kind: type[AxisExpression], inputs: tuple[IterDomain, ...], axes: Iterable[IterDomain]
 ) -> IterDomain | None:
     """The axis that some ragged axis already has as (part of) its component, made by just this step."""

@@ -6,7 +6,7 @@ order, values are torch vectors of as many elements; floating-point work is done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.operations import BINARY, REDUCTIONS, UNARY
+from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import BOOL, FLOATS, Scalar
 from serrate.fusion.scalar import evaluate as evaluate_scalar
 from serrate.fusion.view import Operation, TensorView
@@ -155,9 +156,15 @@ class Run:
 def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     """Sizes by the shapes of what is given: a size named alone, or with a number added."""
     if len(inputs) != len(fusion.inputs):
-        raise TypeError(f"the fusion has {len(fusion.inputs)} inputs, got {len(inputs)}")
+        names = ", ".join(tensor.name for tensor in fusion.inputs)
+        raise TypeError(f"the fusion has {len(fusion.inputs)} inputs ({names}), got {len(inputs)}")
     run = Run({}, {})
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(
+                f"{tensor} needs a torch.Tensor, got {type(given).__name__}; of a ragged tensor x give x.values and "
+                f"each of x.offsets"
+            )
         axes = tensor.domain.allocation
         if len(axes) != given.ndim:
             raise ValueError(f"{tensor} lies in memory by {len(axes)} axes, got shape {list(given.shape)}")
@@ -179,12 +186,40 @@ def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorV
     if extent.is_const and extent.value == size:
         return
     if extent.op in ("symbol", "const"):
-        expected = sizes[extent.value] if extent.op == "symbol" else extent.value
-        raise ValueError(f"{tensor} has an axis of extent {extent} = {expected}, got {size}")
+        expected = f"{extent} = {sizes[extent.value]}" if extent.op == "symbol" else str(extent)
+        raise ValueError(f"{tensor} has an axis of extent {expected}, got {size}")
+
+
+def check_offsets(raggedness: Iterable[Stored], run: Run) -> None:
+    """Refuse offsets on the CPU that would lead out of their axis; those on a device are not waited for."""
+    for rows in raggedness:
+        given = run.arrays.get(rows.array)
+        if given is None or given.device.type != "cpu":
+            continue
+        offsets, size = given.numpy(), run.number(rows.size)
+        if not len(offsets) or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+            raise RaggednessError(f"{rows.array} must begin with 0 and never decrease, got {offsets[:8]}")
+        if offsets[-1] > size or (rows.exact and offsets[-1] != size):
+            what = "end with" if rows.exact else "not exceed"
+            raise RaggednessError(
+                f"{rows.array} must {what} {rows.size} = {size}, the size of the axis, got {offsets[-1]}"
+            )
+
+
+def stored_raggedness(fusion: Fusion) -> list[Stored]:
+    """The raggedness that is data, each once."""
+    found: dict[Raggedness, None] = {}
+    for tensor in fusion.tensors:
+        axes = {*tensor.domain.root, *tensor.domain.logical, *tensor.domain.loop}
+        for axis in axes:
+            if axis.is_ragged:
+                found.update(dict.fromkeys(ragged(axis).raggedness.bases))
+    return [raggedness for raggedness in found if isinstance(raggedness, Stored)]
 
 
 def evaluate(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     run = bind(fusion, inputs)
+    check_offsets(stored_raggedness(fusion), run)
     known: dict[TensorView, Elements] = {}
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         coordinates = run.coordinates(tensor.domain.kept)

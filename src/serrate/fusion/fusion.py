@@ -13,7 +13,7 @@ from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.operations import BINARY, REDUCTIONS, UNARY, result_dtype
 from serrate.fusion.raggedness import Raggedness
-from serrate.fusion.scalar import BOOL, COMPARISONS, DTYPES, FLOATS, Scalar, const
+from serrate.fusion.scalar import BOOL, COMPARISONS, FLOATS, Scalar, const
 from serrate.fusion.shapes import (
     Pairs,
     again,
@@ -24,6 +24,7 @@ from serrate.fusion.shapes import (
     common_dtype,
     covered,
     depends_on,
+    dtype_name,
     loop_order,
 )
 from serrate.fusion.transforms import combine, partition, resize
@@ -81,7 +82,10 @@ class Fusion:
         return made
 
     def input(
-        self, name: str, shape: Sequence[int | str | Scalar | IterDomain] | TensorDomain, dtype: str = "float32"
+        self,
+        name: str,
+        shape: Sequence[int | str | Scalar | IterDomain] | TensorDomain,
+        dtype: str | torch.dtype = "float32",
     ) -> TensorView:
         """A tensor that is given: a shape of numbers, names of sizes known when it runs, or axes."""
         if not isinstance(shape, TensorDomain):
@@ -91,15 +95,16 @@ class Fusion:
                 for axis, axis_name in zip(shape, names, strict=True)
             ]
             shape = TensorDomain(axes)
-        check_known(dtype, DTYPES, "dtype")
-        made = self._add(shape, dtype, None, name)
+        made = self._add(shape, dtype_name(dtype), None, name)
         self.inputs.append(made)
         return made
 
     def output(self, tensor: TensorView, name: str | None = None) -> TensorView:
         """Say that a tensor is a result, named so."""
-        if tensor.definition is None or tensor.definition.kind == "nest":
-            tensor = self.copy(tensor)
+        self._check_own(tensor)
+        renamed_offsets = tensor.definition is not None and tensor.definition.kind == "offsets" and name is not None
+        if tensor.definition is None or tensor.definition.kind == "nest" or tensor in self.outputs or renamed_offsets:
+            tensor = self.copy(tensor)  # a result of its own
         if name is not None and name != tensor.name:
             tensor.name = self._name(name)
         tensor.memory = Memory.GLOBAL
@@ -109,11 +114,18 @@ class Fusion:
     # Nesting
 
     def view_as_nested(
-        self, data: TensorView, offsets: TensorView | Raggedness, ragged_dim: int = 0, *, exact: bool = True
+        self,
+        data: TensorView,
+        offsets: TensorView | Raggedness,
+        ragged_dim: int = 0,
+        *,
+        exact: bool = True,
+        names: tuple[str, str] = ("c", "r"),
     ) -> TensorView:
         """`data` with axis `ragged_dim` cut into components and rows: [n, d] → [k, ragged, d].
 
-        The last offset is n; if not `exact`, at most n, and what comes after it is not part of the nested tensor.
+        The last offset is n; if not `exact`, at most n, and what comes after it is not part of the nested tensor. Loops
+        over components and rows are called `names`. For several levels nest the innermost first.
         """
         root, pairs = clones(data.domain.kept)
         at = axis_number(data, ragged_dim)
@@ -128,7 +140,7 @@ class Fusion:
         else:
             raggedness = offsets
         component, rows = partition(root[at], raggedness)
-        component.name, rows.name = "c", "r"
+        component.name, rows.name = names
         for other in root:  # rows of what is cut now: their component is a row of a component
             if other.is_ragged and ragged(other).component is root[at]:
                 ragged(other).component = combine(component, rows)
@@ -183,17 +195,28 @@ class Fusion:
             raise TypeError(f"where needs a condition of bool, got {condition}")
         return self._pointwise("where", [condition, x, y], common_dtype("where", x, y))
 
-    def cast(self, x: TensorView, dtype: str) -> TensorView:
+    def cast(self, x: TensorView, dtype: str | torch.dtype) -> TensorView:
         """The elements in another dtype."""
-        check_known(dtype, DTYPES, "dtype")
+        dtype = dtype_name(dtype)
         return self._pointwise("cast", [x], dtype)
 
     def copy(self, x: TensorView) -> TensorView:
         """The same elements, in a tensor of their own."""
         return self._pointwise("copy", [x], x.dtype)
 
+    def _check_own(self, *tensors: TensorView) -> None:
+        for tensor in tensors:
+            if tensor.fusion is not self:
+                raise ValueError(f"{tensor} is a tensor of another fusion")
+
     def _pointwise(self, name: str, operands: Sequence[TensorView | float], dtype: str) -> TensorView:
+        for operand in operands:
+            if not isinstance(operand, (TensorView, int, float)):
+                raise TypeError(
+                    f"{name} takes tensors of the fusion and numbers, got {type(operand).__name__}; make it an input"
+                )
         tensors = [x for x in operands if isinstance(x, TensorView)]
+        self._check_own(*tensors)
         root, pairs = broadcast_axes(name, tensors)
         constants = tuple(x if not isinstance(x, TensorView) else None for x in operands)
         operation = Operation(
@@ -212,7 +235,7 @@ class Fusion:
 
     # Reductions
 
-    def reduce(self, name: str, x: TensorView, axes: Iterable[int], keepdims: bool = False) -> TensorView:
+    def reduce(self, name: str, x: TensorView, axes: int | Iterable[int], keepdims: bool = False) -> TensorView:
         """One of `operations.REDUCTIONS` over axes, ragged and component axes included.
 
         A ragged axis that stays while an axis it depends on is reduced becomes regular, up to the longest row: the
@@ -221,7 +244,7 @@ class Fusion:
         check_known(name, REDUCTIONS)
         if name in ("mean", "var", "logsumexp") and x.dtype not in FLOATS:
             raise TypeError(f"{name} needs floating-point numbers, got {x}")
-        gone = {axis_number(x, axis) for axis in axes}
+        gone = {axis_number(x, axis) for axis in ([axes] if isinstance(axes, int) else axes)}
         if not gone:
             raise AxisError(f"{name} of {x} needs at least one axis to reduce")
         if name.startswith("arg") and len(gone) != 1:

@@ -64,6 +64,13 @@ class Raggedness:
         """The arrays that must be given."""
         raise NotImplementedError
 
+    @property
+    def bases(self) -> tuple[Raggedness, ...]:
+        """The raggedness this one is based on: itself, if on no other."""
+        parts = [getattr(self, part, None) for part in ("base", "left", "right")]
+        found = [base for part in parts if isinstance(part, Raggedness) for base in part.bases]
+        return tuple(dict.fromkeys(found)) or (self,)
+
     def lengths(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         return self.offsets(arrays, sizes).diff()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import torch
+
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
-from serrate.fusion.scalar import FLOATS
+from serrate.fusion.scalar import DTYPES, FLOATS
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
 
@@ -22,6 +24,13 @@ def axis_number(x: TensorView, axis: int) -> int:
 def check_known(name: str, table: Collection[str], what: str = "operation") -> None:
     if name not in table:
         raise ValueError(f"no {what} {name!r}; there are {', '.join(table)}")
+
+
+def dtype_name(dtype: str | torch.dtype) -> str:
+    """A dtype by its name, torch's too."""
+    name = str(dtype).removeprefix("torch.")
+    check_known(name, DTYPES, "dtype")
+    return name
 
 
 def common_dtype(name: str, *operands: TensorView | float) -> str:

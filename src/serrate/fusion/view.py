@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, ragged
-from serrate.fusion.domain import TensorDomain, history
-from serrate.fusion.expressions import Merge, Split, divides_all
+from serrate.fusion.domain import TensorDomain, existing, history
+from serrate.fusion.expressions import Combine, Merge, Split, divides_all
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.transforms import combine, merge, partition, split, swizzle
@@ -31,6 +31,10 @@ class Operation:
     options: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
+        tensors = iter(self.inputs)
+        if self.kind == "pointwise":
+            operands = self.options or (None,) * len(self.inputs)
+            return f"{self.name}({', '.join(next(tensors).name if o is None else repr(o) for o in operands)})"
         given = [tensor.name for tensor in self.inputs] + [repr(option) for option in self.options]
         return f"{self.name}({', '.join(given)})"
 
@@ -67,6 +71,12 @@ class TensorView:
         return len(self.domain.kept)
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether its loops were changed, or are run other than serially."""
+        axes = {*self.domain.root, *self.domain.logical}
+        return any(a not in axes or a.parallel_type != ParallelType.Serial for a in self.loop)
+
+    @property
     def loop(self) -> tuple[IterDomain, ...]:
         """The loop axes, outermost first."""
         return self.domain.loop
@@ -90,6 +100,8 @@ class TensorView:
     def split(self, axis: int, factor: Scalar | int, inner_split: bool = True) -> TensorView:
         """A loop axis as two, the inner one of `factor` indices (the outer one if not `inner_split`)."""
         at = self._loop_axis(axis)
+        if not isinstance(factor, (int, Scalar)) or isinstance(factor, bool):
+            raise TypeError(f"axis {axis} of {self.name} is split by an int, got {factor!r}")
         self._not_parallel(self.loop[at])
         return self._replace(at, 1, split(self.loop[at], factor, inner_split))
 
@@ -124,8 +136,11 @@ class TensorView:
         at = self._loop_axis(axis)
         if at + 1 >= len(self.loop):
             raise AxisError(f"axis {axis} of {self.name} is the last one, there is none to combine it with")
-        self._not_parallel(*self.loop[at : at + 2])
-        return self._replace(at, 2, [combine(self.loop[at], self.loop[at + 1])])
+        outer, inner = self.loop[at : at + 2]
+        self._not_parallel(outer, inner)
+        # Rows of rows have such an axis as their component already.
+        known = existing(Combine, (outer, inner), (*self.domain.logical, *self.loop))
+        return self._replace(at, 2, [known or combine(outer, inner)])
 
     def partition(self, axis: int, offsets: TensorView | Raggedness) -> TensorView:
         """A loop axis cut into components and rows at these offsets."""
@@ -169,6 +184,8 @@ class TensorView:
     def parallelize(self, axis: int, parallel_type: ParallelType) -> TensorView:
         """Run a loop so."""
         at = self._loop_axis(axis)
+        if not isinstance(parallel_type, ParallelType):
+            raise TypeError(f"axis {axis} of {self.name} is run as a ParallelType, got {parallel_type!r}")
         if parallel_type.is_lanes:
             self._check_lanes(self.loop[at], parallel_type)
         self.loop[at].parallelize(parallel_type)

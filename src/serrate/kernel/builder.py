@@ -16,6 +16,7 @@ from serrate.fusion.indexing import is_natural
 from serrate.fusion.scalar import BOOL, TRUE, Scalar, both, const, select, symbol
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement
+from serrate.kernel.source import identifier
 
 _RISKY = ("load", "search", "div", "mod")  # may fault where their guard does not hold
 
@@ -44,6 +45,7 @@ class Builder:
 
     def name(self, wanted: str) -> str:
         """A name not used yet."""
+        wanted = identifier(wanted)
         name, number = wanted, 2
         while name in self._taken or any(name in names for names in self._names):
             name, number = f"{wanted}{number}", number + 1

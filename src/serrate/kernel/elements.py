@@ -30,15 +30,13 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
         if x is not tensor and is_held(x):
             found.update(dict.fromkeys(x.kept_in.domain.allocation if x.kept_in is not None else ()))
             continue
-        if operation is None:
+        if operation is None or operation.kind == "offsets":
             found.update(dict.fromkeys(x.domain.allocation))
         elif operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
             stack.extend(operation.inputs[1:])  # the indices of a gather
         elif operation.kind == "nest":
             stack.append(operation.inputs[0])
-        elif operation.kind == "offsets":
-            raise ScheduleError(f"{x} = {operation} is not computed by kernels; make it an input")
         else:
             stack.extend(operation.inputs)
     return list(found)
@@ -82,10 +80,12 @@ class Elements:
 
     def _value(self, tensor: TensorView) -> Scalar:
         held = self.lowering.held(tensor, self)
+        if held is not None and self.inline:
+            raise _held_elsewhere(tensor)
         if held is not None:
             return held
         operation = tensor.definition
-        if operation is None:
+        if operation is None or operation.kind == "offsets":
             raw = load(tensor.name, self.address(tensor), tensor.dtype)
             return cast(raw, accumulator(tensor.dtype))
         match operation.kind:
@@ -139,6 +139,8 @@ class Elements:
 
     def _moved(self, operand: TensorView, places: list[Scalar]) -> Scalar:
         """The element of an operand at these indices of its logical axes."""
+        if self.lowering.nests.is_held(operand):
+            raise _held_elsewhere(operand)
         indices = Indices(self.lowering.plan.graph)
         axes = operand.domain.kept
         for axis, place in zip(axes, places, strict=True):
@@ -175,6 +177,12 @@ class Elements:
         value = self._moved(x, [row, *rest])
         inside = both(le(const(0), row), lt(row, x.domain.kept[0].extent))
         return select(inside, value, const(False if value.dtype == BOOL else 0, value.dtype))
+
+
+def _held_elsewhere(tensor: TensorView) -> ScheduleError:
+    return ScheduleError(
+        f"{tensor} is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
+    )
 
 
 def _component(axis: IterDomain) -> IterDomain:

@@ -69,8 +69,8 @@ class Keeping:
             why = f"it holds {output.dtype}, not {accumulator(tensor.dtype)}"
         elif is_reduction(output) or self.plan.nest_of(output) != self.plan.nest_of(tensor):
             why = "it is not computed over the same axes"
-        elif any(tensor in phase and output in phase for phase in self.plan.phases):
-            why = "it is stored in the same phase"
+        elif self.plan.phase_of(output) <= self.plan.phase_of(tensor):
+            why = "it is stored before that, or with it"
         elif any(other.kept_in is output for other in self.plan.kept if other is not tensor):
             why = "another tensor is kept there"
         if why is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Split
-from serrate.fusion.scalar import Scalar, const, equal, lt, maximum
+from serrate.fusion.scalar import Scalar, const, equal, le, lt, maximum, mul
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
 from serrate.kernel.phases import Plan, is_reduction
@@ -37,11 +38,16 @@ def is_bound(loop: IterDomain) -> bool:
 def check_parallel_types(plan: Plan, target: str) -> None:
     """Refuse what the target does not have, and what cannot be run so."""
     reference = plan.reference
+    if target not in ("cpp", "cuda"):
+        raise ScheduleError(f"{reference}: the target must be 'cpp' or 'cuda', got {target!r}")
     wrong = _CUDA if target == "cpp" else _CPU
     for loop in plan.loops:
         kind = loop.parallel_type
         if kind in wrong:
-            raise ScheduleError(f"loop {loop} of {reference.name}: {kind.name} is not for the target {target!r}")
+            instead = "; its lanes are Simd" if kind == ParallelType.Vectorize else ""
+            raise ScheduleError(
+                f"loop {loop} of {reference.name}: {kind.name} is not for the target {target!r}{instead}"
+            )
         if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
             raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
         once = is_bound(loop) or kind == ParallelType.Thread
@@ -90,6 +96,11 @@ def checks(plan: Plan) -> tuple[Check, ...]:
         for step in history(plan.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
+    threads = [loop.bound for loop in plan.loops if loop.parallel_type.is_thread]
+    if any(not size.is_const for size in threads):
+        block = functools.reduce(mul, threads)
+        why = f"a block has at most 1024 threads, {plan.reference} asks for {block}: split the axis by a constant"
+        made.append(Check(le(block, 1024), ScheduleError, why))
     for tensor in plan.fusion.tensors:
         operation = tensor.definition
         if operation is not None and operation.kind == "select":

@@ -50,9 +50,8 @@ def lower(
     return Lowering(plan(fusion, reference), name, target, index).run()
 
 
-def _lines(buffer: str, count: int, width: int, start: Scalar) -> For:
+def _lines(line: Scalar, buffer: str, count: int, width: int, start: Scalar) -> For:
     """Prefetches of the cache lines of `count` elements."""
-    line = symbol("line")
     lines = const(-(-count // width))
     return For(line, lines, (Prefetch(buffer, start + line * width),), "of what comes next", ParallelType.Unroll)
 
@@ -145,7 +144,8 @@ class Lowering:
             for loop in loops:
                 row = row * (self.nests.bind_extent(loop, elements.indices) if loop.is_ragged else loop.extent)
             width = 64 // TORCH[tensor.dtype].itemsize  # of a cache line
-            self.builder.before_lanes(lane, elements.address(tensor) + row, partial(_lines, tensor.name, lanes, width))
+            lines = partial(_lines, symbol(self.builder.name("line")), tensor.name, lanes, width)
+            self.builder.before_lanes(lane, elements.address(tensor) + row, lines)
 
     def _store_element(self, tensor: TensorView, elements: Elements) -> None:
         value = cast(elements.value(tensor), tensor.dtype)

@@ -12,9 +12,9 @@ import torch
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import history
-from serrate.fusion.evaluate import TORCH, Run, bind
+from serrate.fusion.evaluate import TORCH, Run, bind, check_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, evaluate, symbol
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, GridReduce, Kernel, Launch, Statement, Store, expressions, walk
@@ -24,7 +24,7 @@ from serrate.kernel.phases import Plan
 _NARROW = 2**31 - 2**24  # elements and one tile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Lowered:
     """A kernel and the fusion it computes. Call it with the inputs of the fusion; it returns the outputs."""
 
@@ -33,6 +33,9 @@ class Lowered:
     raggedness: Mapping[str, Raggedness]  # arrays of offsets that follow from others
     target: str
     checks: tuple[Check, ...] = ()
+
+    def __repr__(self) -> str:
+        return str(self.kernel)
 
     @cached_property
     def function(self) -> Any:
@@ -77,6 +80,7 @@ class Lowered:
     def _buffers(
         self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None
     ) -> dict[str, torch.Tensor]:
+        check_offsets(self._stored, run)
         for check in self.checks:
             if not evaluate(check.condition, run.sizes):
                 raise check.error(f"{check.message}, where {run.sizes}")
@@ -84,6 +88,7 @@ class Lowered:
             self.fusion, run
         )
         if outputs is not None:
+            self._check_outputs(run, inputs, outputs)
             pairs = zip(self.fusion.outputs, outputs, strict=True)
             given.update((tensor.name, output) for tensor, output in pairs if not _is_offsets(tensor))
         made: dict[str, torch.Tensor] = {}
@@ -96,6 +101,24 @@ class Lowered:
             else:
                 made[buffer.name] = self._output(run, buffer, inputs)
         return made
+
+    @cached_property
+    def _stored(self) -> list[Stored]:
+        return stored_raggedness(self.fusion)
+
+    def _check_outputs(self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Memory that is given for results: as many tensors, of the right sizes, and nobody else's."""
+        if len(outputs) != len(self.fusion.outputs):
+            names = ", ".join(tensor.name for tensor in self.fusion.outputs)
+            raise TypeError(f"`out` takes a tensor for each output ({names}), got {len(outputs)}")
+        for number, (tensor, output) in enumerate(zip(self.fusion.outputs, outputs, strict=True)):
+            if not _is_offsets(tensor) and output.device.type == "cpu":
+                shape = [run.size(axis) for axis in tensor.domain.allocation]
+                if list(output.shape) != shape:
+                    raise ValueError(f"`out` for {tensor} must have shape {shape}, got {list(output.shape)}")
+            for other in (*inputs, *outputs[:number]):
+                if _overlap(output, other):
+                    raise ValueError(f"`out` for {tensor} shares memory with an input or another output")
 
     def _output(self, run: Run, buffer: Buffer, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         device = inputs[0].device
@@ -113,8 +136,15 @@ class Lowered:
         names = [str(size.value) for size in self.kernel.sizes]
         return {n: run.sizes[n] if n in run.sizes else made[n.removesuffix("_size")].numel() for n in names}
 
-    def __call__(self, *inputs: torch.Tensor, out: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+    def __call__(
+        self, *inputs: torch.Tensor, out: torch.Tensor | Sequence[torch.Tensor] | None = None
+    ) -> list[torch.Tensor]:
         run = bind(self.fusion, inputs)
+        if torch.is_grad_enabled() and any(given.requires_grad for given in inputs):
+            raise RuntimeError(
+                f"{self.kernel.name} has no gradient; detach its inputs, or call it under torch.no_grad()"
+            )
+        out = [out] if isinstance(out, torch.Tensor) else out
         made = self._buffers(run, inputs, out)
         sizes = self.sizes(run, made).values()
         self.variant(made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
@@ -124,6 +154,14 @@ class Lowered:
             if out is None
             else [to if to is result else to.copy_(result) for to, result in zip(out, results, strict=True)]
         )
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors share memory."""
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not one.numel() or not other.numel():
+        return False
+    start, begin = one.data_ptr(), other.data_ptr()
+    return start < begin + other.nbytes and begin < start + one.nbytes
 
 
 def parameters(

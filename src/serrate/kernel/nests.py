@@ -17,6 +17,7 @@ from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
 from serrate.kernel.phases import Plan, is_reduction
+from serrate.kernel.source import identifier
 
 
 class Nests:
@@ -27,12 +28,18 @@ class Nests:
         bounds = [axis.bound for tensor in plan.fusion.tensors for axis in tensor.domain.logical]
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
         taken = {tensor.name for tensor in plan.fusion.tensors} | sizes | {name}
+        _check_names(taken)
+        taken = {identifier(word) for word in taken}
         self.builder = Builder(reduces_across_threads(plan), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
 
     def axes_read(self, tensor: TensorView) -> list[IterDomain]:
         """The axes whose indices are needed to compute a tensor from what is in memory."""
-        return axes_read(tensor, lambda t: t in self.plan.kept or is_reduction(t))
+        return axes_read(tensor, self.is_held)
+
+    def is_held(self, tensor: TensorView) -> bool:
+        """Whether the kernel holds the values of a tensor, for the indices of the loops that are open."""
+        return tensor in self.plan.kept or is_reduction(tensor)
 
     def wanted(self, tensor: TensorView, storing: bool) -> list[IterDomain]:
         """The axes whose indices a nest needs: those it walks, as they would lie in memory, and all it loads and stores
@@ -137,6 +144,17 @@ class Nests:
                 leaf(local)
         for loop in loops:
             del self.variables[loop]
+
+
+def _check_names(names: set[str]) -> None:
+    """Refuse names that would be one in C++."""
+    written: dict[str, str] = {}
+    for name in sorted(names):
+        if not name:
+            raise ValueError("a tensor, a size and a kernel need a name of at least one letter")
+        other = written.setdefault(identifier(name), name)
+        if other != name:
+            raise ValueError(f"{other!r} and {name!r} would be one name in C++, {identifier(name)!r}; rename one")
 
 
 def label(tensor: TensorView, axis: IterDomain) -> str:

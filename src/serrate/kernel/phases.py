@@ -61,6 +61,10 @@ class Plan:
         """All loops of the reference."""
         return (*self.shared, *self.inner)
 
+    def phase_of(self, tensor: TensorView) -> int:
+        """The number of the phase that computes a tensor."""
+        return next(number for number, phase in enumerate(self.phases) if tensor in phase)
+
     def is_gone(self, tensor: TensorView, loop: IterDomain) -> bool:
         """Whether a loop walks what a tensor has reduced."""
         return is_reduction(tensor) and self.is_reduced_by(tensor, loop)
@@ -85,6 +89,11 @@ class Plan:
 
 def plan(fusion: Fusion, reference: TensorView) -> Plan:
     """The phases of a fusion under the loops of a reference tensor."""
+    if reference.fusion is not fusion:
+        raise ScheduleError(f"{reference} is a tensor of another fusion")
+    for tensor in fusion.tensors:
+        if tensor is not reference and tensor.is_scheduled:
+            raise ScheduleError(f"{tensor} is scheduled, but loops are those of the reference, {reference}")
     if not stored_outputs(fusion):
         raise ScheduleError(f"the fusion of {reference} has no output that a kernel could store")
     _check_offsets(fusion)

@@ -36,7 +36,10 @@ def compile(kernel: Kernel) -> Callable[..., None]:
 
 
 def _function(kernel: Kernel) -> Callable[..., None]:
-    from cuda.core import launch  # of the optional dependencies
+    try:
+        from cuda.core import launch
+    except ImportError as error:
+        raise ImportError("CUDA kernels need cuda.core: pip install 'serrate[cuda]'") from error
 
     text, name, tensors = source(kernel), identifier(kernel.name), len(kernel.buffers)
     check = arguments(kernel, "cuda")
