@@ -11,6 +11,7 @@ from tests.fusion.samples import nested
 
 from serrate.errors import CompileError, RaggednessError, ScheduleError
 from serrate.fusion import Fusion, symbol
+from serrate.fusion.evaluate import Run
 from serrate.kernel import lower
 from serrate.runtime.compiler import compile as compile_source
 
@@ -96,11 +97,11 @@ def select_of_a_component_that_is_not_there() -> Any:
     return lowered(y).buffers([torch.ones(3, 4), torch.tensor([0, 1, 3])])
 
 
-@refused(ScheduleError, "kernel has indices of 32 bits, and a buffer of 2147483648 elements", of_an_axis=False)
+@refused(ScheduleError, "kernel has indices of 32 bits, which do not reach 2147483648", of_an_axis=False)
 def more_elements_than_indices_of_32_bits() -> Any:
     y = copied("n")
     kernel = lower(y.fusion, y, index="int32")
-    return kernel.variant({"x": torch.empty(2**31, device="meta")})
+    return kernel.variant(Run({"n": 2**31}, {}), {"x": torch.empty(2**31, device="meta")})
 
 
 @refused(ScheduleError, "iS_i{n} cannot be split by f, where {'n': 3, 'f': 0}")

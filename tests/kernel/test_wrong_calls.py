@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.kernel.harness import check
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, IterDomain, ParallelType, TensorDomain, TensorView, symbol
+from serrate.fusion.raggedness import listed
 from serrate.kernel import Lowered, lower
 
 
@@ -169,3 +171,94 @@ def test_rows_of_rows_are_walked_flat_and_by_tile():
         y.combine(0)
         x = torch.randn(6)
         assert torch.equal(lower(fusion, y)(x, torch.tensor([0, 2, 2, 5, 6]), torch.tensor([0, 1, 4]))[0], x * 2)
+
+
+def test_rows_that_do_not_fit_their_axis():
+    fusion = Fusion()
+    y = fusion.output(fusion.view_as_nested(fusion.input("x", ["n"]), listed((3, 4))) * 2.0, "y")
+    kernel = lower(fusion, y)
+    assert kernel(torch.ones(7))[0].tolist() == [2] * 7
+    with pytest.raises(RaggednessError, match="cannot be cut into rows of 7 indices"):
+        kernel(torch.ones(5))
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("sum", fusion.input("x", [10]), [0]), "y")
+    with pytest.raises(ScheduleError, match="would be walked only as far as 7"):
+        y.partition(0, listed((3, 4)))
+
+
+def test_narrow_indices_reach_all_loops():
+    """50,000 × 50,000 pairs are more than 2³¹, though no tensor is large."""
+    fusion = Fusion()
+    a, b = fusion.input("a", ["n"], "int64"), fusion.input("b", ["m"], "int64")
+    pairs = fusion.broadcast(a, [False, True]) * fusion.broadcast(b, [True, False])
+    y = fusion.output(fusion.reduce("sum", pairs, [0, 1]), "y").merge(0)
+    ones = torch.ones(50_000, dtype=torch.int64)
+    with pytest.raises(ScheduleError, match="do not reach 2500000000"):
+        lower(fusion, y, index="int32")(ones, ones)
+
+
+def test_a_result_without_the_axis_of_its_blocks():
+    """No block would run for an axis of no indices; one does, for what does not have the axis."""
+    fusion = Fusion()
+    x, w = fusion.input("x", ["n", 3]), fusion.input("w", [3])
+    y = fusion.output(x * w, "y").parallelize(0, ParallelType.BIDx)
+    fusion.output(w * 2.0, "z")
+    check(lower(fusion, y, target="cuda"), [torch.ones(0, 3), torch.ones(3)])
+    check(lower(fusion, y, target="cuda"), [torch.ones(2, 3), torch.ones(3)])
+
+
+def test_names_of_offsets_are_taken():
+    fusion = Fusion()
+    data, offsets = fusion.input("offsets_by_2", ["n"]), fusion.input("offsets", [symbol("k") + 1], "int64")
+    y = fusion.output(fusion.view_as_nested(data, offsets) * 2.0, "y").split(1, 2).combine(0)
+    with pytest.raises(ValueError, match="'offsets_by_2' is the name of offsets"):
+        lower(fusion, y)
+
+
+def test_truth_is_not_added():
+    fusion = Fusion()
+    x = fusion.input("x", [3], "bool")
+    with pytest.raises(TypeError, match="add is not for bool"):
+        x + x
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_cast_rounds(dtype):
+    fusion = Fusion()
+    y = fusion.output(fusion.cast(fusion.cast(fusion.input("x", ["n"]), dtype), "float32"), "y")
+    x = torch.randn(50)
+    want = x.to(getattr(torch, dtype)).float()
+    assert torch.equal(lower(fusion, y)(x)[0], want)
+    check(lower(fusion, y), [x])
+
+
+def test_integers_wrap():
+    fusion = Fusion()
+    x = fusion.input("x", ["n"], "int32")
+    y = fusion.output(fusion.binary("lt", x + 1, x), "y")
+    assert lower(fusion, y)(torch.tensor([2**31 - 1, 5], dtype=torch.int32))[0].tolist() == [True, False]
+
+
+def test_torch_sees_what_is_written():
+    kernel = doubled()
+    place = torch.zeros(3, 2)
+    version = place._version
+    kernel(torch.ones(3, 2), torch.tensor([0, 3]), out=place)
+    assert place._version > version
+
+
+def test_sizes_that_are_not_names():
+    fusion = Fusion()
+    y = fusion.output(fusion.input("x", ["n"]) * 2.0, "y")
+    fusion.input("twice", [symbol("n") * 2])
+    kernel = lower(fusion, y)
+    kernel(torch.ones(3), torch.ones(6))
+    with pytest.raises(ValueError, match=r"extent n \* 2, got 5"):
+        kernel(torch.ones(3), torch.ones(5))
+
+
+def test_negated_views():
+    fusion = Fusion()
+    y = fusion.output(fusion.input("x", ["n"]) * 2.0, "y")
+    x = torch._neg_view(torch.tensor([1.0, 2.0]))
+    assert lower(fusion, y)(x)[0].tolist() == [-2, -4]

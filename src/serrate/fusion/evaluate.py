@@ -159,6 +159,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
         names = ", ".join(tensor.name for tensor in fusion.inputs)
         raise TypeError(f"the fusion has {len(fusion.inputs)} inputs ({names}), got {len(inputs)}")
     run = Run({}, {})
+    compound: list[tuple[Scalar, int, TensorView]] = []
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(given, torch.Tensor):
             raise TypeError(
@@ -171,23 +172,33 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
         if TORCH[tensor.dtype] != given.dtype:
             raise TypeError(f"{tensor} was given {given.dtype}")
         for axis, size in zip(axes, given.shape, strict=True):
-            _bind_size(run.sizes, axis.extent, size, tensor)
+            if not _bind_size(run.sizes, axis.extent, size, tensor):
+                compound.append((axis.extent, size, tensor))
         if tensor.dtype in ("int32", "int64") and given.ndim == 1:
             run.arrays[tensor.name] = given
+    for extent, size, tensor in compound:
+        if any(node.op == "load" for node in extent.walk()):
+            continue  # of rows, whose offsets are checked
+        unknown = [str(symbol) for symbol in extent.symbols if symbol.value not in run.sizes]
+        if unknown or evaluate_scalar(extent, run.sizes) != size:
+            why = f"; {', '.join(unknown)} is not known" if unknown else ""
+            raise ValueError(f"{tensor} has an axis of extent {extent}, got {size}{why}")
     return run
 
 
-def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorView) -> None:
+def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorView) -> bool:
+    """Bind the size that an extent is, alone or with a number added; False if it is more than that."""
     if extent.op in ("add", "sub") and extent.args[0].op == "symbol" and extent.args[1].is_const:
         size -= extent.args[1].value if extent.op == "add" else -extent.args[1].value
         extent = extent.args[0]
     if extent.op == "symbol" and sizes.setdefault(extent.value, size) == size:
-        return
+        return True
     if extent.is_const and extent.value == size:
-        return
+        return True
     if extent.op in ("symbol", "const"):
         expected = f"{extent} = {sizes[extent.value]}" if extent.op == "symbol" else str(extent)
         raise ValueError(f"{tensor} has an axis of extent {expected}, got {size}")
+    return False
 
 
 def check_offsets(raggedness: Iterable[Stored], run: Run) -> None:

@@ -174,7 +174,7 @@ class Fusion:
     def unary(self, name: str, x: TensorView) -> TensorView:
         """A function of each element, one of `operations.UNARY`."""
         check_known(name, UNARY)
-        if x.dtype not in FLOATS and name not in ("neg", "abs", "relu", "square"):
+        if x.dtype == BOOL or (x.dtype not in FLOATS and name not in ("neg", "abs", "relu", "square")):
             raise TypeError(f"{name} needs floating-point numbers, got {x}")
         return self._pointwise(name, [x], x.dtype)
 
@@ -185,6 +185,8 @@ class Fusion:
         if not isinstance(like, TensorView):
             raise TypeError(f"{name} needs at least one tensor, got {x!r} and {y!r}")
         dtype = common_dtype(name, x, y)
+        if dtype == BOOL and name in ("add", "sub", "mul", "div"):
+            raise TypeError(f"{name} is not for bool; cast the operands, or use maximum, minimum and where")
         if name == "div" and dtype not in FLOATS:
             raise TypeError(f"div needs floating-point numbers, got {dtype}; cast them")
         return self._pointwise(name, [x, y], BOOL if name in COMPARISONS else dtype)

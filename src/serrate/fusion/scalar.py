@@ -7,6 +7,7 @@ and common subexpressions find themselves.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,6 +135,7 @@ class Scalar:
         return made[self]
 
 
+_lock = threading.Lock()
 _interned: WeakValueDictionary[tuple[Any, ...], Scalar] = WeakValueDictionary()
 
 
@@ -143,7 +145,8 @@ def make(op: str, args: Sequence[Scalar] = (), value: Any = None, dtype: str = I
     key = (op, tuple(map(id, args)), repr(value), dtype)  # repr: 0.0 is not -0.0, True is not 1
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Scalar(op, args, value, dtype)
+        with _lock:  # two threads must not make two of one
+            found = _interned.setdefault(key, Scalar(op, args, value, dtype))
     return found
 
 

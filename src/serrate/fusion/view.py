@@ -150,7 +150,10 @@ class TensorView:
             from serrate.fusion.axes import RaggedIterDomain
 
             offsets = RaggedIterDomain.from_offsets(offsets, size=self.loop[at].extent).raggedness
-        return self._replace(at, 1, partition(self.loop[at], offsets))
+        made = partition(self.loop[at], offsets)
+        if offsets.total != self.loop[at].extent:
+            raise ScheduleError(f"{self.loop[at]} of {self.name} would be walked only as far as {offsets.total}")
+        return self._replace(at, 1, made)
 
     def swizzle(self, axis: int, other: int, kind: str = "xor") -> TensorView:
         """Loop axis `other` in an order that depends on `axis`."""

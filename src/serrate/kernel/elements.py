@@ -126,7 +126,7 @@ class Elements:
             case "where":
                 return select(operands[0], operands[1], operands[2])
             case "cast":
-                return cast(operands[0], accumulator(tensor.dtype))
+                return cast(cast(operands[0], tensor.dtype), accumulator(tensor.dtype))  # half types round here
             case "copy":
                 return operands[0]
             case "full":

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from serrate.errors import ScheduleError
-from serrate.fusion.axes import IterDomain
+from serrate.errors import RaggednessError, ScheduleError
+from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
-from serrate.fusion.expressions import Split
+from serrate.fusion.expressions import Partition, Split
 from serrate.fusion.scalar import Scalar, const, equal, le, lt, maximum, mul
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
@@ -19,6 +19,13 @@ BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
 THREADS = (ParallelType.TIDx, ParallelType.TIDy, ParallelType.TIDz)
 _CUDA = {*BLOCKS, *THREADS, ParallelType.Vectorize}
 _CPU = {ParallelType.Thread, ParallelType.Simd}
+
+
+def index_bounds(plan: Plan) -> tuple[Scalar, ...]:
+    """What indices of loops, and of the axes they are made of, stay below."""
+    steps = history(plan.loops)
+    axes = [*plan.loops, *(axis for step in steps for axis in (*step.inputs, *step.outputs))]
+    return tuple(dict.fromkeys(axis.bound for axis in axes))
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,14 @@ def check_parallel_types(plan: Plan, target: str) -> None:
 
 
 def launch_of(plan: Plan) -> Launch:
-    """As many as the loops are long; at least one of those that reduce, as even nothing has a result."""
+    """As many as the loops are long; at least one where something does not depend on the loop, as it has a result even
+    if the loop has no index."""
     reductions = [tensor for phase in plan.phases for tensor in phase if is_reduction(tensor)]
     sizes = {}
     for loop in plan.loops:
         reduced = any(plan.involves(t, loop) and plan.is_reduced_by(t, loop) for t in reductions)
-        sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced else loop.bound
+        lacking = any(not plan.involves(t, loop) for t in plan.outputs)  # stored by the first along that axis
+        sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced or lacking else loop.bound
     x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
     threads = x * y * z
     if threads.is_const and threads.value > 1024:
@@ -96,6 +105,11 @@ def checks(plan: Plan) -> tuple[Check, ...]:
         for step in history(plan.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
+    for step in history(axis for tensor in plan.fusion.tensors for axis in tensor.domain.logical):
+        if isinstance(step, Partition) and not step.covers:
+            axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
+            why = f"{axis} cannot be cut into rows of {total} indices together"
+            made.append(Check(le(total, axis.extent), RaggednessError, why))
     threads = [loop.bound for loop in plan.loops if loop.parallel_type.is_thread]
     if any(not size.is_const for size in threads):
         block = functools.reduce(mul, threads)
@@ -108,10 +122,10 @@ def checks(plan: Plan) -> tuple[Check, ...]:
             there = lt(const(operation.options[1]), axis.extent)
             made.append(Check(there, IndexError, f"{tensor} = {operation} of {axis}"))
     for loop in plan.loops:
-        step = loop.definition
-        if loop.parallel_type == ParallelType.Vectorize and isinstance(step, Split) and not step.is_divisible:
-            source = step.inputs[0]
-            condition = equal(source.extent % step.factor, 0)
-            why = f"{loop} cannot be vectorized: {step.factor} does not divide {source}"
+        lanes = loop.definition
+        if loop.parallel_type == ParallelType.Vectorize and isinstance(lanes, Split) and not lanes.is_divisible:
+            source = lanes.inputs[0]
+            condition = equal(source.extent % lanes.factor, 0)
+            why = f"{loop} cannot be vectorized: {lanes.factor} does not divide {source}"
             made.append(Check(condition, ScheduleError, why))
     return tuple(made)

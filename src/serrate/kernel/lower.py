@@ -21,7 +21,7 @@ from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
-from serrate.kernel.launching import check_parallel_types, checks, dimensions, launch_of
+from serrate.kernel.launching import check_parallel_types, checks, dimensions, index_bounds, launch_of
 from serrate.kernel.lowered import Lowered, parameters
 from serrate.kernel.nests import Nests, label
 from serrate.kernel.phases import Plan, is_reduction, plan
@@ -83,7 +83,7 @@ class Lowering:
         body = simplified(self.builder.body, self.launch)
         buffers, sizes, arrays = parameters(self.plan, body, self.launch, self.states.workspaces)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
-        return Lowered(kernel, self.plan.fusion, arrays, self.target, checks(self.plan))
+        return Lowered(kernel, self.plan.fusion, arrays, self.target, checks(self.plan), index_bounds(self.plan))
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: a kept value, or the result of a reduction."""

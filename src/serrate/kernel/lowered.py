@@ -33,6 +33,7 @@ class Lowered:
     raggedness: Mapping[str, Raggedness]  # arrays of offsets that follow from others
     target: str
     checks: tuple[Check, ...] = ()
+    bounds: tuple[Scalar, ...] = ()  # what indices of loops stay below
 
     def __repr__(self) -> str:
         return str(self.kernel)
@@ -56,11 +57,14 @@ class Lowered:
 
         return cuda.compile(replace(self.kernel, index="int32"))
 
-    def variant(self, made: Mapping[str, torch.Tensor]) -> Any:
+    def variant(self, run: Run, made: Mapping[str, torch.Tensor]) -> Any:
         """On CUDA, where narrow indices are faster, those of 32 bits if no index can leave them; built on first use."""
+        if self.target == "cpp" and self.kernel.index != "int32":
+            return self.function
         largest = max((tensor.numel() for tensor in made.values()), default=0)
+        largest = max([largest, *(evaluate(bound, run.sizes) for bound in self.bounds)])
         if self.kernel.index == "int32" and largest >= _NARROW:
-            raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, and a buffer of {largest} elements")
+            raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
         return self.function if self.target == "cpp" or largest >= _NARROW else self.narrow
 
     @property
@@ -112,8 +116,8 @@ class Lowered:
             names = ", ".join(tensor.name for tensor in self.fusion.outputs)
             raise TypeError(f"`out` takes a tensor for each output ({names}), got {len(outputs)}")
         for number, (tensor, output) in enumerate(zip(self.fusion.outputs, outputs, strict=True)):
-            if not _is_offsets(tensor) and output.device.type == "cpu":
-                shape = [run.size(axis) for axis in tensor.domain.allocation]
+            if not _is_offsets(tensor):
+                shape = self._shape(run, tensor, inputs[0].device)
                 if list(output.shape) != shape:
                     raise ValueError(f"`out` for {tensor} must have shape {shape}, got {list(output.shape)}")
             for other in (*inputs, *outputs[:number]):
@@ -124,12 +128,13 @@ class Lowered:
         device = inputs[0].device
         for tensor in self.fusion.outputs:
             if tensor.name == buffer.name:
-                # Lengths on the host say the size; those on a device are not waited for.
-                exact = device.type == "cpu"
-                axes = tensor.domain.allocation
-                shape = [run.size(axis) if exact else evaluate(axis.bound, run.sizes) for axis in axes]
-                return torch.empty(shape, dtype=TORCH[tensor.dtype], device=device)
+                return torch.empty(self._shape(run, tensor, device), dtype=TORCH[tensor.dtype], device=device)
         return torch.zeros(evaluate(buffer.size, run.sizes), dtype=TORCH[buffer.dtype], device=device)
+
+    def _shape(self, run: Run, tensor: TensorView, device: torch.device) -> list[int]:
+        """The shape of an output in memory. Lengths on the host say it; those on a device are not waited for."""
+        axes = tensor.domain.allocation
+        return [run.size(axis) if device.type == "cpu" else evaluate(axis.bound, run.sizes) for axis in axes]
 
     def sizes(self, run: Run, made: Mapping[str, torch.Tensor]) -> dict[str, int]:
         """The sizes of the kernel, in its order: by the shapes of inputs, or of the buffer they are named after."""
@@ -144,10 +149,13 @@ class Lowered:
             raise RuntimeError(
                 f"{self.kernel.name} has no gradient; detach its inputs, or call it under torch.no_grad()"
             )
+        inputs = tuple(given.resolve_neg() if given.is_neg() else given for given in inputs)
         out = [out] if isinstance(out, torch.Tensor) else out
         made = self._buffers(run, inputs, out)
         sizes = self.sizes(run, made).values()
-        self.variant(made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
+        self.variant(run, made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
+        for tensor in out or ():
+            torch.autograd.graph.increment_version(tensor)  # torch cannot see that it was written to
         results = [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
         return (
             results
@@ -175,6 +183,8 @@ def parameters(
     derived: dict[str, Raggedness] = {}
     buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
     for name in used:
+        if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
+            raise ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {tensors[name]}")
         if name in tensors and _is_offsets(tensors[name]):
             buffers.append(Buffer(name, "int64", _size(tensors[name])))
         elif name in known and name not in tensors:

@@ -48,7 +48,8 @@ def prelude(name: str) -> str:
 def identifier(name: str) -> str:
     """The name as one of C++, which it is already unless it is a word of C++ or has other signs than letters."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return name + "_" if name in _RESERVED or name[0].isdigit() else name
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if name in _RESERVED else name
 
 
 def dtypes(kernel: Kernel) -> frozenset[str]:

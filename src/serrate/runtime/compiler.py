@@ -29,7 +29,8 @@ from serrate.kernel.source import identifier
 # No -ffast-math: NaN, infinities and signed zeros survive. The two of its parts that are here concern only errno and
 # floating-point exceptions, and without the second selects do not vectorize.
 FLAGS = (
-    "-O3", "-march=native", "-std=c++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC",
+    "-O3", "-march=native", "-std=c++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
+    "-shared", "-fPIC",
 )  # fmt: skip
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
