@@ -230,6 +230,7 @@ def test_a_cast_rounds(dtype):
     want = x.to(getattr(torch, dtype)).float()
     assert torch.equal(lower(fusion, y)(x)[0], want)
     check(lower(fusion, y), [x])
+    assert f"cuda_{'fp16' if dtype == 'float16' else 'bf16'}.h" in lower(fusion, y, target="cuda").source
 
 
 def test_integers_wrap():

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from serrate.fusion.scalar import INDEX, INFIX, INTEGERS, Scalar
-from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, walk
+from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
 # How strongly C's operators bind.
 SELECT, OR, AND, EQUALITY, ORDER, SUM, PRODUCT, UNARY, POSTFIX = range(1, 10)
@@ -53,9 +53,11 @@ def identifier(name: str) -> str:
 
 
 def dtypes(kernel: Kernel) -> frozenset[str]:
-    """The dtypes of a kernel's buffers."""
-    local = (statement.buffer for statement in walk(kernel.body) if isinstance(statement, Allocate))
-    return frozenset(buffer.dtype for buffer in (*kernel.buffers, *local))
+    """The dtypes of a kernel's buffers and expressions."""
+    statements = list(walk(kernel.body))
+    local = (statement.buffer for statement in statements if isinstance(statement, Allocate))
+    nodes = (node for statement in statements for e in expressions(statement) for node in e.walk())
+    return frozenset([buffer.dtype for buffer in (*kernel.buffers, *local)] + [node.dtype for node in nodes])
 
 
 class Printer:
