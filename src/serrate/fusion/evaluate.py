@@ -66,7 +66,12 @@ class Run:
     arrays: dict[str, torch.Tensor]
 
     def number(self, expression: Scalar) -> int:
-        lists = {name: array.tolist() for name, array in self.arrays.items()}
+        if expression.op == "const":
+            return int(expression.value)
+        if expression.op == "symbol":
+            return self.sizes[expression.value]
+        read = {node.value for node in expression.walk() if node.op in ("load", "search")}
+        lists = {name: self.arrays[name].tolist() for name in read}
         return int(evaluate_scalar(expression, self.sizes, lists))
 
     def size(self, axis: IterDomain) -> int:
