@@ -7,7 +7,7 @@ import torch
 from tests.kernel.harness import check
 
 from serrate.errors import RaggednessError, ScheduleError
-from serrate.fusion import Fusion, IterDomain, ParallelType, TensorDomain, TensorView, symbol
+from serrate.fusion import Fusion, IterDomain, ParallelType, RaggedIterDomain, TensorDomain, TensorView, symbol
 from serrate.fusion.raggedness import listed
 from serrate.kernel import Lowered, lower
 
@@ -263,3 +263,34 @@ def test_negated_views():
     y = fusion.output(fusion.input("x", ["n"]) * 2.0, "y")
     x = torch._neg_view(torch.tensor([1.0, 2.0]))
     assert lower(fusion, y)(x)[0].tolist() == [-2, -4]
+
+
+def test_words_of_the_c_library_are_no_names():
+    fusion = Fusion()
+    y = fusion.output(fusion.input("NULL", ["n"]) * 2.0, "main")
+    assert lower(fusion, y, name="memcpy")(torch.ones(2))[0].tolist() == [2, 2]
+
+
+def test_a_refused_rfactor_changes_nothing():
+    fusion, x = nested()
+    y = fusion.output(fusion.reduce("sum", x, [0, 1]), "y")
+    before = str(fusion)
+    with pytest.raises((RaggednessError, ScheduleError)):
+        y.rfactor(1)
+    assert str(fusion) == before
+
+
+def test_axes_start_at_0():
+    with pytest.raises(ValueError, match="starts at 2"):
+        TensorDomain([IterDomain(5, start=2)])
+
+
+def test_an_input_whose_rows_are_given_by_extents():
+    fusion = Fusion()
+    extents, component = fusion.input("extents", ["k"], "int64"), IterDomain("k")
+    rows = RaggedIterDomain.from_extents(extents, component=component, size="n")
+    x = fusion.input("x", TensorDomain([component, rows, IterDomain(4)]))
+    y = fusion.output(x * 2.0, "y")
+    given = torch.tensor([3, 0, 2]), torch.randn(5, 4)
+    assert torch.equal(fusion.evaluate(*given)[0], given[1] * 2)
+    assert torch.equal(lower(fusion, y)(*given)[0], given[1] * 2)

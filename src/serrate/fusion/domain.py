@@ -38,6 +38,9 @@ class TensorDomain:
         loop: Sequence[IterDomain] | None = None,
     ) -> None:
         self.root = tuple(root)
+        for axis in self.root:
+            if axis.start != 0:
+                raise ValueError(f"{axis} starts at {axis.start}: the axes of a tensor start at 0; slice it instead")
         _pair_components(self.root)
         self.logical = self.root if logical is None else tuple(logical)
         self.loop = self.logical if loop is None else tuple(loop)

@@ -206,6 +206,24 @@ def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorV
     return False
 
 
+def compute_offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
+    """Offsets that follow from extents or from other offsets, computed where those are; nothing waits for them."""
+    made: dict[str, torch.Tensor] = {}
+    for tensor in fusion.tensors:
+        operation = tensor.definition
+        if operation is None or operation.kind != "offsets":
+            continue
+        if operation.name == "offsets_of_extents":
+            extents = run.arrays.get(operation.inputs[0].name)
+            if extents is None:
+                continue  # computed by the fusion itself
+            made[tensor.name] = torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
+        elif all(base in run.arrays for base in operation.options[0].base_arrays):
+            made[tensor.name] = operation.options[0].offsets(run.arrays, run.sizes).long()
+        run.arrays.update(made)
+    return made
+
+
 def check_offsets(raggedness: Iterable[Stored], run: Run) -> None:
     """Refuse offsets on the CPU that would lead out of their axis; those on a device are not waited for."""
     for rows in raggedness:
@@ -235,6 +253,7 @@ def stored_raggedness(fusion: Fusion) -> list[Stored]:
 
 def evaluate(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     run = bind(fusion, inputs)
+    compute_offsets(fusion, run)
     check_offsets(stored_raggedness(fusion), run)
     known: dict[TensorView, Elements] = {}
     for tensor, given in zip(fusion.inputs, inputs, strict=True):

@@ -392,15 +392,15 @@ class Fusion:
         for axis in old.kept:
             if axis not in x.loop:
                 raise ScheduleError(f"{axis} of {x.name} is kept, and scheduled already; rfactor before that")
+        kept = [*old.kept, *later]
+        root, pairs = clones(kept)  # refuses what depends on an axis that is gone, before anything is changed
         users = [t for t in self.tensors if t.definition is not None and x in t.definition.inputs]
         partial = self._add(old, x.dtype, x.definition)
         rest = [axis for axis in x.loop if axis.is_reduction and axis not in later]
         for axis in later:
             axis.iter_type = IterType.Iteration
             axis.is_rfactor_domain = True
-        kept = [*old.kept, *later]
         partial.domain = TensorDomain(old.root, [*kept, *rest], loop=x.loop)
-        root, pairs = clones(kept)
         for new in root[len(old.kept) :]:
             new.iter_type = IterType.Reduction
         renamed = pairs[: len(old.kept)]

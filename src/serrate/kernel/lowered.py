@@ -12,7 +12,7 @@ import torch
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import history
-from serrate.fusion.evaluate import TORCH, Run, bind, check_offsets, stored_raggedness
+from serrate.fusion.evaluate import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, evaluate, symbol
@@ -88,7 +88,7 @@ class Lowered:
         for check in self.checks:
             if not evaluate(check.condition, run.sizes):
                 raise check.error(f"{check.message}, where {run.sizes}")
-        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True)) | _offsets(
+        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True)) | compute_offsets(
             self.fusion, run
         )
         if outputs is not None:
@@ -198,22 +198,6 @@ def parameters(
 
 def _is_offsets(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.definition.kind == "offsets"
-
-
-def _offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
-    """Offsets that follow from extents or from other offsets, computed where those are; nothing waits for them."""
-    made: dict[str, torch.Tensor] = {}
-    for tensor in fusion.tensors:
-        operation = tensor.definition
-        if operation is None or not _is_offsets(tensor):
-            continue
-        if operation.name == "offsets_of_extents":
-            extents = run.arrays[operation.inputs[0].name]
-            made[tensor.name] = torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
-        else:
-            made[tensor.name] = operation.options[0].offsets(run.arrays, run.sizes).long()
-        run.arrays[tensor.name] = made[tensor.name]
-    return made
 
 
 def _size(tensor: TensorView) -> Scalar:

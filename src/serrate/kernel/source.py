@@ -34,7 +34,8 @@ _WORDS = """
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
     requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
     true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq int8_t uint8_t
-    int16_t int32_t int64_t sr fabs fabsf INFINITY NAN threadIdx blockIdx blockDim gridDim
+    int16_t int32_t int64_t sr fabs fabsf INFINITY NAN NULL EOF M_PI main malloc free
+    memcpy memset abort j0 j1 jn y0 y1 yn threadIdx blockIdx blockDim gridDim
 """
 _RESERVED = {*_WORDS.split(), *(name + suffix for name in _LIBRARY for suffix in ("", "f"))}
 
