@@ -167,9 +167,9 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     compound: list[tuple[Scalar, int, TensorView]] = []
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(given, torch.Tensor):
+            kind = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}"
             raise TypeError(
-                f"{tensor} needs a torch.Tensor, got {type(given).__name__}; of a ragged tensor x give x.values and "
-                f"each of x.offsets"
+                f"{tensor} needs a torch.Tensor, got {kind}; of a ragged tensor x give x.values and each of x.offsets"
             )
         axes = tensor.domain.allocation
         if len(axes) != given.ndim:

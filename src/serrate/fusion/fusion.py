@@ -352,7 +352,7 @@ class Fusion:
         users = [t for t in self.tensors if t.definition is not None and x in t.definition.inputs]
         made = self.copy(x)
         made.set_memory_type(memory)
-        self._move(made, after=x)
+        self._move(made, self.tensors.index(x) + 1)
         pairs = tuple(zip(x.domain.kept, made.domain.kept, strict=True))
         for user in users:
             self._rename(user, x, made, pairs)
@@ -369,7 +369,7 @@ class Fusion:
         x.domain = TensorDomain(root, allocation=again(made.domain.own_allocation, pairs))
         made.domain.own_allocation = None
         x.definition = Operation("pointwise", "copy", (made,), pairs)
-        self._move(made, before=x)
+        self._move(made, self.tensors.index(x))
         for user in users:
             self._rename(user, x, x, pairs)
         return made
@@ -407,15 +407,15 @@ class Fusion:
         x.domain = TensorDomain(root, allocation=again(old.own_allocation, renamed))
         gone = tuple(range(len(old.kept), len(kept)))
         x.definition = Operation("reduce", x.definition.name, (partial,), pairs, (gone, False))
-        self._move(partial, before=x)
+        self._move(partial, self.tensors.index(x))
         for user in users:
             self._rename(user, x, x, renamed)
         return partial
 
-    def _move(self, tensor: TensorView, *, after: TensorView | None = None, before: TensorView | None = None) -> None:
+    def _move(self, tensor: TensorView, place: int) -> None:
+        """Let a tensor stand at a place of the order of definition."""
         self.tensors.remove(tensor)
-        at = self.tensors.index(after) + 1 if after is not None else self.tensors.index(before)  # type: ignore[arg-type]
-        self.tensors.insert(at, tensor)
+        self.tensors.insert(place, tensor)
 
     def _rename(self, user: TensorView, old: TensorView, new: TensorView, renamed: Pairs) -> None:
         """Let a tensor read `new` instead of `old`, by its axes."""

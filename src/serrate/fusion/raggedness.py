@@ -62,7 +62,7 @@ class Raggedness:
     @property
     def base_arrays(self) -> tuple[str, ...]:
         """The arrays that must be given."""
-        raise NotImplementedError
+        return tuple(base.array for base in self.bases if isinstance(base, Stored))
 
     @property
     def bases(self) -> tuple[Raggedness, ...]:
@@ -131,10 +131,6 @@ class Listed(Raggedness):
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         return torch.tensor([evaluate(offset, sizes) for offset in self.all_offsets], device="cpu")
 
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return ()
-
 
 @dataclass(frozen=True)
 class Stored(Raggedness):
@@ -168,21 +164,23 @@ class Stored(Raggedness):
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         return arrays[self.array]
 
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return (self.array,)
 
-
-@dataclass(frozen=True)
-class Pieces(Raggedness):
-    """Each extent in pieces of f: ⌈e[c] / f⌉ of them."""
+class _Based(Raggedness):
+    """Extents that follow from those of another, component by component."""
 
     base: Raggedness
-    factor: Scalar
 
     @property
     def count(self) -> Scalar:  # type: ignore[override]
         return self.base.count
+
+
+@dataclass(frozen=True)
+class Pieces(_Based):
+    """Each extent in pieces of f: ⌈e[c] / f⌉ of them."""
+
+    base: Raggedness
+    factor: Scalar
 
     @property
     def array(self) -> str:  # type: ignore[override]
@@ -203,21 +201,13 @@ class Pieces(Raggedness):
         factor = evaluate(self.factor, sizes)
         return _accumulated((self.base.lengths(arrays, sizes) + (factor - 1)) // factor)
 
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return self.base.base_arrays
-
 
 @dataclass(frozen=True)
-class Scaled(Raggedness):
+class Scaled(_Based):
     """Each extent times one number."""
 
     base: Raggedness
     by: Scalar
-
-    @property
-    def count(self) -> Scalar:  # type: ignore[override]
-        return self.base.count
 
     @property
     def array(self) -> str:  # type: ignore[override]
@@ -247,10 +237,6 @@ class Scaled(Raggedness):
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         by: int = evaluate(self.by, sizes)
         return self.base.offsets(arrays, sizes) * by
-
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return self.base.base_arrays
 
 
 @dataclass(frozen=True)
@@ -283,21 +269,13 @@ class Product(Raggedness):
         left, right = self.left.lengths(arrays, sizes).long(), self.right.lengths(arrays, sizes).long()
         return _accumulated(left * right.to(left.device))
 
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.left.base_arrays + self.right.base_arrays))
-
 
 @dataclass(frozen=True)
-class Resized(Raggedness):
+class Resized(_Based):
     """Each extent made longer or shorter at its two ends, down to 0."""
 
     base: Raggedness
     by: int
-
-    @property
-    def count(self) -> Scalar:  # type: ignore[override]
-        return self.base.count
 
     @property
     def array(self) -> str:  # type: ignore[override]
@@ -317,10 +295,6 @@ class Resized(Raggedness):
 
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         return _accumulated((self.base.lengths(arrays, sizes) + self.by).clamp(min=0))
-
-    @property
-    def base_arrays(self) -> tuple[str, ...]:
-        return self.base.base_arrays
 
 
 def listed(extents: tuple[Any, ...]) -> Listed:

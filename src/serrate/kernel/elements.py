@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.expressions import component_of
 from serrate.fusion.indexing import Indices, route
 from serrate.fusion.mapping import MOVED
 from serrate.fusion.operations import BINARY, UNARY, accumulator
@@ -163,7 +164,7 @@ class Elements:
             indices.set(axis, place)
         axis = x.domain.kept[at]
         if axis.is_ragged:
-            steps = route(self.lowering.plan.graph, x.domain.kept, [_component(axis)])
+            steps = route(self.lowering.plan.graph, x.domain.kept, [component_of(axis)])
             indices.advance(steps, lambda condition: None, lambda _, index: index)
         return select(indices.predicate(axis), value, const(rest[0], value.dtype))
 
@@ -183,9 +184,3 @@ def _held_elsewhere(tensor: TensorView) -> ScheduleError:
     return ScheduleError(
         f"{tensor} is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
     )
-
-
-def _component(axis: IterDomain) -> IterDomain:
-    from serrate.fusion.expressions import component_of
-
-    return component_of(axis)

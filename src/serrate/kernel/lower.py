@@ -22,8 +22,9 @@ from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import check_parallel_types, checks, dimensions, index_bounds, launch_of
-from serrate.kernel.lowered import Lowered, parameters
+from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Nests, label
+from serrate.kernel.parameters import parameters
 from serrate.kernel.phases import Plan, is_reduction, plan
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States

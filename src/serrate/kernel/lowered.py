@@ -10,16 +10,14 @@ from typing import Any
 import torch
 
 from serrate.errors import ScheduleError
-from serrate.fusion.axes import ragged
-from serrate.fusion.domain import history
 from serrate.fusion.evaluate import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import Scalar, const, evaluate, symbol
+from serrate.fusion.scalar import Scalar, evaluate
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Buffer, GridReduce, Kernel, Launch, Statement, Store, expressions, walk
+from serrate.kernel.ir import Buffer, Kernel
 from serrate.kernel.launching import Check
-from serrate.kernel.phases import Plan
+from serrate.kernel.parameters import is_offsets
 
 _NARROW = 2**31 - 2**24  # elements and one tile
 
@@ -88,13 +86,12 @@ class Lowered:
         for check in self.checks:
             if not evaluate(check.condition, run.sizes):
                 raise check.error(f"{check.message}, where {run.sizes}")
-        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True)) | compute_offsets(
-            self.fusion, run
-        )
+        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
+        given |= compute_offsets(self.fusion, run)
         if outputs is not None:
             self._check_outputs(run, inputs, outputs)
             pairs = zip(self.fusion.outputs, outputs, strict=True)
-            given.update((tensor.name, output) for tensor, output in pairs if not _is_offsets(tensor))
+            given.update((tensor.name, output) for tensor, output in pairs if not is_offsets(tensor))
         made: dict[str, torch.Tensor] = {}
         for buffer in self.kernel.buffers:
             if buffer.name in given:
@@ -116,7 +113,7 @@ class Lowered:
             names = ", ".join(tensor.name for tensor in self.fusion.outputs)
             raise TypeError(f"`out` takes a tensor for each output ({names}), got {len(outputs)}")
         for number, (tensor, output) in enumerate(zip(self.fusion.outputs, outputs, strict=True)):
-            if not _is_offsets(tensor):
+            if not is_offsets(tensor):
                 shape = self._shape(run, tensor, inputs[0].device)
                 if list(output.shape) != shape:
                     raise ValueError(f"`out` for {tensor} must have shape {shape}, got {list(output.shape)}")
@@ -157,11 +154,9 @@ class Lowered:
         for tensor in out or ():
             torch.autograd.graph.increment_version(tensor)  # torch cannot see that it was written to
         results = [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
-        return (
-            results
-            if out is None
-            else [to if to is result else to.copy_(result) for to, result in zip(out, results, strict=True)]
-        )
+        if out is None:
+            return results
+        return [to if to is result else to.copy_(result) for to, result in zip(out, results, strict=True)]
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -170,81 +165,3 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     start, begin = one.data_ptr(), other.data_ptr()
     return start < begin + other.nbytes and begin < start + one.nbytes
-
-
-def parameters(
-    plan: Plan, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
-) -> tuple[tuple[Buffer, ...], tuple[Scalar, ...], dict[str, Raggedness]]:
-    """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
-    offsets follow."""
-    used = _names(body)
-    known = _raggedness(plan.fusion.tensors)
-    tensors = {tensor.name: tensor for tensor in plan.fusion.tensors}
-    derived: dict[str, Raggedness] = {}
-    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
-    for name in used:
-        if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
-            raise ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {tensors[name]}")
-        if name in tensors and _is_offsets(tensors[name]):
-            buffers.append(Buffer(name, "int64", _size(tensors[name])))
-        elif name in known and name not in tensors:
-            derived[name] = known[name]
-            buffers.append(Buffer(name, "int64", known[name].count + 1))
-    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.outputs]
-    buffers += workspaces
-    sizes = _sizes(body, buffers, launch)
-    return tuple(buffers), sizes, derived
-
-
-def _is_offsets(tensor: TensorView) -> bool:
-    return tensor.definition is not None and tensor.definition.kind == "offsets"
-
-
-def _size(tensor: TensorView) -> Scalar:
-    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
-    size = const(1)
-    for axis in tensor.domain.allocation:
-        size = size * axis.extent
-    return symbol(f"{tensor.name}_size") if any(node.op == "load" for node in size.walk()) else size
-
-
-def _names(body: tuple[Statement, ...]) -> list[str]:
-    """Arrays that are loaded from, searched or stored to, in the order of use."""
-    found: dict[str, None] = {}
-    for statement in walk(body):
-        for expression in expressions(statement):
-            found.update(dict.fromkeys(node.value for node in expression.walk() if node.op in ("load", "search")))
-        if isinstance(statement, Store):
-            found[statement.buffer] = None
-        if isinstance(statement, GridReduce):
-            found.update(dict.fromkeys((*statement.workspace, statement.counter)))
-    return list(found)
-
-
-def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launch) -> tuple[Scalar, ...]:
-    """Symbols that nothing in the body binds."""
-    everything = [e for statement in walk(body) for e in expressions(statement)]
-    everything += [buffer.size for buffer in buffers] + [*launch.grid, *launch.block]
-    bound = {statement.var for statement in walk(body) if hasattr(statement, "var")}
-    found = {symbol for expression in everything for symbol in expression.symbols}
-    return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
-
-
-def _raggedness(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
-    found: dict[str, Raggedness] = {}
-    for tensor in tensors:
-        domain = tensor.domain
-        axes = {*domain.root, *domain.logical, *domain.loop, *domain.allocation}
-        for step in history(axes):
-            axes.update((*step.inputs, *step.outputs))
-        for axis in axes:
-            if axis.is_ragged:
-                _add(ragged(axis).raggedness, found)
-    return found
-
-
-def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
-    found[raggedness.array] = raggedness
-    for part in ("base", "left", "right"):
-        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
-            _add(inner, found)

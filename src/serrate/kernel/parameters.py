@@ -1,0 +1,91 @@
+"""The parameters of a kernel: which buffers and sizes its body uses, and how offsets that nobody gives are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serrate.fusion.axes import ragged
+from serrate.fusion.domain import history
+from serrate.fusion.raggedness import Raggedness, Stored
+from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.fusion.view import TensorView
+from serrate.kernel.ir import Buffer, GridReduce, Launch, Statement, Store, expressions, walk
+from serrate.kernel.phases import Plan
+
+
+def parameters(
+    plan: Plan, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
+) -> tuple[tuple[Buffer, ...], tuple[Scalar, ...], dict[str, Raggedness]]:
+    """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
+    offsets follow."""
+    used = _names(body)
+    known = _raggedness(plan.fusion.tensors)
+    tensors = {tensor.name: tensor for tensor in plan.fusion.tensors}
+    derived: dict[str, Raggedness] = {}
+    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
+    for name in used:
+        if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
+            raise ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {tensors[name]}")
+        if name in tensors and is_offsets(tensors[name]):
+            buffers.append(Buffer(name, "int64", _size(tensors[name])))
+        elif name in known and name not in tensors:
+            derived[name] = known[name]
+            buffers.append(Buffer(name, "int64", known[name].count + 1))
+    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.outputs]
+    buffers += workspaces
+    sizes = _sizes(body, buffers, launch)
+    return tuple(buffers), sizes, derived
+
+
+def is_offsets(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.kind == "offsets"
+
+
+def _size(tensor: TensorView) -> Scalar:
+    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
+    size = const(1)
+    for axis in tensor.domain.allocation:
+        size = size * axis.extent
+    return symbol(f"{tensor.name}_size") if any(node.op == "load" for node in size.walk()) else size
+
+
+def _names(body: tuple[Statement, ...]) -> list[str]:
+    """Arrays that are loaded from, searched or stored to, in the order of use."""
+    found: dict[str, None] = {}
+    for statement in walk(body):
+        for expression in expressions(statement):
+            found.update(dict.fromkeys(node.value for node in expression.walk() if node.op in ("load", "search")))
+        if isinstance(statement, Store):
+            found[statement.buffer] = None
+        if isinstance(statement, GridReduce):
+            found.update(dict.fromkeys((*statement.workspace, statement.counter)))
+    return list(found)
+
+
+def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launch) -> tuple[Scalar, ...]:
+    """Symbols that nothing in the body binds."""
+    everything = [e for statement in walk(body) for e in expressions(statement)]
+    everything += [buffer.size for buffer in buffers] + [*launch.grid, *launch.block]
+    bound = {statement.var for statement in walk(body) if hasattr(statement, "var")}
+    found = {symbol for expression in everything for symbol in expression.symbols}
+    return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
+
+
+def _raggedness(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+    found: dict[str, Raggedness] = {}
+    for tensor in tensors:
+        domain = tensor.domain
+        axes = {*domain.root, *domain.logical, *domain.loop, *domain.allocation}
+        for step in history(axes):
+            axes.update((*step.inputs, *step.outputs))
+        for axis in axes:
+            if axis.is_ragged:
+                _add(ragged(axis).raggedness, found)
+    return found
+
+
+def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
+    found[raggedness.array] = raggedness
+    for part in ("base", "left", "right"):
+        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
+            _add(inner, found)
