@@ -86,6 +86,16 @@ def components_of_different_types() -> Any:
     return unlike(iter_type=IterType.Reduction)
 
 
+@refused(ValueError, "iS_i{6} starts at 2: the axes of a tensor start at 0; slice it instead")
+def axis_that_starts_later() -> Any:
+    return Fusion().input("x", [IterDomain(6, start=2, name="i")])
+
+
+@refused(ValueError, "iS_i{6} of x starts at 2: the axes of a tensor start at 0; slice it")
+def axes_made_of_one_that_starts_later() -> Any:
+    return Fusion().input("x", [*IterDomain.split(IterDomain(6, start=2, name="i"), 3)])
+
+
 @refused(ValueError, "component 1 (iS_b{5}) of a ragged axis starts at 1, not at 0")
 def component_that_starts_later() -> Any:
     return unlike(start=1)

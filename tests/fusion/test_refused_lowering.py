@@ -68,7 +68,12 @@ def output_over_other_axes() -> Any:
     return lowered(y)
 
 
-@refused(ScheduleError, "loop rT_d{4} is reduced by y[iS_i{3}, rT_d{4}] float32: Thread loops cannot be; rfactor it")
+@refused(
+    ScheduleError,
+    "loop rT_d{4} is reduced by y[iS_i{3}, rT_d{4}] float32: Thread loops cannot be. Run a loop so that is kept; or "
+    "split this one, rfactor the outer part, let what that returns be the output instead of y, run its outer part so, "
+    "and reduce it in a fusion of its own",
+)
 def threads_that_reduce() -> Any:
     return lowered(summed(3, 4).parallelize(1, P.Thread))
 
@@ -226,6 +231,18 @@ def softmax(dtype: str = "float32") -> tuple[TensorView, TensorView]:
 
 
 @refused(
+    ScheduleError,
+    "t1[iS_i{4}, iS_d{n}] float32 is kept inside loop iL_i{4}, whose lanes would share its scratch memory of n "
+    "elements; put that loop inside of those that t1 is kept for, or do not run it as Simd",
+)
+def scratch_memory_inside_lanes() -> Any:
+    fusion = Fusion()
+    kept = fusion.unary("exp", fusion.input("x", [4, "n"])).set_memory_type(Memory.REGISTER)
+    total = fusion.broadcast(fusion.reduce("sum", kept, [1]), [False, True])
+    return lowered(fusion.output(kept / total, "y").parallelize(0, P.Simd))
+
+
+@refused(
     ScheduleError, "t1[iS_i{3}, iS_d{8}] float32 cannot be kept in t2[iS_i{3}, rS_d{8}] float32: it is not an output"
 )
 def kept_in_what_is_no_output() -> Any:
@@ -312,6 +329,16 @@ def lanes_of_a_symbolic_loop() -> Any:
     y = copied("n")
     y.loop[0].parallelize(P.Simd)
     return lowered(y)
+
+
+@refused(
+    ScheduleError,
+    "loop iV_r_inner{4} of y cannot be vectorized: whether 4 divides iS_r{offsets[2] - offsets[1]} is data, which the "
+    "host does not wait for",
+)
+def lanes_of_a_selected_row() -> Any:
+    fusion = Fusion()
+    return lowered(fusion.output(fusion.copy(nested(fusion).select(0, 1)), "y").vectorize(0, 4), "cuda")
 
 
 @refused(ScheduleError, "loop ithreadIdx.x_i{8} of y: another loop is TIDx already")

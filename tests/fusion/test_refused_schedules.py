@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fusion.refusals import Refusals, copied, copied_rows, summed, summed_rows
+from tests.fusion.samples import two_levels
 
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, const
@@ -64,9 +65,32 @@ def swizzle_with_itself() -> Any:
     return copied(4, 4).swizzle(0, 0)
 
 
-@refused(ScheduleError, "iS_c_inner{2} of y is made of the component axis of iS_r{[offsets]}; they cannot be merged")
+@refused(
+    ScheduleError,
+    "iS_c_inner{2} and iS_r{[offsets]} cannot be merged: iS_r{[offsets]} can only be with all of its component axis "
+    "iS_c{k}, before it, or with an axis that is no part of that",
+)
 def merge_of_part_of_a_component_axis_and_rows() -> Any:
     return copied_rows().split(0, 2).merge(1)
+
+
+@refused(
+    ScheduleError,
+    "iS_r{[offsets]} and iS_c{k} cannot be merged: iS_r{[offsets]} can only be with all of its component axis "
+    "iS_c{k}, before it, or with an axis that is no part of that",
+)
+def merge_of_rows_and_the_component_axis_after_them() -> Any:
+    return copied_rows().reorder({0: 1}).merge(0)
+
+
+@refused(
+    ScheduleError,
+    "iS_c{k} and iS_s{[inner]} cannot be merged: iS_s{[inner]} can only be with all of its component axis iS_cr{n}, "
+    "before it, or with an axis that is no part of that",
+)
+def merge_of_a_component_axis_and_rows_of_rows() -> Any:
+    fusion = Fusion()
+    return fusion.output(fusion.copy(two_levels(fusion)), "y").merge(0, 2)
 
 
 @refused(AxisError, "axis 1 of y is the last one, there is none to combine it with")

@@ -59,6 +59,40 @@ def test_random(seed: int) -> None:
         pytest.skip("refused when called")
 
 
+def two_ways(dtype: str, lanes: int) -> Lowered:
+    """x · x + w over rows of 32, and x kept in y on the way to x − its greatest value."""
+    fusion = Fusion()
+    x, w = fusion.input("x", ["n", 32], dtype), fusion.input("w", [32], dtype)
+    kept = x * x + w
+    y = fusion.output(kept - fusion.reduce("max", kept, [1], keepdims=True), "y")
+    if dtype in ("float32", "float64", "int64"):
+        kept.keep_in(y)
+    y.vectorize(1, lanes).split(1, 2).parallelize(0, ParallelType.BIDx).parallelize(2, ParallelType.TIDx)
+    return lower(fusion, y, target="cuda")
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int64"])
+def test_wide_accesses(dtype: str, lanes: int) -> None:
+    """Aligned, and with inputs and outputs that begin one element further on."""
+    lowered = two_ways(dtype, lanes)
+    kind = getattr(torch, dtype)
+    given = [(torch.randn(size) * 3).to(kind) for size in ((7, 32), (32,))]
+    (expected,) = lowered.fusion.evaluate(*given)
+    for shift in (0, 1):
+        memory = [torch.zeros(tensor.numel() + 1, dtype=kind, device="cuda") for tensor in (*given, expected)]
+        shapes = [tensor.shape for tensor in (*given, expected)]
+        x, w, y = (m[shift:][: s.numel()].view(s) for m, s in zip(memory, shapes, strict=True))
+        x.copy_(given[0])
+        w.copy_(given[1])
+        assert lowered.is_aligned({"x": x, "w": w, "y": y}) == (shift == 0)
+        for out in (None, [y]):
+            (result,) = lowered(x, w, out=out)
+            compare(lowered, given, {"y": result.cpu()})
+        outside = memory[2][-1] if shift == 0 else memory[2][0]
+        assert outside == 0
+
+
 def test_more_elements_than_narrow_indices_reach() -> None:
     """Past 2³¹ elements indices have 64 bits; the last element is the proof."""
     fusion = Fusion()

@@ -18,12 +18,18 @@ from tests.kernel.harness import check, compare
 from tests.kernel.random_schedules import Case, draw, schedule
 
 from serrate.errors import RaggednessError, ScheduleError
-from serrate.kernel import Lowered, cpp, cuda
+from serrate.kernel import Lowered, cpp, states
 from serrate.kernel.source import prelude
 from serrate.runtime.compiler import compile
 
 EXAMPLES = 30 * settings().max_examples  # of each target; 1,800 by default
 AXIS = re.compile(r"[irb](S|[VUTL]|blockIdx\.[xyz]|threadIdx\.[xyz])\w*\{")  # as an axis is printed
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums by blocks so short that small tensors have several."""
+    monkeypatch.setattr(states, "BLOCK", 3)
 
 
 def expect_axis(message: str) -> None:
@@ -115,7 +121,7 @@ def test_compiled(seed: int) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_cuda_sources_compile(tmp_path: Path) -> None:
     shared = prelude("prelude.cuh")
-    sources = [cuda.source(lowered.kernel).replace(shared, "") for _, lowered in accepted("cuda", 160, 0)]
+    sources = [lowered.source.replace(shared, "") for _, lowered in accepted("cuda", 160, 0)]
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     path = tmp_path / "kernels.cu"
     path.write_text("\n".join([headers, shared, *sources]))

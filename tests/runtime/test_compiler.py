@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.runtime.harness import add_one, check_add_one, forget, run_program
 
 from serrate.errors import CompileError
 from serrate.fusion.scalar import call, ceildiv, const, load, maximum, minimum, symbol
@@ -17,30 +18,6 @@ from serrate.runtime import compiler
 from serrate.runtime.compiler import compile
 
 n, i, d, r = map(symbol, ("n", "i", "d", "r"))
-
-
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, on disk and in memory."""
-    monkeypatch.setenv("SERRATE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiler, "_libraries", {})
-    return tmp_path / "cache"
-
-
-def add_one(index: str = "int64") -> Kernel:
-    body = Store("y", i, load("x", i, "float32") + const(1.0, "float32"))
-    x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
-    return Kernel("add_one", (x, y), (n,), (For(i, n, (body,), "position"),), index=index)
-
-
-def check_add_one(library: compiler.Library, kernel: Kernel) -> None:
-    x, y = torch.arange(5.0), torch.zeros(6)
-    library.function(kernel)(x, y, 5)
-    assert y.tolist() == [1, 2, 3, 4, 5, 0]
-
-
-def forget() -> None:
-    compiler._libraries.clear()
 
 
 def test_call() -> None:
@@ -75,83 +52,6 @@ def test_sizes_are_evaluated() -> None:
         compiler.sizes(kernel, [load("offsets", n)])
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The calls of the compiler that follow."""
-    calls: list[object] = []
-    real = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *a, **k: (calls.append(a), real(*a, **k))[1])
-    return calls
-
-
-def test_cache_on_disk(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = cpp.source([add_one()])
-    library = compile(source)
-    assert compile(source) is library
-    assert directory.stat().st_mode & 0o777 == 0o700
-    assert [path.suffix for path in directory.iterdir()] == [".so"]
-    forget()
-    calls = counted(monkeypatch)
-    check_add_one(compile(source), add_one())
-    assert not calls
-    compile(source, flags=("-DOTHER",))
-    assert len(calls) == 1
-    assert len(list(directory.iterdir())) == 2
-
-
-@pytest.mark.parametrize("keep", [0, 10, 5000, -1])
-def test_truncated_file_is_rebuilt(directory: Path, keep: int) -> None:
-    source = cpp.source([add_one()])
-    compile(source)
-    (path,) = directory.iterdir()
-    whole = path.read_bytes()
-    path.unlink()  # so that what is loaded keeps its file
-    path.write_bytes(whole[:keep])
-    forget()
-    check_add_one(compile(source), add_one())
-    assert len(path.read_bytes()) == len(whole)
-
-
-def test_file_that_cannot_be_loaded_is_rebuilt(directory: Path) -> None:
-    source = cpp.source([add_one()])
-    compile(source)
-    (path,) = directory.iterdir()
-    path.unlink()
-    compiler.write_cached(path, b"of another system")
-    forget()
-    check_add_one(compile(source), add_one())
-
-
-def test_directory_of_others_is_refused(directory: Path) -> None:
-    directory.mkdir()
-    directory.chmod(0o777)
-    with pytest.warns(UserWarning, match="cannot be used"):
-        library = compile(cpp.source([add_one()]))
-    check_add_one(library, add_one())
-    assert not list(directory.iterdir())
-    assert library.path.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_directory_that_cannot_be_made(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory.write_text("a file")
-    monkeypatch.setenv("SERRATE_CACHE_DIR", str(directory / "below"))
-    with pytest.warns(UserWarning, match="cannot be used"):
-        check_add_one(compile(cpp.source([add_one()])), add_one())
-
-
-def test_processes_at_once(directory: Path) -> None:
-    program = (
-        "import ctypes\n"
-        "from serrate.runtime.compiler import compile\n"
-        "library = compile('extern \"C\" int answer() { return 42; }')\n"
-        "assert ctypes.CDLL(str(library.path)).answer() == 42\n"
-    )
-    processes = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
-    for process in processes:
-        words = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, words.decode()
-    assert [path.suffix for path in directory.iterdir()] == [".so"]
-
-
 def test_failing_compiler(directory: Path) -> None:
     with pytest.raises(CompileError, match="not_declared") as caught:
         compile("int f() { return not_declared; }")
@@ -165,6 +65,47 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
     with pytest.raises(CompileError, match="no-such-compiler"):
         compile("")
+
+
+def test_compiler_with_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "int f() { return ANSWER; }"
+    monkeypatch.setenv("SERRATE_CXX", "g++ -DANSWER=42 '-DOTHER=a b'")
+    assert compiler.compiler() == (shutil.which("g++"), "-DANSWER=42", "-DOTHER=a b")
+    compile(source)
+    monkeypatch.setenv("SERRATE_CXX", "g++")
+    with pytest.raises(CompileError, match="ANSWER"):
+        compile(source)
+
+
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_compiler_in_a_folder_with_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str) -> None:
+    path = tmp_path / "my compilers" / "c++"
+    path.parent.mkdir()
+    path.symlink_to(compiler.compiler()[0])
+    monkeypatch.setenv("SERRATE_CXX", f"{quote}{path}{quote}")
+    check_add_one(compile(cpp.source([add_one()])), add_one())
+    assert compiler.compiler() == (str(path),)
+
+
+def test_compiler_that_is_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERRATE_CXX", "g++ '-O1")
+    with pytest.raises(CompileError, match="SERRATE_CXX is not a command: No closing quotation"):
+        compile("")
+    path = tmp_path / "compiler"
+    path.write_bytes(b"\x7fELF")
+    path.chmod(0o700)
+    monkeypatch.setenv("SERRATE_CXX", str(path))
+    with pytest.raises(CompileError, match="Exec format error"):
+        compile("")
+
+
+def test_source_is_utf_8() -> None:
+    """Names of axes stand in comments."""
+    program = """
+        from serrate.runtime.compiler import compile
+        compile("// \\u00e9\\u2192")
+        """
+    run_program(program, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
 
 
 def test_debug_prints_the_source(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.expressions import Combine, Cover, Merge, Partition, Resize, Split, Swizzle
@@ -73,6 +75,27 @@ def merge(outer: IterDomain, inner: IterDomain, iter_type: IterType | None = Non
         made.bounded_by(outer.bound * inner.bound)
     Merge((outer, inner), (made,))
     return made
+
+
+def check_merge(outer: IterDomain, inner: IterDomain, logical: Sequence[IterDomain]) -> None:
+    """Refuse to merge a ragged axis of a tensor with what is only part of its component axis, or comes after it."""
+    if inner.is_ragged and ragged(inner).component is outer:
+        return
+    for rows, other in ((inner, outer), (outer, inner)):
+        component = ragged(rows).component if rows.is_ragged and not other.is_ragged else None
+        if component is not None and _origins(component, logical) & _origins(other, logical):
+            raise ScheduleError(
+                f"{outer} and {inner} cannot be merged: {rows} can only be with all of its component axis {component}, "
+                f"before it, or with an axis that is no part of that"
+            )
+
+
+def _origins(axis: IterDomain, logical: Sequence[IterDomain]) -> set[IterDomain]:
+    """The logical axes that an axis is made of."""
+    if axis in logical:
+        return {axis}
+    before = () if axis.definition is None else axis.definition.inputs
+    return {origin for part in before for origin in _origins(part, logical)}
 
 
 def resize(axis: IterDomain, left: int, right: int) -> IterDomain:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from serrate.errors import AxisError, RaggednessError, ScheduleError
-from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import TensorDomain, existing, history
 from serrate.fusion.expressions import Combine, Merge, Split, divides_all
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar
-from serrate.fusion.transforms import combine, merge, partition, split, swizzle
+from serrate.fusion.transforms import check_merge, combine, merge, partition, split, swizzle
 from serrate.fusion.types import Memory, ParallelType
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class TensorView:
     def __init__(
         self, fusion: Fusion, name: str, domain: TensorDomain, dtype: str, definition: Operation | None = None
     ) -> None:
+        _check_starts(name, domain)
         self.fusion = fusion
         self.name = name
         self.domain = domain
@@ -125,11 +126,13 @@ class TensorView:
             at = at if second > at else at - 1
         outer, inner = self.loop[at], self.loop[at + 1]
         self._not_parallel(outer, inner)
-        if not outer.is_ragged and inner.is_ragged and _is_part_of_component(outer, inner):
-            raise ScheduleError(
-                f"{outer} of {self.name} is made of the component axis of {inner}; they cannot be merged"
-            )
-        return self._replace(at, 2, [merge(outer, inner)])
+        check_merge(outer, inner, self.domain.logical)
+        known = self._as_component(Combine, outer, inner) or self._as_component(Merge, outer, inner)
+        return self._replace(at, 2, [known or merge(outer, inner)])
+
+    def _as_component(self, kind: type[Combine | Merge], outer: IterDomain, inner: IterDomain) -> IterDomain | None:
+        """The axis of two that rows of rows have as their component already."""
+        return existing(kind, (outer, inner), (*self.domain.logical, *self.loop))
 
     def combine(self, axis: int) -> TensorView:
         """A component axis and its ragged axis, the next one, as the axis of all rows."""
@@ -138,9 +141,7 @@ class TensorView:
             raise AxisError(f"axis {axis} of {self.name} is the last one, there is none to combine it with")
         outer, inner = self.loop[at : at + 2]
         self._not_parallel(outer, inner)
-        # Rows of rows have such an axis as their component already.
-        known = existing(Combine, (outer, inner), (*self.domain.logical, *self.loop))
-        return self._replace(at, 2, [known or combine(outer, inner)])
+        return self._replace(at, 2, [self._as_component(Combine, outer, inner) or combine(outer, inner)])
 
     def partition(self, axis: int, offsets: TensorView | Raggedness) -> TensorView:
         """A loop axis cut into components and rows at these offsets."""
@@ -335,14 +336,24 @@ def offsets_of_extents(extents: TensorView) -> TensorView:
     return extents.fusion.offsets_of_extents(extents)
 
 
-def _is_part_of_component(outer: IterDomain, inner: IterDomain) -> bool:
-    """Whether `outer` is made of the component axis of `inner`."""
-    component = ragged(inner).component
-    return any(component in step.inputs for step in history([outer]))
+def _check_starts(name: str, domain: TensorDomain) -> None:
+    """Indices begin at 0, and so do those of all axes that the axes of a tensor are made of."""
+    axes = (*domain.root, *domain.logical, *domain.loop)
+    for axis in (*axes, *(before for step in history(axes) for before in step.inputs)):
+        if axis.start != 0:
+            raise ValueError(f"{axis} of {name} starts at {axis.start}: the axes of a tensor start at 0; slice it")
 
 
 def _contiguous(domain: TensorDomain, step: Merge) -> bool:
-    """Whether the two merged axes follow each other in memory."""
-    order = list(domain.allocation)
-    outer, inner = step.inputs
-    return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)
+    """Whether the two merged axes follow each other in memory; packed rows do."""
+    order = [part for axis in domain.allocation for part in _merged_of(axis)]
+    parts = [part for axis in step.inputs for part in _merged_of(axis)]
+    return any(order[at : at + len(parts)] == parts for at in range(len(order)))
+
+
+def _merged_of(axis: IterDomain) -> list[IterDomain]:
+    """The axes that an axis was merged of, outermost first."""
+    step = axis.definition
+    return (
+        [part for given in step.inputs for part in _merged_of(given)] if isinstance(step, (Combine, Merge)) else [axis]
+    )

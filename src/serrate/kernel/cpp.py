@@ -8,7 +8,7 @@ from typing import ClassVar
 from serrate.errors import ScheduleError
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
-from serrate.kernel.ir import Buffer, For, Kernel, Statement
+from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
 from serrate.kernel.source import POSTFIX, PRODUCT, Printer, identifier, prelude
 
 
@@ -46,6 +46,7 @@ class _CppPrinter(Printer):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self.threaded = False  # inside a loop that is spread over threads
+        self.depth = 0  # how many loops are open
         self.scratches = 0
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
@@ -62,6 +63,18 @@ class _CppPrinter(Printer):
         elif loop.parallel == ParallelType.Unroll:
             yield f"#pragma GCC unroll {min(loop.extent.value, 65534) if loop.extent.is_const else 4}"
         yield from self.serial_loop(loop)
+
+    def serial_loop(self, loop: For) -> Iterator[str]:
+        self.depth += 1
+        yield from super().serial_loop(loop)
+        self.depth -= 1
+
+    def statement(self, statement: Statement, last: bool) -> Iterator[str]:
+        yield from super().statement(statement, last)
+        if isinstance(statement, Allocate) and not statement.buffer.size.is_const:
+            # Memory was short, which is counted: the caller learns it, and what was to be written here is not.
+            leave = "continue" if self.depth else "return"
+            yield f"if ({identifier(statement.buffer.name)} == nullptr) {leave};"
 
     def allocation(self, buffer: Buffer) -> str:
         if not buffer.size.is_const:

@@ -19,10 +19,12 @@ from serrate.kernel.ir import (
     GridReduce,
     Kernel,
     Statement,
+    Store,
     expressions,
     walk,
 )
-from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
+from serrate.kernel.lanes import Wide
+from serrate.kernel.source import PRODUCT, Printer, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 _MAX_THREADS = 1024  # of a block, on every device
@@ -72,9 +74,23 @@ class _CudaPrinter(Printer):
             bound = list(self._bound(loop))
             yield from bound if last else ["{", *("  " + line for line in bound), "}"]
             return
+        if isinstance(loop, Wide):
+            yield self._wide(loop)
+            return
         if loop.parallel != ParallelType.Serial:
             yield "#pragma unroll"
         yield from self.serial_loop(loop)
+
+    def _wide(self, copy: Wide) -> str:
+        (store,) = copy.body
+        assert isinstance(store, Store)
+        place = identifier(copy.parameter)
+        if copy.base != const(0):
+            place += f" + {self.expression(copy.base, PRODUCT)}"
+        function, operands = "load", (identifier(store.buffer), place)
+        if store.buffer == copy.parameter:
+            function, operands = "store", (place, identifier(store.value.value))
+        return f"sr::{function}<{copy.extent}>({', '.join(operands)});  // {one_line(copy.axis)}"
 
     def _bound(self, loop: For) -> Iterator[str]:
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from serrate.fusion.expressions import component_of
 from serrate.fusion.indexing import Indices, route
 from serrate.fusion.mapping import MOVED
 from serrate.fusion.operations import BINARY, UNARY, accumulator
-from serrate.fusion.scalar import BOOL, INDEX, Scalar, both, cast, const, le, load, lt, select
+from serrate.fusion.scalar import FLOATS, INDEX, TRUE, Scalar, both, cast, const, le, load, lt, select
 from serrate.fusion.view import Operation, TensorView
 
 if TYPE_CHECKING:
@@ -24,9 +25,13 @@ _TWICE = ("relu", "silu", "gelu", "square")  # functions that read their operand
 def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list[IterDomain]:
     """The axes whose indices are needed to compute a tensor from what is in memory, or held by the kernel."""
     found: dict[IterDomain, None] = {}
+    seen: set[TensorView] = set()
     stack = [tensor]
     while stack:
         x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
         operation = x.definition
         if x is not tensor and is_held(x):
             found.update(dict.fromkeys(x.kept_in.domain.allocation if x.kept_in is not None else ()))
@@ -46,8 +51,10 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
 class Elements:
     """Values at known indices."""
 
-    def __init__(self, lowering: Lowering, indices: Indices, inline: bool = False) -> None:
-        self.lowering, self.indices, self.inline = lowering, indices, inline
+    inside = TRUE  # where the values are needed, and may be computed
+
+    def __init__(self, lowering: Lowering, indices: Indices) -> None:
+        self.lowering, self.indices = lowering, indices
         self._made: dict[TensorView, Scalar] = {}
 
     @property
@@ -71,18 +78,21 @@ class Elements:
         """The element of a tensor here, in the dtype that is computed in."""
         if tensor not in self._made:
             value = self._value(tensor)
-            operation = tensor.definition
-            shared = operation is not None and operation.kind not in _SAME and self.lowering.plan.users(tensor) > 1
-            self._made[tensor] = self._bound(tensor, value) if shared or operation is None else value
+            self._made[tensor] = self._bound(tensor, value) if self._needs_name(tensor) else value
         return self._made[tensor]
 
+    def _needs_name(self, tensor: TensorView) -> bool:
+        operation = tensor.definition
+        return operation is None or (operation.kind not in _SAME and self.lowering.plan.users(tensor) > 1)
+
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
-        return value if self.inline else self.lowering.builder.let(f"{tensor.name}_at", value)
+        return self.lowering.builder.let(f"{tensor.name}_at", value)
+
+    def _held(self, tensor: TensorView) -> Scalar | None:
+        return self.lowering.held(tensor, self)
 
     def _value(self, tensor: TensorView) -> Scalar:
-        held = self.lowering.held(tensor, self)
-        if held is not None and self.inline:
-            raise _held_elsewhere(tensor)
+        held = self._held(tensor)
         if held is not None:
             return held
         operation = tensor.definition
@@ -99,9 +109,7 @@ class Elements:
             case "gather":
                 return self._gathered(tensor, operation)
             case "select":
-                at, index = operation.options
-                places = [self.indices.of(axis) for axis in tensor.domain.kept]
-                return self._moved(operation.inputs[0], [*places[:at], const(index), *places[at:]])
+                return self._selected(tensor, operation)
         raise AssertionError(operation.kind)
 
     def address(self, tensor: TensorView) -> Scalar:
@@ -109,7 +117,7 @@ class Elements:
         place = const(0)
         for axis in tensor.domain.allocation:
             place = place * axis.extent + self.indices.of(axis)
-        return place if self.inline else self.lowering.builder.by_names(place)
+        return self.lowering.builder.by_names(place)
 
     def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
         given = iter(operation.inputs)
@@ -138,46 +146,110 @@ class Elements:
 
     # Operands that are read at other indices
 
-    def _moved(self, operand: TensorView, places: list[Scalar]) -> Scalar:
-        """The element of an operand at these indices of its logical axes."""
+    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Scalar:
+        """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
         if self.lowering.nests.is_held(operand):
             raise _held_elsewhere(operand)
+        indices = self._indices_at(operand, places, self.lowering.nests.axes_read(operand))
+        outer = self.lowering.builder.let("inside", self.inside)
+        return Elsewhere(self.lowering, indices, operand, both(outer, inside)).value(operand)
+
+    def _indices_at(self, x: TensorView, places: list[Scalar], wanted: list[IterDomain]) -> Indices:
+        """What follows from these indices of the logical axes of a tensor."""
         indices = Indices(self.lowering.plan.graph)
-        axes = operand.domain.kept
+        axes = x.domain.kept
         for axis, place in zip(axes, places, strict=True):
             indices.set(axis, place)
-        elsewhere = Elements(self.lowering, indices, inline=True)
-        steps = route(self.lowering.plan.graph, axes, self.lowering.nests.axes_read(operand))
+        steps = route(self.lowering.plan.graph, axes, wanted)
         indices.advance(steps, lambda condition: None, lambda _, index: index)
-        return elsewhere.value(operand)
+        return indices
 
     def _resized(self, tensor: TensorView, operation: Operation) -> Scalar:
         x = operation.inputs[0]
         at, left, _, *rest = operation.options
         places = [self.indices.of(axis) for axis in tensor.domain.kept]
         places[at] = places[at] - left
-        value = self._moved(x, places)
         if not rest:
-            return value  # a slice is inside by its extent
-        indices = Indices(self.lowering.plan.graph)
-        for axis, place in zip(x.domain.kept, places, strict=True):
-            indices.set(axis, place)
+            return self._moved(x, places)  # a slice is inside by its extent
         axis = x.domain.kept[at]
-        if axis.is_ragged:
-            steps = route(self.lowering.plan.graph, x.domain.kept, [component_of(axis)])
-            indices.advance(steps, lambda condition: None, lambda _, index: index)
-        return select(indices.predicate(axis), value, const(rest[0], value.dtype))
+        inside = self._indices_at(x, places, [component_of(axis)] if axis.is_ragged else []).predicate(axis)
+        value = self._moved(x, places, inside)
+        return self._chosen(inside, value, rest[0])
 
     def _gathered(self, tensor: TensorView, operation: Operation) -> Scalar:
         """x[index]; 0 where the index is out of range, which is never read."""
         x, chosen = operation.inputs
-        row = cast(self.value(chosen), INDEX)
-        row = row if self.inline else self.lowering.builder.let(f"{chosen.name}_at", row)
+        row = self._bound(chosen, cast(self.value(chosen), INDEX))
         count = operation.options[0]
         rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
-        value = self._moved(x, [row, *rest])
         inside = both(le(const(0), row), lt(row, x.domain.kept[0].extent))
-        return select(inside, value, const(False if value.dtype == BOOL else 0, value.dtype))
+        return self._chosen(inside, self._moved(x, [row, *rest], inside))
+
+    def _selected(self, tensor: TensorView, operation: Operation) -> Scalar:
+        """x at one index; 0 where a row whose length is data, and not seen by the host, does not have it."""
+        x = operation.inputs[0]
+        at, index = operation.options
+        places = [self.indices.of(axis) for axis in tensor.domain.kept]
+        extent = x.domain.kept[at].extent
+        inside = lt(const(index), extent) if _is_data(extent) else TRUE
+        return self._chosen(inside, self._moved(x, [*places[:at], const(index), *places[at:]], inside))
+
+    def _chosen(self, inside: Scalar, value: Scalar, other: float = 0) -> Scalar:
+        """The value where it is inside, by the name of the condition if it has one."""
+        return select(self.lowering.builder.by_names(inside), value, const(other, value.dtype))
+
+
+class Elsewhere(Elements):
+    """Values at other indices than those of the loops, which are in bounds only where `inside` holds.
+
+    A name stands outside of the choice that its value is read in, so that whatever could fault is chosen again.
+    """
+
+    def __init__(self, lowering: Lowering, indices: Indices, operand: TensorView, inside: Scalar) -> None:
+        super().__init__(lowering, indices)
+        self.inside = inside
+        self._reads = _reads(operand)
+
+    def _needs_name(self, tensor: TensorView) -> bool:
+        return self._reads[tensor] > 1
+
+    def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
+        if any(map(_is_risky, value.walk())):
+            value = self._chosen(self.lowering.builder.let("inside", self.inside), value)
+        return super()._bound(tensor, value)
+
+    def _held(self, tensor: TensorView) -> Scalar | None:
+        if super()._held(tensor) is not None:
+            raise _held_elsewhere(tensor)
+        return None
+
+
+def _is_risky(node: Scalar) -> bool:
+    """Whether a node may fault, or mean nothing, where its guard does not hold."""
+    whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
+    return whole or node.op in ("load", "search", "div", "mod")
+
+
+def _is_data(extent: Scalar) -> bool:
+    return any(node.op == "load" for node in extent.walk())
+
+
+def _reads(tensor: TensorView) -> Counter[TensorView]:
+    """How often each tensor is read, to compute an element of this one, at the same indices as it."""
+    found: Counter[TensorView] = Counter()
+    stack = [tensor]
+    while stack:
+        operation = stack.pop().definition
+        if operation is None or operation.kind in ("offsets", "reduce"):
+            continue
+        inputs = {"nest": operation.inputs[:1], "gather": operation.inputs[1:], "resize": (), "select": ()}
+        for x in inputs.get(operation.kind, operation.inputs):
+            while x.definition is not None and x.definition.kind in _SAME:
+                x = x.definition.inputs[0]
+            if x not in found:
+                stack.append(x)
+            found[x] += 2 if operation.name in _TWICE else 1
+    return found
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:

@@ -56,9 +56,21 @@ class Keeping:
         for extent in extents:
             size = size * extent
         size = const(1) if size == const(0) else size  # memory of no elements is not memory
+        if not size.is_const:
+            self._check_scratch(tensor, size)
         name = self.builder.name(f"{tensor.name}_kept")
         self.builder.add(Allocate(Buffer(name, accumulator(tensor.dtype), size, tensor.memory)))
         self._kept[tensor] = Kept(name, tuple(zip(own, extents, strict=True)))
+
+    def _check_scratch(self, tensor: TensorView, size: Scalar) -> None:
+        """Scratch memory is a thread's, not a lane's."""
+        for loop in self.plan.shared:
+            if loop.parallel_type.is_lanes:
+                raise ScheduleError(
+                    f"{tensor} is kept inside loop {loop}, whose lanes would share its scratch memory of {size} "
+                    f"elements; put that loop inside of those that {tensor.name} is kept for, or do not run it as "
+                    f"{loop.parallel_type.name}"
+                )
 
     def _check_place(self, tensor: TensorView, output: TensorView) -> None:
         """The output must have the same elements, by the same loops, and be stored in a later phase."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
+from serrate.fusion.evaluate import Run
 from serrate.fusion.expressions import Partition, Split
 from serrate.fusion.scalar import Scalar, const, equal, le, lt, maximum, mul
 from serrate.fusion.types import ParallelType
@@ -35,6 +36,14 @@ class Check:
     condition: Scalar
     error: type[Exception]
     message: str
+
+    def holds(self, run: Run) -> bool:
+        """Whether it does; what depends on data that is not there yet, or on a device, is not waited for."""
+        read = {node.value for node in self.condition.walk() if node.op in ("load", "search")}
+        arrays = [run.arrays.get(name) for name in read]
+        if any(array is None or array.device.type != "cpu" for array in arrays):
+            return True
+        return bool(run.number(self.condition))
 
 
 def is_bound(loop: IterDomain) -> bool:
@@ -126,6 +135,11 @@ def checks(plan: Plan) -> tuple[Check, ...]:
         if loop.parallel_type == ParallelType.Vectorize and isinstance(lanes, Split) and not lanes.is_divisible:
             source = lanes.inputs[0]
             condition = equal(source.extent % lanes.factor, 0)
+            if any(node.op == "load" for node in source.extent.walk()):
+                raise ScheduleError(
+                    f"loop {loop} of {plan.reference.name} cannot be vectorized: whether {lanes.factor} divides "
+                    f"{source} is data, which the host does not wait for"
+                )
             why = f"{loop} cannot be vectorized: {lanes.factor} does not divide {source}"
             made.append(Check(condition, ScheduleError, why))
     return tuple(made)

@@ -23,7 +23,7 @@ from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import check_parallel_types, checks, dimensions, index_bounds, launch_of
 from serrate.kernel.lowered import Lowered
-from serrate.kernel.nests import Nests, label
+from serrate.kernel.nests import Blocks, Nests, label
 from serrate.kernel.parameters import parameters
 from serrate.kernel.phases import Plan, is_reduction, plan
 from serrate.kernel.simplification import simplified
@@ -127,7 +127,11 @@ class Lowering:
             self._prefetch(loops, elements)
 
         wanted = [axis for tensor in tensors for axis in self.nests.wanted(tensor, not is_reduction(tensor))]
-        self.nests.nest(wanted, loops, indices, leaf)
+        states = self.states
+        blocks = Blocks(
+            states.blocks(reductions), partial(states.begin_block, reductions), partial(states.end_block, reductions)
+        )
+        self.nests.nest(wanted, loops, indices, leaf, blocks)
         self.walked.add(loops)
         self.keeping.done(kept)
         for tensor in reductions:

@@ -18,6 +18,7 @@ from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Kernel
 from serrate.kernel.launching import Check
 from serrate.kernel.parameters import is_offsets
+from serrate.kernel.wide import alignments, widened
 
 _NARROW = 2**31 - 2**24  # elements and one tile
 
@@ -38,39 +39,61 @@ class Lowered:
 
     @cached_property
     def function(self) -> Any:
-        """The compiled kernel."""
+        """The compiled kernel; on CUDA see `variant`."""
         if self.target == "cuda":
-            from serrate.runtime import cuda
-
-            return cuda.compile(self.kernel)
+            return self._compiled(narrow=False, wide=False)
         from serrate.kernel import cpp
         from serrate.runtime import compiler
 
         return compiler.compile(cpp.source([self.kernel])).function(self.kernel)
 
     @cached_property
-    def narrow(self) -> Any:
-        """The compiled kernel with indices of 32 bits."""
-        from serrate.runtime import cuda
+    def wide(self) -> Kernel:
+        """The kernel with wide accesses, right if what they access is aligned; on CUDA, where lanes are so."""
+        return widened(self.kernel, self.checks)
 
-        return cuda.compile(replace(self.kernel, index="int32"))
+    @cached_property
+    def alignments(self) -> dict[str, int]:
+        """The buffers with wide accesses, and what their addresses must be multiples of, in bytes."""
+        return alignments(self.wide) if self.target == "cuda" else {}
+
+    @cached_property
+    def _variants(self) -> dict[tuple[bool, bool], Any]:
+        return {}
 
     def variant(self, run: Run, made: Mapping[str, torch.Tensor]) -> Any:
-        """On CUDA, where narrow indices are faster, those of 32 bits if no index can leave them; built on first use."""
+        """The compiled kernel for these buffers. On CUDA, where narrow indices and wide accesses are faster: with
+        indices of 32 bits if no index can leave them, and wide if the buffers are aligned; each built on first use."""
         if self.target == "cpp" and self.kernel.index != "int32":
             return self.function
         largest = max((tensor.numel() for tensor in made.values()), default=0)
         largest = max([largest, *(evaluate(bound, run.sizes) for bound in self.bounds)])
         if self.kernel.index == "int32" and largest >= _NARROW:
             raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
-        return self.function if self.target == "cpp" or largest >= _NARROW else self.narrow
+        if self.target == "cpp":
+            return self.function
+        chosen = largest < _NARROW, self.is_aligned(made)
+        if chosen not in self._variants:
+            self._variants[chosen] = self._compiled(*chosen)
+        return self._variants[chosen]
+
+    def is_aligned(self, made: Mapping[str, torch.Tensor]) -> bool:
+        """Whether buffers lie as wide accesses need them, and there are such accesses."""
+        needed = self.alignments
+        return bool(needed) and all(made[name].data_ptr() % size == 0 for name, size in needed.items())
+
+    def _compiled(self, narrow: bool, wide: bool) -> Any:
+        from serrate.runtime import cuda
+
+        kernel = self.wide if wide else self.kernel
+        return cuda.compile(replace(kernel, index="int32") if narrow else kernel)
 
     @property
     def source(self) -> str:
-        """The generated C++ or CUDA C++."""
+        """The generated C++ or CUDA C++, the latter for aligned buffers."""
         from serrate.kernel import cpp, cuda
 
-        return cuda.source(self.kernel) if self.target == "cuda" else cpp.source([self.kernel])
+        return cuda.source(self.wide) if self.target == "cuda" else cpp.source([self.kernel])
 
     def buffers(
         self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None
@@ -82,12 +105,12 @@ class Lowered:
     def _buffers(
         self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None
     ) -> dict[str, torch.Tensor]:
-        check_offsets(self._stored, run)
-        for check in self.checks:
-            if not evaluate(check.condition, run.sizes):
-                raise check.error(f"{check.message}, where {run.sizes}")
         given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
         given |= compute_offsets(self.fusion, run)
+        check_offsets(self._stored, run)
+        for check in self.checks:
+            if not check.holds(run):
+                raise check.error(f"{check.message}, where {run.sizes}")
         if outputs is not None:
             self._check_outputs(run, inputs, outputs)
             pairs = zip(self.fusion.outputs, outputs, strict=True)
@@ -150,9 +173,11 @@ class Lowered:
         out = [out] if isinstance(out, torch.Tensor) else out
         made = self._buffers(run, inputs, out)
         sizes = self.sizes(run, made).values()
-        self.variant(run, made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
-        for tensor in out or ():
-            torch.autograd.graph.increment_version(tensor)  # torch cannot see that it was written to
+        try:
+            self.variant(run, made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
+        finally:
+            for tensor in out or ():
+                torch.autograd.graph.increment_version(tensor)  # torch cannot see that it was written to
         results = [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
         if out is None:
             return results

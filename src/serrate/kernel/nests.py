@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
@@ -10,7 +12,7 @@ from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.indexing import Indices, route
 from serrate.fusion.operations import REDUCTIONS
-from serrate.fusion.scalar import Scalar
+from serrate.fusion.scalar import Scalar, ceildiv, minimum
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
@@ -18,6 +20,15 @@ from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
 from serrate.kernel.phases import Plan, is_reduction
 from serrate.kernel.source import identifier
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Loops that are walked by blocks: how long those are, and what to do before and after each."""
+
+    lengths: Mapping[IterDomain, int]
+    begin: Callable[[IterDomain], None]
+    end: Callable[[IterDomain], None]
 
 
 class Nests:
@@ -63,24 +74,26 @@ class Nests:
 
     def open(self, loop: IterDomain, indices: Indices) -> None:
         """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row."""
-        builder = self.builder
         parallel = loop.parallel_type
-        extent, exact = loop.extent, True
-        if loop.is_ragged:
-            component = component_of(loop)
-            self._make_known(component, indices)
-            if indices.has(component):
-                indices.guard(component, builder.guard)
-                extent = self.bind_extent(loop, indices)
-            else:
-                self._check_order(loop)
-                extent, exact = loop.bound, False
+        extent, exact = self._bound(loop, indices)
         if is_bound(loop):
             exact = exact and extent == self.launch.size(parallel)
             extent = loop.bound
-        var = builder.loop(axis_name(loop), extent, label(self.plan.reference, loop), parallel)
+        var = self.builder.loop(axis_name(loop), extent, label(self.plan.reference, loop), parallel)
         self.variables[loop] = var
         indices.set(loop, var, unsafe=not exact)
+
+    def _bound(self, loop: IterDomain, indices: Indices) -> tuple[Scalar, bool]:
+        """How far a loop runs here, and whether that is its extent."""
+        if not loop.is_ragged:
+            return loop.extent, True
+        component = component_of(loop)
+        self._make_known(component, indices)
+        if not indices.has(component):
+            self._check_order(loop)
+            return loop.bound, False
+        indices.guard(component, self.builder.guard)
+        return self.bind_extent(loop, indices), True
 
     def bind_extent(self, loop: IterDomain, indices: Indices) -> Scalar:
         """The length of a row by a name, after those of the axes the loop was split from."""
@@ -128,15 +141,20 @@ class Nests:
         loops: Sequence[IterDomain],
         indices: Indices,
         leaf: Callable[[Indices], None],
+        blocks: Blocks | None = None,
     ) -> None:
         """The loops of a phase, the guards they need, and what stands inside."""
         builder = self.builder
-        with builder.scope():
+        with ExitStack() as opened:
+            opened.enter_context(builder.scope())
             local = indices.copy()
             steps = route(self.graph, [*self.plan.shared, *loops], wanted)
             local.advance(steps, builder.guard, builder.index)
             for loop in loops:
-                self.open(loop, local)
+                if blocks is not None and loop in blocks.lengths:
+                    self._open_blocks(loop, local, blocks, opened)
+                else:
+                    self.open(loop, local)
                 local.advance(steps, builder.guard, builder.index)
             for axis in wanted:
                 local.guard(axis, builder.guard)
@@ -144,6 +162,19 @@ class Nests:
                 leaf(local)
         for loop in loops:
             del self.variables[loop]
+
+    def _open_blocks(self, loop: IterDomain, indices: Indices, blocks: Blocks, opened: ExitStack) -> None:
+        """Open a serial loop as two: over its blocks, and within one."""
+        builder, length, name = self.builder, blocks.lengths[loop], axis_name(loop)
+        extent, exact = self._bound(loop, indices)
+        text = label(self.plan.reference, loop)
+        block = builder.loop(f"{name}_block", ceildiv(extent, length), f"{text}, blocks of {length}")
+        blocks.begin(loop)
+        opened.callback(blocks.end, loop)
+        opened.enter_context(builder.scope())
+        step = builder.loop(f"{name}_step", minimum(extent - block * length, length), f"{text}, within a block")
+        self.variables[loop] = builder.let(name, block * length + step)
+        indices.set(loop, self.variables[loop], unsafe=not exact)
 
 
 def _check_names(names: set[str]) -> None:

@@ -233,4 +233,8 @@ def _check_outputs(made: Plan) -> None:
             for loop in made.inner:
                 threaded = loop.parallel_type == ParallelType.Thread and is_reduction(tensor)
                 if threaded and made.involves(tensor, loop) and made.is_reduced_by(tensor, loop):
-                    raise ScheduleError(f"loop {loop} is reduced by {tensor}: Thread loops cannot be; rfactor it")
+                    raise ScheduleError(
+                        f"loop {loop} is reduced by {tensor}: Thread loops cannot be. Run a loop so that is kept; or "
+                        f"split this one, rfactor the outer part, let what that returns be the output instead of "
+                        f"{tensor.name}, run its outer part so, and reduce it in a fusion of its own"
+                    )

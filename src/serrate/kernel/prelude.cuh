@@ -54,6 +54,49 @@ __device__ inline Index search(const Offset* offsets, typename Same<Index>::type
   return c;
 }
 
+// The widest type of which some bytes, 2, 4, 8 or a multiple of 16, are an array.
+template <int Bytes>
+struct Word {
+  using type = uint4;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<4> {
+  using type = unsigned;
+};
+template <>
+struct Word<2> {
+  using type = unsigned short;
+};
+
+// `Count` adjacent elements to registers. The address is a multiple of the size of a word.
+template <int Count, typename T>
+__device__ inline void load(T* lanes, const T* from) {
+  using Type = typename Word<Count * int(sizeof(T))>::type;
+  constexpr int words = Count * sizeof(T) / sizeof(Type), each = sizeof(Type) / sizeof(T);
+#pragma unroll
+  for (int k = 0; k < words; ++k) {
+    const Type word = reinterpret_cast<const Type*>(from)[k];
+    memcpy(static_cast<void*>(lanes + k * each), &word, sizeof(Type));
+  }
+}
+
+// `Count` adjacent elements from registers.
+template <int Count, typename T>
+__device__ inline void store(T* to, const T* lanes) {
+  using Type = typename Word<Count * int(sizeof(T))>::type;
+  constexpr int words = Count * sizeof(T) / sizeof(Type), each = sizeof(Type) / sizeof(T);
+#pragma unroll
+  for (int k = 0; k < words; ++k) {
+    Type word;
+    memcpy(&word, static_cast<const void*>(lanes + k * each), sizeof(Type));
+    reinterpret_cast<Type*>(to)[k] = word;
+  }
+}
+
 // The state of another lane: `shuffle` gives each of its words.
 template <typename State, typename Shuffle>
 __device__ inline State exchange(State state, Shuffle shuffle) {

@@ -51,10 +51,18 @@ inline bool isnan(T a) {
 }
 
 // exp of a float, to about 1 ULP, with NaN, infinities and subnormal results as they should be. Without branches and
-// calls: it vectorizes, and leaves the registers of the loop around it alone.
+// calls: it vectorizes, and leaves the registers of the loop around it alone. Bounds are taken of the bits as integers,
+// one instruction each, which the same of floats would not be.
 inline float exp(float x) {
-  const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
-  const float n = rintf(bounded * 0x1.715476p+0f);  // x = n ln 2 + r
+  int32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  bits = bits < 0x42b20000 ? bits : 0x42b20000;  // at most 89
+  uint32_t word = bits;
+  word = word < 0xc2d00000 ? word : 0xc2d00000;  // at least -104
+  float bounded;
+  __builtin_memcpy(&bounded, &word, 4);
+  const float shifted = fmaf(bounded, 0x1.715476p+0f, 0x1.8p+23f);  // the last bits are n, x = n ln 2 + r
+  const float n = shifted - 0x1.8p+23f;
   const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, bounded));
   float p = 0x1.6a23d0p-10f;
   p = fmaf(p, r, 0x1.123a20p-7f);
@@ -62,13 +70,15 @@ inline float exp(float x) {
   p = fmaf(p, r, 0x1.555492p-3f);
   p = fmaf(p, r, 0x1.fffffcp-2f);
   p = fmaf(p, r * r, r) + 1.0f;
-  const int32_t k = n;  // 2^k in two halves, as it may be subnormal
+  int32_t k;
+  __builtin_memcpy(&k, &shifted, 4);
+  k -= 0x4b400000;  // n; 2^n in two halves, as it may be subnormal
   const int32_t half = k >> 1;
   const int32_t low = (half + 127) << 23, high = (k - half + 127) << 23;
   float a, b;
   __builtin_memcpy(&a, &low, 4);
   __builtin_memcpy(&b, &high, 4);
-  return p * a * b;
+  return x == x ? p * a * b : x;
 }
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].
@@ -83,20 +93,25 @@ inline Index search(const Offset* offsets, typename Same<Index>::type count, Ind
   return c;
 }
 
-// Memory of the thread, at least `size` elements of it, which the next call for the same number may give again.
+// How often memory was short. Who calls a kernel compares it with what it was before.
+inline int64_t shortages = 0;
+
+// Memory of the thread, at least `size` elements of it, which the next call for the same number may give again. Null if
+// there is not as much: exceptions cannot leave a parallel loop, so that who asks goes on without what needs it.
 template <typename T, int number>
-inline T* scratch(int64_t size) {
+inline T* scratch(uint64_t size) {
   struct Memory {
     T* data = nullptr;
-    int64_t size = 0;
+    uint64_t size = 0;
     ~Memory() { free(data); }
   };
   static thread_local Memory memory;
-  if (memory.size < size) {
+  if (memory.data == nullptr || memory.size < size) {
     free(memory.data);
-    memory.data = static_cast<T*>(aligned_alloc(64, (size * sizeof(T) + 127) / 64 * 64));
-    if (memory.data == nullptr) abort();
+    const bool addressable = size < (uint64_t(1) << 60) / sizeof(T);
+    memory.data = addressable ? static_cast<T*>(aligned_alloc(64, (size * sizeof(T) + 127) / 64 * 64)) : nullptr;
     memory.size = size;
+    if (memory.data == nullptr) __atomic_fetch_add(&shortages, 1, __ATOMIC_RELAXED);
   }
   return memory.data;
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
@@ -11,11 +12,16 @@ from serrate.fusion.operations import REDUCTIONS, Reduction, accumulator
 from serrate.fusion.scalar import INDEX, Scalar, cast, const, load, symbol
 from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
+from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, BlockReduce, Buffer, CombineRule, GridReduce, Store
 from serrate.kernel.launching import BLOCKS, THREADS, is_bound
 from serrate.kernel.nests import Nests
 from serrate.kernel.phases import is_reduction
+
+_SUMS = ("sum", "mean", "logsumexp")
+_ENOUGH = 8  # partial sums
+BLOCK = 64  # elements that are summed one after another
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,16 @@ class State:
         return tuple(load(buffer, place, dtype) for buffer, dtype in zip(self.buffers, self.dtypes, strict=True))
 
 
+@dataclass(frozen=True)
+class Blocked:
+    """A float sum over a long loop: blocks of it are summed one by one, so that errors grow with the length of a block
+    and the number of blocks, not with their product."""
+
+    loop: IterDomain
+    length: int  # of a block, in indices of the loop
+    partial: State  # of one block; for the loops inside
+
+
 class States:
     """The states of the reductions of a kernel."""
 
@@ -42,6 +58,7 @@ class States:
         self.nests, self.plan, self.builder = nests, nests.plan, nests.builder
         self._lanes = lanes  # how the target runs through a state
         self._states: dict[TensorView, State] = {}
+        self._blocked: dict[TensorView, Blocked] = {}
         self.workspaces: list[Buffer] = []
         self.joined: set[ParallelType] = set()  # blocks of which only the last goes on
 
@@ -61,15 +78,78 @@ class States:
             elif loop.parallel_type.is_lanes or loop.parallel_type == ParallelType.Unroll:
                 lanes.append(loop)
         size, width = constant(tensor, kept), constant(tensor, lanes)
-        names = tuple(self.builder.name(f"{tensor.name}_{part}") for part in row.parts)
-        self._states[tensor] = State(row, names, tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
-        for buffer, value in zip(names, init, strict=True):
-            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(max(size * width, 1)), Memory.REGISTER)))
+        state = State(row, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
+        names = tuple(f"{tensor.name}_{part}" for part in row.parts)
+        self._states[tensor] = self._registers(names, state, init)
+        if operation.name in _SUMS and init[row.result].dtype == "float32":
+            self._block(tensor, loops, state)
+
+    def _registers(self, names: Sequence[str], state: State, init: Sequence[Scalar]) -> State:
+        """A state with the neutral value in it."""
+        buffers, count = tuple(self.builder.name(name) for name in names), state.size * state.width
+        for buffer, value in zip(buffers, init, strict=True):
+            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(max(count, 1)), Memory.REGISTER)))
         with self.builder.scope():
-            count = size * width
             at = const(0) if count == 1 else self.builder.loop("s", const(count), "states", self._lanes)
-            for buffer, value in zip(names, init, strict=True):
+            for buffer, value in zip(buffers, init, strict=True):
                 self.builder.add(Store(buffer, at, value))
+        return replace(state, buffers=buffers)
+
+    def _block(self, tensor: TensorView, loops: Sequence[IterDomain], state: State) -> None:
+        """Sum by blocks if lanes and threads do not make enough partial sums already."""
+        reduced = [loop for loop in loops if self.plan.is_reduced_by(tensor, loop)]
+        spread = [loop.bound for loop in reduced if is_bound(loop)]
+        if any(not bound.is_const for bound in spread):
+            return
+        if state.width * math.prod(bound.value for bound in spread) >= _ENOUGH:
+            return
+        length = BLOCK
+        for loop in reversed([loop for loop in reduced if loop.parallel_type == ParallelType.Serial]):
+            if not loop.is_ragged and loop.extent.is_const and loop.extent.value <= length:
+                length //= max(loop.extent.value, 1)
+                continue
+            inside = loops[loops.index(loop) :]
+            kept = tuple(axis for axis in state.kept if axis in inside)
+            lanes = tuple(axis for axis in state.lanes if axis in inside)
+            sizes = constant(tensor, kept), constant(tensor, lanes)
+            partial = State(state.row, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
+            self._blocked[tensor] = Blocked(loop, max(length, 1), partial)
+            return
+
+    def blocks(self, tensors: Sequence[TensorView]) -> dict[IterDomain, int]:
+        """The loops that are to be walked by blocks, and how long those are."""
+        found: dict[IterDomain, int] = {}
+        for blocked in [self._blocked[tensor] for tensor in tensors if tensor in self._blocked]:
+            found[blocked.loop] = min(blocked.length, found.get(blocked.loop, blocked.length))
+        return found
+
+    def begin_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
+        """Registers for the sums of one block of a loop."""
+        for tensor in tensors:
+            blocked = self._blocked.get(tensor)
+            if blocked is not None and blocked.loop is loop:
+                whole = self._states[tensor]
+                names = [f"{buffer}_block" for buffer in whole.buffers]
+                partial = self._registers(names, blocked.partial, whole.row.init(whole.dtypes[0]))
+                self._blocked[tensor] = replace(blocked, partial=partial)
+
+    def end_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
+        """The sums of a block become part of the whole."""
+        for tensor in tensors:
+            blocked = self._blocked.get(tensor)
+            if blocked is None or blocked.loop is not loop:
+                continue
+            whole, partial = self._states[tensor], blocked.partial
+            walked = (*partial.lanes, *partial.kept)
+            variables = dict(self.nests.variables)
+            with self.builder.scope():
+                for axis in walked:
+                    lanes = self._lanes if axis is walked[-1] else ParallelType.Serial
+                    variable = self.builder.loop(axis_name(axis), axis.extent, "sums of blocks", lanes)
+                    self.nests.variables[axis] = variable
+                at, place = self._place((*whole.lanes, *whole.kept)), self._place(walked)
+                self._store(whole, at, whole.row.combine(whole.at(at), partial.at(place)))
+            self.nests.variables.update(variables)
 
     def _place(self, loops: Sequence[IterDomain]) -> Scalar:
         place = const(0)
@@ -81,6 +161,8 @@ class States:
         """Take in the element of the loops that are open."""
         operation, state = tensor.definition, self._states[tensor]
         assert operation is not None
+        if tensor in self._blocked:
+            state = self._blocked[tensor].partial
         at = self._place((*state.lanes, *state.kept))
         element = cast(elements.operand(tensor), state.dtypes[0])
         gone = [axis for axis in tensor.domain.root if axis.is_reduction]

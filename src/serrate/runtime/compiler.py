@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import hashlib
 import os
 import platform
 import shlex
@@ -12,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +22,7 @@ from serrate.errors import CompileError
 from serrate.fusion.scalar import Scalar
 from serrate.kernel.ir import Kernel
 from serrate.kernel.source import identifier
+from serrate.runtime.cache import cache_directory, digest, keep, read_cached
 
 # No -ffast-math: NaN, infinities and signed zeros survive. The two of its parts that are here concern only errno and
 # floating-point exceptions, and without the second selects do not vectorize.
@@ -34,7 +32,7 @@ FLAGS = (
 )  # fmt: skip
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
-_DIGEST_BYTES = 32
+_SHORTAGES = "_ZN2sr9shortagesE"  # sr::shortages, which only a library that asks for memory has
 _libraries: dict[str, Library] = {}
 _lock = Lock()
 
@@ -47,17 +45,36 @@ class Library:
         self._library = ctypes.CDLL(str(path))
 
     def function(self, kernel: Kernel) -> Callable[..., None]:
-        """The function of a kernel of the source: it takes a CPU tensor for each of its buffers, then its sizes."""
+        """The function of a kernel of the source: it takes a CPU tensor for each of its buffers, then its sizes.
+
+        Where it asks for memory that there is not it raises MemoryError, and what it writes to is then undefined; so
+        do calls of such kernels that other threads make meanwhile.
+        """
         function = self._library[identifier(kernel.name)]
         function.restype = None
         function.argtypes = [ctypes.c_void_p] * len(kernel.buffers) + [_INDEX_TYPES[kernel.index]] * len(kernel.sizes)
         check = arguments(kernel, "cpu")
+        shortages = self._shortages()
 
         def call(*values: Any) -> None:
             function(*check(values))
 
-        call.__name__ = call.__qualname__ = kernel.name
-        return call
+        def call_with_scratch(*values: Any) -> None:
+            before = shortages.value
+            function(*check(values))
+            if shortages.value != before:
+                raise MemoryError(f"{kernel.name}: no memory for values that are kept between loops")
+
+        chosen = call if shortages is None else call_with_scratch
+        chosen.__name__ = chosen.__qualname__ = kernel.name
+        return chosen
+
+    def _shortages(self) -> Any:
+        """How often memory was short, as it is in memory; None for a library that never asks for any."""
+        try:
+            return ctypes.c_int64.in_dll(self._library, _SHORTAGES)
+        except ValueError:
+            return None
 
 
 def compile(source: str, *, flags: Sequence[str] = ()) -> Library:
@@ -65,36 +82,50 @@ def compile(source: str, *, flags: Sequence[str] = ()) -> Library:
 
     The cache is in `$SERRATE_CACHE_DIR`, else in `~/.cache/serrate`; the compiler is `$SERRATE_CXX`, else the first of
     g++, c++ and clang++. `SERRATE_DEBUG=source` prints what is compiled.
+
+    A library stays loaded as long as the process: threads of OpenMP, and the destructors of their memory, refer to its
+    code after calls have returned, so that it can never be told when to unload it.
     """
     command = (*compiler(), *FLAGS, *flags)
     key = digest(source, version(compiler()), processor(), *command)
     with _lock:
         if key not in _libraries:
             show(source)
-            _libraries[key] = _load(cache_directory() / f"{key}.so", source, command)
+            _libraries[key] = _load(f"{key}.so", source, command)
         return _libraries[key]
 
 
-def _load(path: Path, source: str, command: Sequence[str]) -> Library:
+def _load(name: str, source: str, command: Sequence[str]) -> Library:
+    path = cache_directory() / name
     if read_cached(path) is not None:
         try:
             return Library(path)
         except OSError:
             pass  # of another system; rebuilt
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix="serrate-") as folder:
         code, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
-        code.write_text(source)
+        code.write_text(source, encoding="utf-8")
         whole = [*command, str(code), "-o", str(library)]
-        done = subprocess.run(whole, capture_output=True, text=True, check=False)
+        done = _run(whole, source)
         if done.returncode != 0:
             raise CompileError(shlex.join(whole), done.stderr + done.stdout, source)
-        write_cached(path, library.read_bytes())
-    return Library(path)
+        content = library.read_bytes()
+    return Library(keep(name, content))
+
+
+def _run(command: Sequence[str], source: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise CompileError(shlex.join(command), str(error), source) from error
 
 
 @cache
 def _compiler_named(chosen: str) -> tuple[str, ...]:
-    named = shlex.split(chosen)
+    try:
+        named = [chosen] if shutil.which(chosen) else shlex.split(chosen)
+    except ValueError as error:
+        raise CompileError(chosen, f"SERRATE_CXX is not a command: {error}", "") from error
     candidates = [named] if named else [["g++"], ["c++"], ["clang++"]]
     for name, *options in candidates:
         found = shutil.which(name)
@@ -114,7 +145,7 @@ def compiler() -> tuple[str, ...]:
 @cache
 def version(command: tuple[str, ...]) -> str:
     """What a compiler says of itself."""
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    done = _run([*command, "--version"], "")
     return done.stdout + done.stderr
 
 
@@ -133,58 +164,6 @@ def show(source: str) -> None:
     """Print the source if `SERRATE_DEBUG` asks for it."""
     if "source" in os.environ.get("SERRATE_DEBUG", ""):
         print(source, file=sys.stderr)
-
-
-# The cache on disk
-
-
-def digest(*parts: str) -> str:
-    """A name for something that depends on all of these and on nothing else."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: a directory that only this user can write to."""
-    chosen = os.environ.get("SERRATE_CACHE_DIR")
-    return _private(Path(chosen) if chosen else Path.home() / ".cache" / "serrate")
-
-
-@cache
-def _private(path: Path) -> Path:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-        if status.st_uid == os.getuid() and not status.st_mode & 0o022 and os.access(path, os.W_OK | os.X_OK):
-            return path
-        reason = "others can write to it, or it is not yours"
-    except OSError as error:
-        reason = str(error)
-    warnings.warn(f"compiled kernels are not kept: {path} cannot be used ({reason})", stacklevel=2)
-    temporary = Path(tempfile.mkdtemp(prefix="serrate-"))
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return temporary
-
-
-def read_cached(path: Path) -> bytes | None:
-    """What `write_cached` wrote, or None if there is nothing, or not all of it."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    content, end = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    return content if hashlib.sha256(content).digest() == end else None
-
-
-def write_cached(path: Path, content: bytes) -> None:
-    """Write a file with its digest at the end (which loaders of libraries ignore), all at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content + hashlib.sha256(content).digest())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 # Arguments

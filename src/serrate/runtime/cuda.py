@@ -17,7 +17,8 @@ from serrate.errors import CompileError
 from serrate.kernel.cuda import source
 from serrate.kernel.ir import Kernel
 from serrate.kernel.source import identifier
-from serrate.runtime.compiler import arguments, cache_directory, digest, read_cached, show, sizes, write_cached
+from serrate.runtime.cache import cache_directory, digest, keep, read_cached
+from serrate.runtime.compiler import arguments, show, sizes
 
 _functions: dict[str, Callable[..., None]] = {}
 
@@ -27,6 +28,9 @@ def compile(kernel: Kernel) -> Callable[..., None]:
 
     It is compiled for the current device now, and for other architectures when called there; what was compiled is kept
     in memory and on disk.
+
+    A kernel stays loaded as long as the process: launches may still wait in a stream, and graphs that captured one
+    launch it again, of which nothing is known here.
     """
     # The launch is not in the source.
     key = f"{kernel.launch}\n{kernel.sizes}\n{source(kernel)}"
@@ -103,11 +107,11 @@ def _loaded(text: str, name: str, architecture: str) -> Any:
 
     Device(torch.cuda.current_device()).set_current()
     show(text)
-    path = cache_directory() / f"{digest(text, architecture, _nvrtc_version(), *_include_paths(text))}.cubin"
-    cubin = read_cached(path)
+    file = f"{digest(text, architecture, _nvrtc_version(), *_include_paths(text))}.cubin"
+    cubin = read_cached(cache_directory() / file)
     if cubin is None:
         cubin = _compiled(text, name, architecture)
-        write_cached(path, cubin)
+        keep(file, cubin)
     return ObjectCode.from_cubin(cubin).get_kernel(name)
 
 

@@ -16,18 +16,28 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
   int64_t y_count;
   y_mean = 0.0f;
   y_count = 0;
-  for (int r_outer = 0; r_outer < (r_extent + 3) / 4; ++r_outer) {  // r of y, by 4
-    const int r_inner = threadIdx.y;  // r of y, within 4, of 4
-    const int r = r_outer * 4 + r_inner;
-    const bool inside = r < r_extent;
-    const int cr = int(offsets[c]) + r;
-    const int d_inner = threadIdx.x;  // d of y, within 32, of 32
-    const int d = d_outer * 32 + d_inner;
-    if (inside) {
-      const int64_t y_count_next = y_count + 1;
-      y_mean += float(x[cr * 64 + d]);
-      y_count = y_count_next;
+  for (int r_outer_block = 0; r_outer_block < ((r_extent + 3) / 4 + 63) / 64; ++r_outer_block) {  // r of y, by 4, blocks of 64
+    float y_mean_block;
+    int64_t y_count_block;
+    y_mean_block = 0.0f;
+    y_count_block = 0;
+    for (int r_outer_step = 0; r_outer_step < sr::min((r_extent + 3) / 4 - r_outer_block * 64, 64); ++r_outer_step) {  // r of y, by 4, within a block
+      const int r_outer = r_outer_block * 64 + r_outer_step;
+      const int r_inner = threadIdx.y;  // r of y, within 4, of 4
+      const int r = r_outer * 4 + r_inner;
+      const bool inside = r < r_extent;
+      const int cr = int(offsets[c]) + r;
+      const int d_inner = threadIdx.x;  // d of y, within 32, of 32
+      const int d = d_outer * 32 + d_inner;
+      if (inside) {
+        const int64_t y_count_block_next = y_count_block + 1;
+        y_mean_block += float(x[cr * 64 + d]);
+        y_count_block = y_count_block_next;
+      }
     }
+    const int64_t y_count_next = y_count + y_count_block;
+    y_mean += y_mean_block;
+    y_count = y_count_next;
   }
   {
     // y_mean, y_count: combined over threadIdx.y

@@ -11,16 +11,21 @@ extern "C" __global__ void __launch_bounds__(128) sum_by_component_cuda(
   const int64_t r_extent = offsets[c + 1] - offsets[c];
   const int64_t d_outer = blockIdx.y;  // d of y, by 32, of 2
   float y_sum = 0.0f;
-  for (int64_t r_outer = 0; r_outer < (r_extent + 3) / 4; ++r_outer) {  // r of y, by 4
-    const int64_t r_inner = threadIdx.y;  // r of y, within 4, of 4
-    const int64_t r = r_outer * 4 + r_inner;
-    const bool inside = r < r_extent;
-    const int64_t cr = offsets[c] + r;
-    const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
-    const int64_t d = d_outer * 32 + d_inner;
-    if (inside) {
-      y_sum += x[cr * 64 + d];
+  for (int64_t r_outer_block = 0; r_outer_block < ((r_extent + 3) / 4 + 63) / 64; ++r_outer_block) {  // r of y, by 4, blocks of 64
+    float y_sum_block = 0.0f;
+    for (int64_t r_outer_step = 0; r_outer_step < sr::min((r_extent + 3) / 4 - r_outer_block * 64, 64); ++r_outer_step) {  // r of y, by 4, within a block
+      const int64_t r_outer = r_outer_block * 64 + r_outer_step;
+      const int64_t r_inner = threadIdx.y;  // r of y, within 4, of 4
+      const int64_t r = r_outer * 4 + r_inner;
+      const bool inside = r < r_extent;
+      const int64_t cr = offsets[c] + r;
+      const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
+      const int64_t d = d_outer * 32 + d_inner;
+      if (inside) {
+        y_sum_block += x[cr * 64 + d];
+      }
     }
+    y_sum += y_sum_block;
   }
   {
     // y_sum: combined over threadIdx.y

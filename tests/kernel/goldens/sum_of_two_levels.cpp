@@ -15,8 +15,12 @@ extern "C" void sum_of_two_levels(
     for (int64_t r = 0; r < r_extent; ++r) {  // r of y
       const int64_t cr = offsets[c] + r;
       const int64_t s_extent = inner_offsets[cr + 1] - inner_offsets[cr];
-      for (int64_t s = 0; s < s_extent; ++s) {  // s of y
-        y_sum += x[inner_offsets[cr] + s];
+      for (int64_t s_block = 0; s_block < (s_extent + 63) / 64; ++s_block) {  // s of y, blocks of 64
+        float y_sum_block = 0.0f;
+        for (int64_t s_step = 0; s_step < sr::min(s_extent - s_block * 64, 64); ++s_step) {  // s of y, within a block
+          y_sum_block += x[inner_offsets[cr] + (s_block * 64 + s_step)];
+        }
+        y_sum += y_sum_block;
       }
     }
     y[c] = y_sum;

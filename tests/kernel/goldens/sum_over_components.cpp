@@ -13,13 +13,25 @@ extern "C" void sum_over_components(
     for (int64_t s = 0; s < 64; ++s) {  // states
       y_sum[s] = 0.0f;
     }
-    for (int64_t c = 0; c < k; ++c) {  // c of y
-      if (r < offsets[c + 1] - offsets[c]) {
-        const int64_t cr = offsets[c] + r;
+    for (int64_t c_block = 0; c_block < (k + 63) / 64; ++c_block) {  // c of y, blocks of 64
+      alignas(64) float y_sum_block[64];
 #pragma omp simd
-        for (int64_t d = 0; d < 64; ++d) {  // d of y
-          y_sum[d] += x[cr * 64 + d];
+      for (int64_t s = 0; s < 64; ++s) {  // states
+        y_sum_block[s] = 0.0f;
+      }
+      for (int64_t c_step = 0; c_step < sr::min(k - c_block * 64, 64); ++c_step) {  // c of y, within a block
+        const int64_t c = c_block * 64 + c_step;
+        if (r < offsets[c + 1] - offsets[c]) {
+          const int64_t cr = offsets[c] + r;
+#pragma omp simd
+          for (int64_t d = 0; d < 64; ++d) {  // d of y
+            y_sum_block[d] += x[cr * 64 + d];
+          }
         }
+      }
+#pragma omp simd
+      for (int64_t d = 0; d < 64; ++d) {  // sums of blocks
+        y_sum[d] += y_sum_block[d];
       }
     }
 #pragma omp simd
