@@ -10,6 +10,8 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+os.environ["SCIPY_ARRAY_API"] = "1"  # read when scipy is imported
+
 # Each worker has one thread, so that workers do not compete for the same cores.
 torch.set_num_threads(1)
 

@@ -6,11 +6,31 @@
 (tensor([2, 0, 3]),)
 """
 
-from serrate import errors, testing
+from math import e, inf, nan, pi
+
+from torch import (
+    bool,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+from serrate import errors, fft, linalg, testing
+from serrate.inspection import __array_api_version__, __array_namespace_info__, newaxis
 from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from serrate.ops.grouping import Grouped
 from serrate.ops.operators import attach, public
+from serrate.tensor.broadcast import broadcast_shapes
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
     asarray,
@@ -48,11 +68,21 @@ __all__ = [
     "Partition",
     "Ragged",
     "Tensor",
+    "__array_api_version__",
+    "__array_namespace_info__",
     "asarray",
+    "bool",
+    "broadcast_shapes",
     "can_cast",
     "collate",
+    "complex128",
+    "complex64",
+    "e",
     "errors",
+    "fft",
     "finfo",
+    "float32",
+    "float64",
     "from_arrow",
     "from_awkward",
     "from_dense",
@@ -68,7 +98,16 @@ __all__ = [
     "from_row_ids",
     "from_rows",
     "iinfo",
+    "inf",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
     "isdtype",
+    "linalg",
+    "nan",
+    "newaxis",
+    "pi",
     "positions",
     "ragged",
     "random",
@@ -77,5 +116,9 @@ __all__ = [
     "to_jagged",
     "to_jt",
     "to_kjt",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
     "view_as_nested",
 ]

@@ -20,6 +20,11 @@ from serrate.tensor.broadcast import broadcast_shapes
 # Cells that cannot be: for an operation (or a family) the structures, the dtypes (None: all) and the reason.
 ABSENT: dict[str, list[tuple[tuple[str, ...], tuple[torch.dtype, ...] | None, str]]] = {
     "binary_cross_entropy": [(("NaN and inf",), None, "probabilities lie between 0 and 1")],
+    "linalg.cholesky": [(("NaN and inf",), None, "no such matrix is positive-definite")],
+    **{
+        f"linalg.{name}": [(("NaN and inf",), None, "LAPACK's singular values do not converge")]
+        for name in ("svd", "svdvals", "pinv", "matrix_rank")
+    },
 }
 
 
@@ -69,11 +74,13 @@ def dtype_rule(op: Op, tensors: list[sr.Tensor]) -> torch.dtype | None:
             dtype = torch.promote_types(dtype, other.dtype)
         return dtype
     exact = not (dtype.is_floating_point or dtype.is_complex)
+    unsigned = dtype == torch.uint8 and not op.name.startswith("segment_")  # which sum as torch does
     return {
         "same": dtype,
         "real": torch.zeros(0, dtype=dtype).real.dtype if dtype.is_complex else dtype,
+        "complex": torch.promote_types(dtype, torch.complex64),
         "float": torch.get_default_dtype() if exact else dtype,
-        "sum": torch.int64 if exact else dtype,
+        "sum": (torch.uint64 if unsigned else torch.int64) if exact else dtype,
         "bool": torch.bool,
         "int64": torch.int64,
     }[op.dtype]

@@ -284,7 +284,7 @@ def test_more_wrong_calls():
     with pytest.raises(RaggednessError, match="no axes of a shape"):
         sr.zeros((2, sr.Ragged([1, 2], parents=(5,))))
     with pytest.raises(TypeError, match="fill_value must be a number"):
-        sr.full((2,), torch.ones(()))
+        sr.full((2,), torch.ones(2))
     with pytest.raises(TypeError, match=r"axes, got 2\.5 in"):
         sr.zeros((2, 2.5))
     with pytest.raises(TypeError, match="a shape is an int"):
@@ -296,3 +296,23 @@ def test_the_docstring_runs(op):
     found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
     assert found.examples
     assert doctest.DocTestRunner(verbose=False).run(found).failed == 0
+
+
+def test_a_tensor_of_one_number_fills():
+    number = torch.tensor(2.5, requires_grad=True)
+    for made in (sr.full((2, 3), number), sr.full_like(sr.ragged([[1.0], [2.0, 3.0]]), number)):
+        assert set(made.values.flatten().tolist()) == {2.5}
+        (gradient,) = torch.autograd.grad(made.values.sum(), number)
+        assert gradient.item() == made.values.numel()
+    assert sr.full((1,), sr.asarray(3), dtype=sr.int8).dtype == sr.int8
+    with pytest.raises(TypeError, match=r"a number or a 0-d tensor, got shape \(1,\)"):
+        sr.full((2,), torch.ones(1))
+
+
+def test_lists_of_tensors():
+    made = sr.asarray([[sr.asarray(1), 2.5], [sr.asarray(3), sr.asarray(4.0, dtype=sr.float64)]])
+    assert made.tolist() == [[1.0, 2.5], [3.0, 4.0]]
+    assert made.dtype == sr.float64
+    assert sr.asarray([sr.asarray([1, 2]), [3, 4]], dtype=sr.float32).tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(sr.errors.RaggednessError, match="rectangular"):
+        sr.asarray([sr.asarray([1, 2]), sr.asarray([3])])

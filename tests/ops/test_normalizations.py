@@ -120,3 +120,12 @@ def test_integers_are_refused():
     for op in OPS:
         with pytest.raises(TypeError, match=f"{op.name} needs floating-point elements, got torch.int64"):
             op.eager(sr.ragged([[1]]), axis=1)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_infinite_rows_are_torchs(name):
+    rows = [[torch.inf, 1.0], [-torch.inf, -torch.inf], [1.0, -torch.inf], [torch.inf, torch.inf], [], [2.0]]
+    want = [getattr(torch, name)(torch.tensor(row), 0) for row in rows]
+    for x, axes in ((sr.ragged(rows), 1), (sr.expand_dims(sr.ragged(rows), axis=-1), (1, 2))):
+        got = getattr(sr, name)(x, axis=axes)
+        torch.testing.assert_close(got.values.flatten(), torch.cat(want), equal_nan=True)

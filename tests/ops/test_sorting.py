@@ -317,7 +317,8 @@ def test_more_wrong_arguments():
     with pytest.raises(RaggednessError):
         sr.searchsorted(x, sr.ragged([[[1.0], [2.0], []]]))
     with pytest.raises(TypeError, match=r"expected an sr\.Tensor"):
-        sr.searchsorted(x, 3.0)
+        sr.searchsorted(x, "3")
+    assert sr.searchsorted(x, 3.0).tolist() == [[2], [0]]  # a number is sought in every row
     with pytest.raises(DeviceMismatchError):
         sr.searchsorted(x, torch.ones(2, 2, device="meta"))
     with pytest.raises(TypeError):

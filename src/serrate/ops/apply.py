@@ -1,31 +1,46 @@
-"""How an elementwise operation runs, and how its record is made from one line of a table."""
+"""How an elementwise operation runs, and how its record is made from one line of a table.
+
+`sr.*` and operators have the dtypes and special cases of the array API (`standard`), `torch.*` and methods those of
+torch (`apply`).
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
 
 from serrate.errors import RaggednessError
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
-from serrate.tensor import broadcast
-from serrate.tensor.partition import CPU
+from serrate.tensor import broadcast, promotion, unsigned
 from serrate.tensor.tensor import Tensor, as_tensor
 
-_WIDER = {torch.uint16: torch.int64, torch.uint32: torch.int64, torch.uint64: torch.int64}
+STANDARD: dict[str, Callable[..., torch.Tensor]] = {}
+"""For each elementwise operation the function of laid-out values that `sr.*` and operators compute."""
 _TENSORS_ONLY = {
-    torch.atan2,
-    torch.hypot,
-    torch.logaddexp,
-    torch.logical_and,
-    torch.logical_or,
-    torch.logical_xor,
-    torch.maximum,
-    torch.minimum,
-    torch.nextafter,
+    "atan2",
+    "copysign",
+    "hypot",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "nextafter",
 }
+_BEYOND: dict[str, tuple[bool, bool]] = {
+    "equal": (False, False),
+    "not_equal": (True, True),
+    "less": (True, False),
+    "less_equal": (True, False),
+    "greater": (False, True),
+    "greater_equal": (False, True),
+}
+"""Comparisons of integers with a number above, and with one below, all that their dtype holds."""
 _OTHER_MEANING = {torch.equal, torch.Tensor.equal}  # one bool for all elements
 FLOAT: tuple[Kind, ...] = ("float",)
 FLOATS: tuple[Kind, ...] = ("float", "complex")
@@ -47,32 +62,127 @@ _OTHER_SIZE: Error = ("x, torch.ones(3)", ValueError, "do not broadcast")
 
 def apply(function: Callable[..., torch.Tensor], *operands: Any, **options: Any) -> Tensor:
     """`function` of torch on operands laid out for their common shape."""
-    given = [broadcast.plain_number(operand) for operand in operands]
-    if not any(isinstance(operand, Tensor) for operand in given):
-        given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]
-    wide = False
+    given = operands_of(getattr(function, "__name__", "the operation"), operands)
+    tensors = [operand for operand in given if not isinstance(operand, broadcast.Scalar)]
+    wide = any(tensor.dtype in promotion.WIDE for tensor in tensors)
     for i, operand in enumerate(given):
-        if isinstance(operand, (Tensor, torch.Tensor)):
-            wide = wide or operand.dtype in _WIDER
-        elif not isinstance(operand, broadcast.Scalar):
-            name = getattr(function, "__name__", "the operation")
-            raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
-        elif (i == 0 and len(given) > 1) or function in _TENSORS_ONLY:
-            given[i] = torch.as_tensor(operand, device=CPU)  # a 0-d tensor counts as a number when dtypes are chosen
-    if not any(isinstance(operand, Tensor) for operand in given):
-        raise TypeError(f"{getattr(function, '__name__', 'the operation')} takes at least one tensor, got numbers only")
+        first = i == 0 and len(given) > 1
+        if isinstance(operand, broadcast.Scalar) and (first or function.__name__ in _TENSORS_ONLY):
+            # A 0-d tensor counts as a number when dtypes are chosen.
+            given[i] = promotion.as_operand(operand, _narrow(promotion.beside(tensors[0].dtype, operand)))
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)
+
+
+def standard(name: str, *operands: Any, **options: Any) -> Tensor:
+    """The operation of this name as the array API means it, on operands laid out for their common shape."""
+    return broadcast.elementwise(STANDARD[name], operands_of(name, operands), options)
+
+
+def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
+    """Operands as Tensors (at least one), torch tensors and Python numbers."""
+    given = [broadcast.plain_number(operand) for operand in operands]
+    found = False
+    for operand in given:
+        if isinstance(operand, Tensor):
+            found = True
+        elif not isinstance(operand, (torch.Tensor, broadcast.Scalar)):
+            raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
+    if not found:
+        given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]
+        if not any(isinstance(operand, Tensor) for operand in given):
+            raise TypeError(f"{name} takes at least one tensor, got numbers only")
+    return given
+
+
+def _narrow(dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if dtype in promotion.WIDE else dtype
 
 
 def _through_int64(function: Callable[..., torch.Tensor], operands: list[Any], options: dict[str, Any]) -> Tensor:
     """torch lacks arithmetic on wide unsigned types: compute in int64, and go back where the result is an integer."""
     tensors = [operand for operand in operands if isinstance(operand, (Tensor, torch.Tensor))]
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    wide = [o.to(_WIDER.get(o.dtype, o.dtype)) if isinstance(o, (Tensor, torch.Tensor)) else o for o in operands]
+    dtype = reduce(promotion.promote, [tensor.dtype for tensor in tensors])
+    wide = [o.to(_narrow(o.dtype)) if isinstance(o, (Tensor, torch.Tensor)) else o for o in operands]
     result = broadcast.elementwise(function, wide, options)
-    return result.to(dtype) if result.dtype == torch.int64 and dtype in _WIDER else result
+    return result.to(dtype) if result.dtype == torch.int64 and dtype in promotion.WIDE else result
+
+
+def _by_standard(
+    name: str, function: Callable[..., torch.Tensor], kinds: tuple[Kind, ...], in_floats: bool
+) -> Callable[..., torch.Tensor]:
+    """`function` with the array API's dtypes: 0-d tensors count like others, numbers by their kind alone."""
+    refused, numbers = _refused(kinds), name not in _TENSORS_ONLY
+
+    def call(*values: Any, **options: Any) -> torch.Tensor:
+        dtype = _one_float_type(values, numbers)
+        if dtype is None or dtype in refused:
+            return promoted(*values, **options)
+        return function(*values, **options)
+
+    def promoted(*values: Any, **options: Any) -> torch.Tensor:
+        dtype = promotion.together(values)
+        if dtype in refused:
+            raise TypeError(
+                f"{name} takes elements of the kinds {', '.join(kinds)}, got {dtype}{_instead(name, dtype)}"
+            )
+        if in_floats and not (dtype.is_floating_point or dtype.is_complex):
+            dtype = torch.get_default_dtype()
+        if name in _BEYOND and dtype in promotion.INTEGERS:
+            beyond = _compare_beyond(name, values, dtype)
+            if beyond is not None:
+                return beyond
+        made = [_operand(v, dtype, name, i == 0 or not numbers) for i, v in enumerate(values)]
+        if dtype in promotion.WIDE:
+            return unsigned.compute(name, function, made, options)
+        return function(*made, **options)
+
+    return call
+
+
+def _one_float_type(values: tuple[Any, ...], numbers: bool) -> torch.dtype | None:
+    """The dtype of tensors of one floating-point type, perhaps before real `numbers`: they need no promotion."""
+    first = values[0]
+    if not isinstance(first, torch.Tensor) or not first.dtype.is_floating_point:
+        return None
+    for value in values[1:]:
+        if isinstance(value, torch.Tensor):
+            if value.dtype is not first.dtype:
+                return None
+        elif not numbers or isinstance(value, complex):
+            return None
+    return first.dtype
+
+
+def _operand(value: Any, dtype: torch.dtype, name: str, as_tensor: bool) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value if value.dtype is dtype else value.to(dtype)
+    if not promotion.fits(value, dtype):
+        raise OverflowError(f"{name} of {dtype} and {value}, which that type does not hold: overflow")
+    return promotion.as_operand(value, dtype) if as_tensor or dtype in promotion.WIDE else value
+
+
+def _compare_beyond(name: str, values: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor | None:
+    """A comparison with a number that the integer dtype does not hold; None if it is not one."""
+    for i, value in enumerate(values):
+        if not isinstance(value, torch.Tensor) and not promotion.fits(value, dtype):
+            above = (value > 0) == (i == 1)
+            return torch.full_like(values[1 - i], _BEYOND[name][0 if above else 1], dtype=torch.bool)
+    return None
+
+
+def _refused(kinds: tuple[Kind, ...]) -> frozenset[torch.dtype]:
+    """The dtypes an operation of these kinds does not take; integers become floats where only those are taken."""
+    refused: set[torch.dtype] = set() if "bool" in kinds else {torch.bool}
+    if "complex" not in kinds:
+        refused |= {torch.complex32, torch.complex64, torch.complex128}
+    if not {"float", "complex"} & set(kinds):
+        refused |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+    return frozenset(refused)
+
+
+def _instead(name: str, dtype: torch.dtype) -> str:
+    other = {"add": "|", "multiply": "&", "subtract": "^", "negative": "~"}.get(name)
+    return f"; for bools there is {other}" if other and dtype == torch.bool else ""
 
 
 def _answer(function: Callable[..., torch.Tensor], arity: int) -> Callable[..., Tensor]:
@@ -91,12 +201,13 @@ def _answer(function: Callable[..., torch.Tensor], arity: int) -> Callable[..., 
     return handler
 
 
-def _public(arity: int, compute: Callable[..., Tensor], **defaults: Any) -> Callable[..., Tensor]:
-    """A function of `arity` positional operands, with the signature the array API gives it."""
+def _public(names: tuple[str, ...], compute: Callable[..., Tensor], **defaults: Any) -> Callable[..., Tensor]:
+    """A function of positional operands with these names, with the signature the array API gives it."""
     kind = inspect.Parameter
-    names = ["x"] if arity == 1 else [f"x{i + 1}" for i in range(arity)]
     parameters = [kind(name, kind.POSITIONAL_ONLY, annotation=Any) for name in names]
-    parameters += [kind(n, kind.KEYWORD_ONLY, default=d, annotation=Any) for n, d in defaults.items()]
+    for name, default in defaults.items():
+        open_to = kind.POSITIONAL_OR_KEYWORD if name in ("min", "max") else kind.KEYWORD_ONLY
+        parameters.append(kind(name, open_to, default=default, annotation=Any))
 
     def function(*operands: Any, **options: Any) -> Tensor:
         bound = shape.bind(*operands, **options)
@@ -118,20 +229,27 @@ def enter(
     others: tuple[str, ...] = (),
     compute: Callable[..., Tensor] | None = None,
     dtype: Result = "promoted",
+    meaning: Callable[..., torch.Tensor] | None = None,
+    names: tuple[str, ...] = (),
     **defaults: Any,
 ) -> None:
-    """A record of any number of operands; `others` are further names torch has for it."""
+    """A record of any number of operands.
+
+    `others` are further names torch has for it, `meaning` what the array API means where `function` means something
+    else, `names` those of the operands.
+    """
     answered = tuple(f for f in torch_names(name, function.__name__, *others) if f not in _OTHER_MEANING)
     samples = {1: ("x",), 2: ("x, x", "x, torch.ones([1] * x.ndim, dtype=x.dtype)"), 3: ("x != 0, x, x",)}[arity]
     errors = {1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: (_OTHER_THIRD,)}[arity]
     for each in answered:
         TORCH[each] = _answer(each, arity)
-    chosen = compute if compute is not None else lambda *operands, **options: apply(function, *operands, **options)
+    STANDARD[name] = _by_standard(name, meaning or function, kinds, dtype == "float" or "int" not in kinds)
+    chosen = compute if compute is not None else lambda *operands, **options: standard(name, *operands, **options)
     op = Op(
         name=name,
         family="elementwise",
         summary=summary,
-        eager=_public(arity, chosen, **defaults),
+        eager=_public(names or (("x",) if arity == 1 else ("x1", "x2")), chosen, **defaults),
         torch=(function, *answered),
         kinds=kinds,
         gradient=gradient,
@@ -157,11 +275,12 @@ def unary(
     others: tuple[str, ...] = (),
     compute: Callable[..., Tensor] | None = None,
     dtype: Result = "promoted",
+    meaning: Callable[..., torch.Tensor] | None = None,
     **defaults: Any,
 ) -> None:
     """A record of one operand; `given` and `gives` are its example, a nested list before and after."""
     call = (f"sr.{name}(sr.ragged({given})).tolist()", gives)
-    enter(name, 1, function, summary, kinds, call, gradient, others, compute, dtype, **defaults)
+    enter(name, 1, function, summary, kinds, call, gradient, others, compute, dtype, meaning, **defaults)
 
 
 def binary(
@@ -174,7 +293,8 @@ def binary(
     kinds: tuple[Kind, ...] = NUMERIC,
     others: tuple[str, ...] = (),
     dtype: Result = "promoted",
+    meaning: Callable[..., torch.Tensor] | None = None,
 ) -> None:
     """A record of two operands; the example's `given` is both, as the call writes them."""
     example = (f"sr.{name}({given}).tolist()", gives)
-    enter(name, 2, function, summary, kinds, example, gradient, others, dtype=dtype)
+    enter(name, 2, function, summary, kinds, example, gradient, others, dtype=dtype, meaning=meaning)

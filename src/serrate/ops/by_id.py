@@ -17,6 +17,7 @@ from serrate.ops.table import Kind, Result, record
 from serrate.tensor import broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unsigned import comparable, restored
 
 # ------------------------------------------------------------------------------------------------ bincount
 
@@ -196,7 +197,7 @@ def _extreme(values: Any, row_ids: Any, num_rows: int, largest: bool) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     if x.is_complex():
         raise TypeError(f"segment_{'max' if largest else 'min'} needs ordered elements, got {x.dtype}")
-    return Tensor(by.extreme(x, largest))
+    return Tensor(restored(by.extreme(comparable(x), largest), x.dtype))
 
 
 def _segment_prod(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:

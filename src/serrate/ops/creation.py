@@ -11,7 +11,7 @@ import torch
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
 from serrate.ops.apply import ALL
 from serrate.ops.table import Error, record, torch_names
-from serrate.tensor import bits, broadcast
+from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.layout import canonical
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -90,6 +90,9 @@ def _empty(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) 
 
 
 def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    if isinstance(fill_value, (Tensor, torch.Tensor)):
+        place = fill_value.device if device is None else device
+        return _filled(build(shape, place, torch.empty, dtype=dtype or fill_value.dtype), fill_value)
     return build(shape, device, torch.full, _number(fill_value), dtype=dtype)
 
 
@@ -110,7 +113,18 @@ def _empty_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = No
 
 def _full_like(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
+    if isinstance(fill_value, (Tensor, torch.Tensor)):
+        return _filled(beside(tensor, torch.empty_like(tensor.values, dtype=dtype, device=device)), fill_value)
     return beside(tensor, torch.full_like(tensor.values, _number(fill_value), dtype=dtype, device=device))
+
+
+def _filled(made: Tensor, value: Any) -> Tensor:
+    """With the number in a 0-d tensor, which nobody waits for."""
+    number = as_tensor(value)
+    if number.ndim:
+        raise TypeError(f"fill_value must be a number or a 0-d tensor, got shape {number.shape}")
+    made.values.copy_(number.values)
+    return made
 
 
 def _number(given: Any) -> Any:
@@ -131,7 +145,33 @@ def _arange(
         raise ValueError("the step of arange must not be 0")
     if (last - first) * step < 0:  # nothing lies between, which torch refuses
         last = first + 0 * last
-    return Tensor(torch.arange(first, last, step, dtype=dtype, device=device))
+    if all(isinstance(n, int) for n in (first, last, step)) and max(map(abs, (first, last, step))) >= _FAR:
+        return Tensor(_far_range(range(first, last, step), dtype, device))
+    made = _computed_in(dtype)
+    return Tensor(_converted(torch.arange(first, last, step, dtype=made, device=device), dtype))
+
+
+_FAR = 2**61  # beyond, torch's count of elements overflows
+
+
+def _far_range(numbers: range, dtype: torch.dtype | None, device: Any) -> torch.Tensor:
+    """Integers of any size modulo 2⁶⁴, which is exact where the dtype holds them."""
+    first, step = ((n + 2**63) % 2**64 - 2**63 for n in (numbers.start, numbers.step))
+    made = torch.arange(len(numbers), device=device) * step + first
+    if dtype == torch.uint64 or (dtype is not None and dtype.is_floating_point and max(numbers, default=0) >= 2**63):
+        made = made.view(torch.uint64)
+    return _converted(made, dtype)
+
+
+def _computed_in(dtype: torch.dtype | None) -> torch.dtype | None:
+    """The dtype in which torch has kernels for ranges."""
+    if dtype is None:
+        return None
+    return torch.int64 if dtype in promotion.WIDE else dtype.to_real() if dtype.is_complex else dtype
+
+
+def _converted(values: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return values if dtype is None else values.to(dtype)
 
 
 def _linspace(
@@ -146,8 +186,9 @@ def _linspace(
 ) -> Tensor:
     if num < 0:
         raise ValueError(f"linspace needs a number of elements of 0 or more, got {num}")
-    made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=dtype, device=device)
-    return Tensor(made if endpoint else made[:-1])
+    kernel = torch.int64 if dtype in promotion.WIDE else dtype
+    made = torch.linspace(start, stop, num if endpoint else num + 1, dtype=kernel, device=device)
+    return Tensor(_converted(made if endpoint else made[:-1], dtype))
 
 
 def _eye(

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch._functorch.utils import unwrap_dead_wrappers
 
 
 class Differentiable(torch.autograd.Function):
@@ -23,5 +24,7 @@ class Differentiable(torch.autograd.Function):
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
+            if torch._C._are_functorch_transforms_active():
+                return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
+            return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(args))  # type: ignore[misc, no-any-return]
         return cls.forward(*args)  # type: ignore[no-any-return]

@@ -12,7 +12,8 @@ INTRODUCTION = """# Operations
 Made from the table of operations; do not edit. Each works on any structure, without padding and without a loop over
 rows. `torch.<name>`, the method `x.<name>()` and `sr.<name>` compute the same: `sr.*` has the array API's names,
 defaults and results, the others have torch's. A number or a torch tensor may stand for an operand. In a signature, what
-stands before `/` is given by position and what stands behind `*` by name.
+stands before `/` is given by position and what stands behind `*` by name. `sr.linalg` and `sr.fft` are the array API's
+extensions; the axes they work along are uniform, and others may be ragged.
 
 ```pycon
 >>> import torch
@@ -42,7 +43,8 @@ def _row(op: Op) -> str:
     plain = [p.replace(annotation=p.empty) for p in signature(op).parameters.values()]
     shown = str(signature(op).replace(parameters=plain, return_annotation=inspect.Signature.empty))
     gradient = f"`{op.gradient}`" if op.gradient else ""
-    return f"| `sr.{op.name}{shown}` | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
+    names = " ".join([f"`sr.{op.name}{shown}`", *(f"`sr.{each}.{op.name}`" for each in op.also)])
+    return f"| {names} | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
 
 
 if __name__ == "__main__":

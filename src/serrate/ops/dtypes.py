@@ -11,7 +11,7 @@ import torch
 
 from serrate.ops.apply import ALL
 from serrate.ops.table import TORCH, record
-from serrate.tensor import broadcast
+from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -55,6 +55,8 @@ def _astype(x: Any, dtype: torch.dtype, /, *, copy: bool = True, device: Any = N
     tensor = as_tensor(x)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype must be a torch.dtype, got {dtype!r:.40}")
+    if tensor.is_complex() and not dtype.is_complex:
+        raise TypeError(f"{tensor.dtype} does not become {dtype}: a part would be lost; take sr.real or sr.abs")
     made = tensor.to(device=tensor.device if device is None else device, dtype=dtype)
     return made.clone() if copy and made.values is tensor.values else made
 
@@ -88,8 +90,7 @@ def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
     dtypes = [_dtype(a) for a in arrays_and_dtypes if not isinstance(a, broadcast.NUMBERS)]
     if not dtypes:
         raise ValueError("result_type needs at least one tensor or dtype")
-    made = reduce(torch.promote_types, dtypes)
-    return reduce(lambda dtype, n: torch.result_type(torch.empty(1, dtype=dtype, device="cpu"), n), numbers, made)
+    return reduce(promotion.beside, numbers, reduce(promotion.promote, dtypes))
 
 
 def can_cast(from_: Any, to: torch.dtype, /) -> bool:
@@ -99,7 +100,12 @@ def can_cast(from_: Any, to: torch.dtype, /) -> bool:
     >>> sr.can_cast(torch.float32, torch.float64), sr.can_cast(torch.float64, torch.float32)
     (True, False)
     """
-    return torch.promote_types(_dtype(from_), to) == to
+    if not isinstance(to, torch.dtype):
+        raise TypeError(f"can_cast asks about a dtype, got {type(to).__name__}")
+    try:
+        return promotion.promote(_dtype(from_), to) == to
+    except TypeError:  # no common type
+        return False
 
 
 def finfo(type: Any, /) -> FloatInfo:

@@ -11,21 +11,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, apply, binary, enter, unary
-from serrate.tensor import broadcast
-from serrate.tensor.partition import CPU
+from serrate.ops import meanings
+from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, binary, enter, operands_of, standard, unary
+from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
-
-
-def _round(x: Any) -> Tensor:
-    tensor = as_tensor(x)
-    if tensor.is_complex():
-        return apply(lambda v: torch.complex(torch.round(v.real), torch.round(v.imag)), tensor)
-    return apply(torch.round, tensor)
 
 
 def _real(x: Any) -> Tensor:
     tensor = as_tensor(x)
+    if tensor.dtype == torch.bool:
+        raise TypeError(f"real needs numeric elements, got {tensor.dtype}")
     return tensor._with(tensor.values.real)
 
 
@@ -36,20 +31,40 @@ def _imag(x: Any) -> Tensor:
     return tensor._with(tensor.values.imag)
 
 
-def _clip(x: Any, *, min: Any = None, max: Any = None) -> Tensor:
-    tensor = as_tensor(x)
-    if min is not None:
-        tensor = apply(torch.maximum, tensor, _bound(min, tensor))
-    if max is not None:
-        tensor = apply(torch.minimum, tensor, _bound(max, tensor))
-    return tensor if tensor is not x else tensor.clone()
+def _clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    given = as_tensor(x)
+    if given.dtype == torch.bool or given.is_complex():
+        raise TypeError(f"clip takes elements of the kinds float, int, got {given.dtype}")
+    made = given
+    for name, bound in (("maximum", min), ("minimum", max)):
+        if bound is not None and not _is_idle(bound, given.dtype, name):
+            made = standard(name, made, bound)
+    if made is given:
+        return given.clone()
+    return made.to(given.dtype) if made.is_floating_point() == given.is_floating_point() else made
 
 
-def _bound(given: Any, like: Tensor) -> Any:
-    if isinstance(given, (Tensor, torch.Tensor)):
-        return given
-    number = broadcast.plain_number(given)
-    return torch.as_tensor(number, dtype=torch.result_type(like.values, number), device=CPU)
+def _is_idle(bound: Any, dtype: torch.dtype, name: str) -> bool:
+    """Whether a bound lies beyond all integers of the dtype, on the side where it changes nothing."""
+    if isinstance(bound, (Tensor, torch.Tensor)) or promotion.fits(bound, dtype):
+        return False
+    return bool(bound < 0) == (name == "maximum")
+
+
+def _where(condition: Any, x1: Any, x2: Any) -> Tensor:
+    given = condition if isinstance(condition, (Tensor, torch.Tensor)) else as_tensor(condition)
+    if given.dtype != torch.bool:
+        raise TypeError(f"where takes a condition of bools, got {given.dtype}")
+    return broadcast.elementwise(_chosen, operands_of("where", (given, x1, x2)))
+
+
+def _chosen(condition: torch.Tensor, x1: Any, x2: Any) -> torch.Tensor:
+    """torch's where, with the array API's dtypes."""
+    if not isinstance(x1, torch.Tensor) and not isinstance(x2, torch.Tensor):
+        return torch.where(condition, x1, x2)
+    dtype = promotion.together((x1, x2))
+    made = [v.to(dtype) if isinstance(v, torch.Tensor) else promotion.as_operand(v, dtype) for v in (x1, x2)]
+    return bits.where(condition, *made)
 
 
 # fmt: off
@@ -58,7 +73,8 @@ def _bound(given: Any, like: Tensor) -> Any:
 
 unary("abs", torch.abs, "Absolute value.", "[[-1., 2.], []]", "[[1.0, 2.0], []]", "g * sign(x)", NUMERIC,
       ("absolute",), dtype="real")
-unary("acos", torch.acos, "Inverse cosine.", "[[1.], []]", "[[0.0], []]", "-g / sqrt(1 - x * x)", others=("arccos",))
+unary("acos", torch.acos, "Inverse cosine.", "[[1.], []]", "[[0.0], []]", "-g / sqrt(1 - x * x)", others=("arccos",),
+      meaning=meanings.acos)
 unary("acosh", torch.acosh, "Inverse hyperbolic cosine.", "[[1.], []]", "[[0.0], []]", "g / sqrt(x * x - 1)",
       others=("arccosh",))
 unary("asin", torch.asin, "Inverse sine.", "[[0.], []]", "[[0.0], []]", "g / sqrt(1 - x * x)", others=("arcsin",))
@@ -73,7 +89,8 @@ unary("conj", torch.conj_physical, "Complex conjugate.", "[[1.+2j]]", "[[(1-2j)]
 unary("cos", torch.cos, "Cosine.", "[[0.], []]", "[[1.0], []]", "-g * sin(x)")
 unary("cosh", torch.cosh, "Hyperbolic cosine.", "[[0.], []]", "[[1.0], []]", "g * sinh(x)")
 unary("exp", torch.exp, "e to the power of each element.", "[[0.], []]", "[[1.0], []]", "g * out")
-unary("expm1", torch.expm1, "exp(x) - 1, exact near 0.", "[[0.], []]", "[[0.0], []]", "g * (out + 1)")
+unary("expm1", torch.expm1, "exp(x) - 1, exact near 0.", "[[0.], []]", "[[0.0], []]", "g * (out + 1)",
+      meaning=meanings.expm1)
 unary("floor", torch.floor, "The greatest integer not above.", "[[1.8], []]", "[[1.0], []]", "0 * g", REAL)
 unary("imag", torch.imag, "Imaginary part.", "[[1.+2j]]", "[[2.0]]", "", ("complex",), compute=_imag, dtype="real")
 unary("isfinite", torch.isfinite, "Where an element is neither infinite nor NaN.", "[[1., float('inf')]]",
@@ -83,21 +100,22 @@ unary("isinf", torch.isinf, "Where an element is infinite.", "[[1., float('inf')
 unary("isnan", torch.isnan, "Where an element is NaN.", "[[1., float('nan')]]", "[[False, True]]",
       "", ALL, dtype="bool")
 unary("log", torch.log, "Natural logarithm.", "[[1.], []]", "[[0.0], []]", "g / x")
-unary("log1p", torch.log1p, "log(1 + x), exact near 0.", "[[0.], []]", "[[0.0], []]", "g / (1 + x)")
+unary("log1p", torch.log1p, "log(1 + x), exact near 0.", "[[0.], []]", "[[0.0], []]", "g / (1 + x)",
+      meaning=meanings.log1p)
 unary("log2", torch.log2, "Logarithm to base 2.", "[[8.], []]", "[[3.0], []]", "g / (x * 0.6931471805599453)")
 unary("log10", torch.log10, "Logarithm to base 10.", "[[100.], []]", "[[2.0], []]", "g / (x * 2.302585092994046)")
 unary("logical_not", torch.logical_not, "Where an element is 0 or False.", "[[True, False]]", "[[False, True]]", "",
       ALL, dtype="bool")
 unary("negative", torch.neg, "Each element with the other sign.", "[[1, -2]]", "[[-1, 2]]", "-g", NUMERIC,
-      ("negative", "neg"))
+      ("negative", "neg"), meaning=meanings.negative)
 unary("positive", torch.positive, "Each element as it is.", "[[1, -2]]", "[[1, -2]]", "g", NUMERIC)
 unary("real", torch.real, "Real part.", "[[1.+2j]]", "[[1.0]]", "g", ("complex", "float"), compute=_real, dtype="real")
 unary("reciprocal", torch.reciprocal, "1 / x.", "[[2.], []]", "[[0.5], []]", "-g * out * out")
 unary("round", torch.round, "The nearest integer, halves to even.", "[[0.5, 1.5]]", "[[0.0, 2.0]]", "0 * g", NUMERIC,
-      compute=_round)
+      meaning=meanings.round)
 unary("rsqrt", torch.rsqrt, "1 / sqrt(x).", "[[4.], []]", "[[0.5], []]", "-g * out * out * out / 2")
 unary("sign", torch.sgn, "-1, 0 or 1 by sign; for complex numbers x / abs(x).", "[[-2., 0.]]", "[[-1.0, 0.0]]",
-      "0 * g", NUMERIC, ("sign", "sgn"))
+      "0 * g", NUMERIC, ("sign", "sgn"), meaning=meanings.sign)
 unary("signbit", torch.signbit, "Where the sign bit is set, that of -0.0 too.", "[[-0., 1.]]", "[[True, False]]", "",
       REAL, dtype="bool")
 unary("sin", torch.sin, "Sine.", "[[0.], []]", "[[0.0], []]", "g * cos(x)")
@@ -147,7 +165,7 @@ _X = "sr.ragged([[1, 2], [3]])"
 _Y = "sr.ragged([[4, 5], [6]])"
 _F = "sr.ragged([[1., 2.], [4.]])"
 _B = "sr.ragged([[True, False], [True]])"
-binary("add", torch.add, "x1 + x2.", f"{_X}, {_Y}", "[[5, 7], [9]]", "(g, g)", ALL)
+binary("add", torch.add, "x1 + x2.", f"{_X}, {_Y}", "[[5, 7], [9]]", "(g, g)", NUMERIC, meaning=meanings.add)
 binary("atan2", torch.atan2, "The angle of the point (x2, x1).", "sr.ragged([[0.], [0.]]), 1.0", "[[0.0], [0.0]]",
        "(g * x2 / (x1 * x1 + x2 * x2), -g * x1 / (x1 * x1 + x2 * x2))", FLOAT, ("arctan2",))
 binary("bitwise_and", torch.bitwise_and, "Bits set in both.", f"{_X}, 2", "[[0, 2], [2]]", "", INTEGER)
@@ -162,7 +180,8 @@ binary("copysign", torch.copysign, "x1 with the sign of x2.", f"{_F}, -1.0", "[[
 binary("divide", torch.true_divide, "x1 / x2.", f"{_F}, 2", "[[0.5, 1.0], [2.0]]", "(g / x2, -g * out / x2)", NUMERIC,
        ("div", "divide"), dtype="float")
 binary("equal", torch.eq, "Where x1 == x2.", f"{_X}, 2", "[[False, True], [False]]", "", ALL, dtype="bool")
-binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "", REAL)
+binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "", REAL,
+       meaning=meanings.floor_divide)
 binary("greater", torch.gt, "Where x1 > x2.", f"{_X}, 1", "[[False, True], [True]]", "", REAL, dtype="bool")
 binary("greater_equal", torch.ge, "Where x1 >= x2.", f"{_X}, 2", "[[False, True], [True]]", "", REAL, dtype="bool")
 binary("hypot", torch.hypot, "sqrt(x1² + x2²).", "sr.ragged([[3.]]), sr.ragged([[4.]])", "[[5.0]]",
@@ -182,21 +201,24 @@ binary("maximum", torch.maximum, "The greater of both, NaN if either is.", f"{_X
        "(where(x1 == x2, g / 2, where(x1 > x2, g, 0 * g)), where(x1 == x2, g / 2, where(x2 > x1, g, 0 * g)))", REAL)
 binary("minimum", torch.minimum, "The smaller of both, NaN if either is.", f"{_X}, {_Y}", "[[1, 2], [3]]",
        "(where(x1 == x2, g / 2, where(x1 < x2, g, 0 * g)), where(x1 == x2, g / 2, where(x2 < x1, g, 0 * g)))", REAL)
-binary("multiply", torch.mul, "x1 * x2.", f"{_X}, {_Y}", "[[4, 10], [18]]", "(g * x2, g * x1)", ALL,
+binary("multiply", torch.mul, "x1 * x2.", f"{_X}, {_Y}", "[[4, 10], [18]]", "(g * x2, g * x1)", NUMERIC,
        ("mul", "multiply"))
 binary("nextafter", torch.nextafter, "The next number after x1 towards x2.", "sr.ragged([[0.]]), sr.ragged([[0.]])",
        "[[0.0]]", "", FLOAT)
 binary("not_equal", torch.ne, "Where x1 != x2.", f"{_X}, 2", "[[True, False], [True]]", "", ALL, dtype="bool")
 binary("pow", torch.pow, "x1 to the power of x2.", f"{_X}, 2", "[[1, 4], [9]]",
-       "(g * x2 * pow(x1, x2 - 1), g * out * log(x1))", NUMERIC)
+       "(g * x2 * pow(x1, x2 - 1), g * out * log(x1))", NUMERIC, meaning=meanings.pow)
 binary("remainder", torch.remainder, "What is left of x1 / x2, with the sign of x2.", f"{_Y}, 4", "[[0, 1], [2]]",
-       "(g, -g * floor_divide(x1, x2))", REAL)
-binary("subtract", torch.sub, "x1 - x2.", f"{_Y}, {_X}", "[[3, 3], [3]]", "(g, -g)", NUMERIC, ("sub", "subtract"))
+       "(g, -g * floor_divide(x1, x2))", REAL, meaning=meanings.remainder)
+binary("subtract", torch.sub, "x1 - x2.", f"{_Y}, {_X}", "[[3, 3], [3]]", "(g, -g)", NUMERIC, ("sub", "subtract"),
+       meaning=meanings.subtract)
 
 # ------------------------------------------------------------------------------------------------ more operands
 
-enter("where", 3, torch.where, "x2 where x1 holds, else x3.", ALL,
-       (f"sr.where({_B}, {_X}, 0).tolist()", "[[1, 0], [3]]"), "(None, where(x1, g, 0 * g), where(x1, 0 * g, g))")
+enter("where", 3, torch.where, "x1 where the condition holds, else x2.", ALL,
+       (f"sr.where({_B}, {_X}, 0).tolist()", "[[1, 0], [3]]"),
+       "(None, where(condition, g, 0 * g), where(condition, 0 * g, g))",
+       (), _where, names=("condition", "x1", "x2"))
 enter("clip", 1, torch.clamp, "Each element no less than `min` and no more than `max`.", REAL,
        (f"sr.clip({_X}, min=2).tolist()", "[[2, 2], [3]]"),
        "where(logical_and(x >= min, x <= max), g, 0 * g)", ("clip", "clamp"),

@@ -14,6 +14,7 @@ from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, le
 from serrate.ops.table import TORCH
 from serrate.tensor.combine import exact
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unsigned import comparable
 
 
 def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -29,7 +30,7 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     if axis is None:
         flat = exact(as_tensor(x))
         call = reduction(flat, None)
-        values = flat.values.reshape(-1)
+        values = comparable(flat.values.reshape(-1))
         found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
         return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
     call = reduction(x, axis)
@@ -38,7 +39,7 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
 
 def _places(call: Reduction, largest: bool) -> torch.Tensor:
     """The positions along one axis, as values that `finish` takes."""
-    values = call.x.values.detach()
+    values = comparable(call.x.values.detach())
     segments = call.segments
     if segments is None:
         (d,) = call.dims

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,15 +12,23 @@ from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.products import Labelled, product, summed_alone
 from serrate.ops.table import TABLE, record
+from serrate.tensor.promotion import WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
-def _tensors(name: str, *given: Any) -> list[Tensor]:
+def _tensors(name: str, *given: Any) -> tuple[list[Tensor], torch.dtype]:
+    """The operands in the dtype to compute in, and the dtype of the result: torch multiplies no wide unsigned types."""
     made = [as_tensor(x) for x in given]
     for x in made:
         if x.dtype == torch.bool:
             raise TypeError(f"{name} needs numbers, got {x.dtype}")
-    return made
+    dtype = functools.reduce(promote, [x.dtype for x in made])
+    return [x.to(torch.int64 if dtype in WIDE else dtype) for x in made], dtype
+
+
+def _back(result: Tensor, dtype: torch.dtype) -> Tensor:
+    """A result in the dtype it was not computed in; others have their own, or autocast's."""
+    return result.to(dtype) if dtype in WIDE else result
 
 
 def _batch(count: int, most: int) -> tuple[str, ...]:
@@ -28,7 +37,7 @@ def _batch(count: int, most: int) -> tuple[str, ...]:
 
 
 def _matmul(x1: Any, x2: Any, /) -> Tensor:
-    left, right = _tensors("matmul", x1, x2)
+    (left, right), dtype = _tensors("matmul", x1, x2)
     if not left.ndim or not right.ndim:
         raise ValueError(f"matmul needs at least one axis, got shapes {left.shape} and {right.shape}")
     most = max(left.ndim, right.ndim, 2) - 2
@@ -38,11 +47,11 @@ def _matmul(x1: Any, x2: Any, /) -> Tensor:
     if (left.shape[-1] == 1 and b.axis("inner") != 1) or (left.shape[-1] != 1 and b.axis("inner") == 1):
         raise ValueError(f"the axes summed over do not match: shapes {left.shape} and {right.shape}")
     batch = [f"batch{i}" for i in range(most) if f"batch{i}" in (*a.labels, *b.labels)]
-    return product(a, b, (*batch, *rows, *columns))
+    return _back(product(a, b, (*batch, *rows, *columns)), dtype)
 
 
 def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    left, right = _tensors("vecdot", x1, x2)
+    (left, right), dtype = _tensors("vecdot", x1, x2)
     most, least = max(left.ndim, right.ndim), min(left.ndim, right.ndim)
     place = axis if axis < 0 else axis - most
     if not -least <= place < 0:
@@ -50,32 +59,36 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     if (left.shape[place] == 1) != (right.shape[place] == 1):
         raise ValueError(f"axis {axis} must be as long in both operands, got shapes {left.shape} and {right.shape}")
     products = apply(torch.mul, TABLE["conj"].eager(left) if left.is_complex() else left, right)
-    return TABLE["sum"].eager(products, axis=place, dtype=products.dtype)  # type: ignore[no-any-return]
+    return TABLE["sum"].eager(products, axis=place, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def _tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
-    left, right = _tensors("tensordot", x1, x2)
+    (left, right), dtype = _tensors("tensordot", x1, x2)
+    if isinstance(axes, int) and axes < 0:
+        raise ValueError(f"axes must be 0 or more, or a pair of axes, got {axes}")
     pair: list[Sequence[int]] = [range(left.ndim - axes, left.ndim), range(axes)] if isinstance(axes, int) else []
     pair = pair or [[a] if isinstance(a, int) else list(a) for a in axes]
     ours, theirs = [left._axis(a) for a in pair[0]], [right._axis(a) for a in pair[1]]
-    if len(ours) != len(theirs):
-        raise ValueError(f"axes must name as many axes of both operands, got {axes}")
+    if len(ours) != len(theirs) or len(set(ours)) < len(ours) or len(set(theirs)) < len(theirs):
+        raise ValueError(f"axes must name as many axes of both operands, each once, got {axes}")
     a = [f"left{i}" for i in range(left.ndim)]
     b = [f"right{i}" for i in range(right.ndim)]
     for mine, other in zip(ours, theirs, strict=True):
+        if (left.shape[mine] == 1) != (right.shape[other] == 1):  # what is summed over does not stretch
+            raise ValueError(f"the axes summed over do not go together: shapes {left.shape} and {right.shape}")
         b[other] = a[mine]
     summed = {a[mine] for mine in ours}
-    return product(
-        Labelled(left, tuple(a)), Labelled(right, tuple(b)), [label for label in (*a, *b) if label not in summed]
-    )
+    kept = [label for label in (*a, *b) if label not in summed]
+    return _back(product(Labelled(left, tuple(a)), Labelled(right, tuple(b)), kept), dtype)
 
 
 def _outer(x1: Any, x2: Any, /) -> Tensor:
-    left, right = _tensors("outer", x1, x2)
+    (left, right), dtype = _tensors("outer", x1, x2)
     if not left.ndim or left.ndim != right.ndim:
         raise ValueError(f"outer needs operands of as many axes, got shapes {left.shape} and {right.shape}")
     batch = _batch(left.ndim - 1, left.ndim - 1)
-    return product(Labelled(left, (*batch, "row")), Labelled(right, (*batch, "column")), (*batch, "row", "column"))
+    a, b = Labelled(left, (*batch, "row")), Labelled(right, (*batch, "column"))
+    return _back(product(a, b, (*batch, "row", "column")), dtype)
 
 
 def _matrix_transpose(x: Any, /) -> Tensor:
@@ -83,11 +96,11 @@ def _matrix_transpose(x: Any, /) -> Tensor:
 
 
 def _einsum(equation: str, /, *operands: Any) -> Tensor:
-    tensors = _tensors("einsum", *operands)
+    tensors, dtype = _tensors("einsum", *operands)
     inputs, out = _parse(equation, tensors)
     labelled = [Labelled(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     if not any(x.is_ragged for x in tensors):
-        return Tensor(torch.einsum(equation, *[x.values for x in tensors]), team=tensors[0].team)
+        return _back(Tensor(torch.einsum(equation, *[x.values for x in tensors]), team=tensors[0].team), dtype)
     for one in labelled:
         if len(set(one.labels)) < len(one.labels):
             raise ValueError(f"einsum takes no diagonal of a ragged operand, got {equation!r}")
@@ -99,8 +112,8 @@ def _einsum(equation: str, /, *operands: Any) -> Tensor:
         left = Labelled(product(left, right, kept), tuple(kept))
     if len(labelled) == 1:
         left = summed_alone(left, Labelled(left.x, ()), out)
-        return left.x.permute_dims([left.labels.index(label) for label in out])
-    return left.x
+        return _back(left.x.permute_dims([left.labels.index(label) for label in out]), dtype)
+    return _back(left.x, dtype)
 
 
 def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[tuple[str, ...]], list[str]]:
@@ -162,6 +175,7 @@ record(
     "matmul",
     _matmul,
     _answer_product,
+    also=("linalg",),
     summary="Matrix products of the last two axes, the others stretched against each other; any axis may be ragged.",
     example=(f"sr.matmul({_X}, torch.tensor([[1.], [1.]])).tolist()", "[[[3.0]], []]"),
     torch=(torch.matmul, torch.Tensor.matmul, torch.bmm, torch.Tensor.bmm, torch.mm, torch.Tensor.mm),
@@ -187,6 +201,7 @@ record(
     "vecdot",
     _vecdot,
     lambda x, y, dim=-1, **_: _vecdot(x, y, axis=dim),
+    also=("linalg",),
     summary="The sum of conj(x1) * x2 along `axis`, the other axes stretched against each other.",
     example=("sr.vecdot(sr.ragged([[1., 2.], []]), sr.ragged([[3., 4.], []]), axis=1).tolist()", "[11.0, 0.0]"),
     torch=(torch.linalg.vecdot,),
@@ -206,6 +221,7 @@ record(
     "tensordot",
     _tensordot,
     _answer_tensordot,
+    also=("linalg",),
     summary="The sum of products over the last axes of x1 and the first of x2, or over pairs of axes.",
     example=(f"sr.tensordot({_X}, torch.tensor([[1.], [1.]]), axes=1).tolist()", "[[[3.0]], []]"),
     gradient="",
@@ -224,6 +240,7 @@ record(
     "outer",
     _outer,
     _answer_outer,
+    also=("linalg",),
     summary="Products of every pair of entries of the last axes; ragged ones give blocks [B, q, k].",
     example=("sr.outer(sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])).tolist()", "[[[3], [6]], []]"),
     torch=(torch.outer, torch.Tensor.outer),
@@ -240,6 +257,7 @@ record(
     "matrix_transpose",
     _matrix_transpose,
     None,
+    also=("linalg",),
     summary="The last two axes exchanged; a view.",
     example=(f"sr.matrix_transpose({_X}).shape", "(2, 2, Ragged([1, 0]))"),
     torch=(),

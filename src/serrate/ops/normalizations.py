@@ -27,9 +27,8 @@ def _wide(x: Any, name: str) -> Tensor:
 
 
 def _shifted(call: Reduction) -> torch.Tensor:
-    """Values less the greatest of their row, so that no exponential overflows; rows of -inf alone stay as they are."""
-    top = extreme_values(call, call.x.values.detach(), largest=True)
-    return call.x.values - call.spread(torch.where(top.isfinite(), top, torch.zeros_like(top)))
+    """Values less the greatest of their row, so that no exponential overflows; an infinite one gives NaN, as in torch."""
+    return call.x.values - call.spread(extreme_values(call, call.x.values.detach(), largest=True))
 
 
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
@@ -54,7 +53,7 @@ class _Softmax(Differentiable):
         if grid is not None:
             return torch.softmax(grid, 1).flatten(0, 1)
         top = segments.extreme(values, largest=True)
-        made = segments.spread(torch.where(top.isfinite(), top, torch.zeros_like(top)))
+        made = segments.spread(top)
         torch.sub(values, made, out=made).exp_()
         return made.div_(segments.spread(segments.sum(made)))
 

@@ -13,15 +13,18 @@ from serrate.ops import bags as _bags  # noqa: F401
 from serrate.ops import by_id as _by_id  # noqa: F401
 from serrate.ops import convolution as _convolution  # noqa: F401
 from serrate.ops import creation as _creation  # noqa: F401
+from serrate.ops import decompositions as _decompositions  # noqa: F401
 from serrate.ops import dtypes as _dtypes  # noqa: F401
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
 from serrate.ops import extremes as _extremes  # noqa: F401
 from serrate.ops import features as _features  # noqa: F401
+from serrate.ops import fourier as _fourier  # noqa: F401
 from serrate.ops import gathering as _gathering  # noqa: F401
 from serrate.ops import grouping as _grouping  # noqa: F401
 from serrate.ops import linalg as _linalg  # noqa: F401
 from serrate.ops import losses as _losses  # noqa: F401
 from serrate.ops import manipulation as _manipulation  # noqa: F401
+from serrate.ops import matrices as _matrices  # noqa: F401
 from serrate.ops import multihead as _multihead  # noqa: F401
 from serrate.ops import normalizations as _normalizations  # noqa: F401
 from serrate.ops import random as _random  # noqa: F401
@@ -29,44 +32,40 @@ from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops import scans as _scans  # noqa: F401
 from serrate.ops import sets as _sets  # noqa: F401
 from serrate.ops import sorting as _sorting  # noqa: F401
-from serrate.ops.apply import apply
-from serrate.ops.table import TABLE, TORCH, answer, torch_names
-from serrate.tensor import broadcast, combine, host
+from serrate.ops.apply import STANDARD, apply, standard
+from serrate.ops.table import TABLE, TORCH, answer, members, torch_names
+from serrate.tensor import broadcast, combine, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
-# The operator's name, and what computes it.
-BINARY: dict[str, Callable[..., torch.Tensor]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "truediv": torch.true_divide,
-    "floordiv": torch.floor_divide,
-    "mod": torch.remainder,
-    "pow": torch.pow,
-    "and": torch.bitwise_and,
-    "or": torch.bitwise_or,
-    "xor": torch.bitwise_xor,
-    "lshift": torch.bitwise_left_shift,
-    "rshift": torch.bitwise_right_shift,
+# The operator's name, and the operation it stands for.
+BINARY: dict[str, str] = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
 }
-UNARY: dict[str, Callable[..., torch.Tensor]] = {
-    "neg": torch.neg,
-    "pos": torch.positive,
-    "abs": torch.abs,
-    "invert": torch.bitwise_not,
-}
+UNARY: dict[str, str] = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
 
 
 def attach() -> None:
     """Give Tensor its operators, its elementwise methods and its answer to torch."""
-    for name, function in UNARY.items():
-        setattr(Tensor, f"__{name}__", _unary(function))
-    for name, function in BINARY.items():
-        setattr(Tensor, f"__{name}__", _binary(function))
-        setattr(Tensor, f"__r{name}__", _reflected(function))
-        setattr(Tensor, f"__i{name}__", _in_place(function))
-    for name, product in (("matmul", _product), ("rmatmul", lambda self, other: _product(other, self))):
+    for name, operation in UNARY.items():
+        setattr(Tensor, f"__{name}__", _unary(operation))
+    for name, operation in BINARY.items():
+        setattr(Tensor, f"__{name}__", _binary(operation))
+        setattr(Tensor, f"__r{name}__", _reflected(operation))
+        setattr(Tensor, f"__i{name}__", _in_place(operation))
+    for name, product in (("matmul", _product), ("rmatmul", _reflected_product), ("imatmul", _product_in_place)):
         setattr(Tensor, f"__{name}__", product)
+    Tensor._elementwise = staticmethod(standard)
     for op in TABLE.values():
         for function in op.torch:
             name = getattr(function, "__name__", "")
@@ -81,8 +80,8 @@ def attach() -> None:
 
 
 def public() -> dict[str, Callable[..., Any]]:
-    """The functions of the table, by name."""
-    return {name: op.eager for name, op in TABLE.items()}
+    """The functions of `sr`, by name; extensions have their own (`members`)."""
+    return members()
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -107,34 +106,56 @@ def _operand(value: Any) -> bool:
     return isinstance(value, (Tensor, torch.Tensor, *broadcast.NUMBERS))
 
 
-def _unary(function: Callable[..., torch.Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda self: apply(function, self)
+def _unary(operation: str) -> Callable[[Tensor], Tensor]:
+    return lambda self: standard(operation, self)
 
 
-def _binary(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
-    return lambda self, other: apply(function, self, other) if _operand(other) else NotImplemented
+def _binary(operation: str) -> Callable[[Tensor, Any], Any]:
+    return lambda self, other: standard(operation, self, other) if _operand(other) else NotImplemented
 
 
-def _reflected(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
-    return lambda self, other: apply(function, other, self) if _operand(other) else NotImplemented
+def _reflected(operation: str) -> Callable[[Tensor, Any], Any]:
+    return lambda self, other: standard(operation, other, self) if _operand(other) else NotImplemented
 
 
-def _product(left: Any, right: Any) -> Any:
-    both = all(isinstance(operand, (Tensor, torch.Tensor)) for operand in (left, right))
-    return TABLE["matmul"].eager(left, right) if both else NotImplemented
+def _product(self: Any, other: Any) -> Any:
+    both = all(isinstance(operand, (Tensor, torch.Tensor)) for operand in (self, other))
+    return TABLE["matmul"].eager(self, other) if both else NotImplemented
 
 
-def _in_place(function: Callable[..., torch.Tensor]) -> Callable[[Tensor, Any], Any]:
+def _reflected_product(self: Any, other: Any) -> Any:
+    return _product(other, self)
+
+
+def _product_in_place(self: Any, other: Any) -> Any:
+    made = _product(self, other)
+    if made is NotImplemented:
+        return made
+    if made.shape != self.shape or made.dtype != self.dtype:
+        raise ValueError(
+            f"@= gives {made.dtype} of shape {made.shape}, which does not go into {self.dtype} {self.shape}"
+        )
+    self.values.copy_(broadcast.align(made, self))
+    return self
+
+
+def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
     def operator(self: Tensor, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        new = function(self.values, broadcast.align(other, self))
-        if not torch.can_cast(new.dtype, self.dtype):
-            raise TypeError(f"{function.__name__} gives {new.dtype}, which does not go back into {self.dtype} in place")
+        new = STANDARD[operation](self.values, broadcast.align(other, self))
+        if not _goes_into(new.dtype, self.dtype):
+            raise TypeError(f"{operation} gives {new.dtype}, which does not go back into {self.dtype} in place")
         self.values.copy_(new)
         return self
 
     return operator
+
+
+def _goes_into(made: torch.dtype, wanted: torch.dtype) -> bool:
+    """torch's rule, which it lacks for wide unsigned types: integers go into integers of any size."""
+    narrow = [torch.int64 if dtype in promotion.WIDE else dtype for dtype in (made, wanted)]
+    return torch.can_cast(*narrow)
 
 
 def _method(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:

@@ -20,6 +20,7 @@ from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unsigned import comparable, restored, summed, summed_by_torch
 
 AxisLike = int | Sequence[int] | None
 
@@ -160,7 +161,8 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 
     if values.is_complex():
         raise TypeError(f"{'max' if largest else 'min'} needs ordered elements, got {values.dtype}")
-    return call.over(values, by, lambda segments, v: segments.extreme(v, largest))
+    made = call.over(comparable(values), by, lambda segments, v: segments.extreme(v, largest))
+    return restored(made, values.dtype)
 
 
 def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -218,13 +220,13 @@ ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 def _sum(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
     made = sum_values(call, call.x.values)
-    return call.finish(made if dtype is None else made.to(dtype), keepdims)
+    return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
 
 
 def _prod(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
     made = _product_values(call, call.x.values)
-    return call.finish(made if dtype is None else made.to(dtype), keepdims)
+    return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
 
 
 def _mean(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
@@ -310,7 +312,7 @@ def reduces(
         "reductions",
         name,
         eager,
-        _answer(eager, defaults),
+        _answer(eager, defaults, sums=dtype == "sum"),
         summary=summary,
         torch=(function, *torch_names(name, *others)),
         kinds=kinds,
@@ -327,7 +329,7 @@ def reduces(
     )
 
 
-def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[..., Tensor]:
+def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) -> Callable[..., Tensor]:
     """torch's spelling: dim or axis, keepdim or keepdims, torch's own defaults."""
 
     def handler(input: Any, dim: Any = None, *rest: Any, **options: Any) -> Tensor:
@@ -343,13 +345,15 @@ def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any]) -> Callable[
             options["correction"] = 1 if options.pop("unbiased") else 0
         if options.pop("out", None) is not None:
             raise TypeError(f"{eager.__name__}(out=…) is not defined for sr.Tensor")
+        if sums and options.get("dtype") is None:
+            options["dtype"] = summed_by_torch(input)
         return eager(input, axis=axis if axis != () else None, keepdims=keep, **options)
 
     return handler
 
 
 # fmt: off
-reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64.",
+reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64, unsigned ones in uint64.",
         "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, "sum")
 reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
         "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, "sum")

@@ -21,10 +21,11 @@ from serrate.ops.table import Error
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
+from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unsigned import comparable
 
-WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 BAD_AXIS: Error = ("x, axis=5", AxisError, "axis 5 is out of range")
 NO_TENSOR: Error = ("None, axis=1", TypeError, "expected an sr.Tensor")
 MOST_TAGS = 2**30
@@ -275,10 +276,8 @@ def ordered(values: torch.Tensor) -> tuple[torch.Tensor, bool]:
     values = values.detach()
     if values.is_complex():
         raise TypeError(f"complex elements have no order, got {values.dtype}")
-    if values.dtype == torch.uint64:
-        return values.view(torch.int64) ^ torch.iinfo(torch.int64).min, False
     if not values.is_floating_point():
-        return values.to(torch.int64), values.dtype.itemsize <= 4
+        return comparable(values).to(torch.int64), values.dtype.itemsize <= 4
     narrow = values.dtype.itemsize <= 4
     whole = torch.int32 if narrow else torch.int64
     most = torch.iinfo(whole).max
@@ -307,6 +306,6 @@ def _argsort(keys: torch.Tensor, dim: int) -> torch.Tensor:
 
 def pick(values: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     """`values.gather`, for every dtype."""
-    if values.dtype in WIDE_UNSIGNED:
+    if values.dtype in WIDE:
         return values.to(torch.int64).gather(dim, index).to(values.dtype)
     return values.gather(dim, index)

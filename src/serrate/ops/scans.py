@@ -18,7 +18,6 @@ from serrate.ops.runs import (
     BAD_AXIS,
     MOST_TAGS,
     NO_TENSOR,
-    WIDE_UNSIGNED,
     Along,
     Indexed,
     Runs,
@@ -31,8 +30,10 @@ from serrate.ops.runs import (
 from serrate.ops.table import Error, Kind, Result, record, torch_names
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
+from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unsigned import summed, summed_by_torch
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -155,9 +156,8 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
         if tensor.ndim != 1:
             raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
         axis = 0
-    whole = not (tensor.is_floating_point() or tensor.is_complex())
-    given = dtype if dtype is not None else torch.int64 if whole else tensor.dtype
-    wide = torch.float32 if given in _HALF else torch.int64 if given in (torch.bool, *WIDE_UNSIGNED) else given
+    given = dtype if dtype is not None else summed(tensor.dtype)
+    wide = torch.float32 if given in _HALF else torch.int64 if given in (torch.bool, *WIDE) else given
     return along(tensor.to(wide), axis), given
 
 
@@ -258,6 +258,8 @@ def _diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append:
     times = operator.index(n)
     if times < 0:
         raise ValueError(f"diff is taken 0 or more times, got n={times}")
+    if times == 0:  # as numpy has it: nothing is put before or behind either
+        return tensor
     parts = [as_tensor(part) for part in (prepend, tensor, append) if part is not None]
     made = concat(parts, axis=number) if len(parts) > 1 else tensor
     for _ in range(times):
@@ -268,7 +270,7 @@ def _diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append:
 def _diff_once(call: Along) -> Tensor:
     """Each entry's successor less the entry."""
     x, dtype = call.x, call.x.dtype
-    if dtype in WIDE_UNSIGNED:
+    if dtype in WIDE:
         return _diff_once(along(x.to(torch.int64), call.axis)).to(dtype)
     less = torch.logical_xor if dtype == torch.bool else torch.sub
     if call.dim is not None:
@@ -288,7 +290,7 @@ def _diff_once(call: Along) -> Tensor:
 # ------------------------------------------------------------------------------------------------ records
 
 
-def _answer_cumulative(eager: Callable[..., Any]) -> Callable[..., Any]:
+def _answer_cumulative(eager: Callable[..., Any], sums: bool) -> Callable[..., Any]:
     """torch's spelling: dim or axis, no other options but dtype."""
 
     def handler(input: Any, dim: Any = None, *, out: Any = None, **options: Any) -> Any:
@@ -297,6 +299,8 @@ def _answer_cumulative(eager: Callable[..., Any]) -> Callable[..., Any]:
         axis = options.pop("axis", dim)
         if axis is None:
             raise TypeError(f"{eager.__name__} of an sr.Tensor needs dim")
+        if sums and options.get("dtype") is None:
+            options["dtype"] = summed_by_torch(input)
         return eager(input, axis=axis, **options)
 
     return handler
@@ -328,7 +332,7 @@ def _record(
         "scans",
         name,
         eager,
-        _answer_cumulative(eager) if answer is None else answer,
+        _answer_cumulative(eager, sums=dtype == "sum") if answer is None else answer,
         torch=torch_names(torch_name),
         summary=summary,
         example=example,
@@ -347,12 +351,12 @@ _ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
 # fmt: off
 _record("cumulative_sum", _cumulative_sum, "cumsum",
-        "The sum of each entry and all before it along `axis`; integers in int64. `include_initial` starts with 0.",
+        "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
         "flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis)",
         _ALL, ("x", AxisError, "cumulative_sum needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")
 _record("cumulative_prod", _cumulative_prod, "cumprod",
-        "The product of each entry and all before it along `axis`; integers in int64. `include_initial` starts with 1.",
+        "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
         "flip(cumulative_sum(flip(g * out, axis=axis), axis=axis), axis=axis) / x",
         _ALL, ("x", AxisError, "cumulative_prod needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")

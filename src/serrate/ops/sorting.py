@@ -19,6 +19,7 @@ from serrate.ops.table import Kind, record
 from serrate.tensor import broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
+from serrate.tensor.promotion import beside, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
 # ------------------------------------------------------------------------------------------------ sort
@@ -90,9 +91,11 @@ def _top_of_features(call: Along, keys: torch.Tensor, count: int) -> Indexed:
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None, axis: int = -1) -> Tensor:
     if side not in ("left", "right"):
         raise ValueError(f'side must be "left" or "right", got {side!r:.40}')
-    sequence, wanted = as_tensor(x1), as_tensor(x2)
+    sequence = as_tensor(x1)
+    number = broadcast.plain_number(x2)
+    wanted = as_tensor(_beside(sequence, number) if isinstance(number, broadcast.Scalar) else x2)
     broadcast.require_one_device(sequence, wanted)
-    dtype = torch.promote_types(sequence.dtype, wanted.dtype)
+    dtype = promote(sequence.dtype, wanted.dtype)
     if dtype.is_complex:
         raise TypeError(f"searchsorted needs ordered elements, got {sequence.dtype} and {wanted.dtype}")
     call = along(sequence, axis)
@@ -105,6 +108,10 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
         found = torch.searchsorted(keys.contiguous(), looked_for.values.contiguous(), right=side == "right")
         return wanted._with(found)
     return _search(call, keys, looked_for, torch.le if side == "right" else torch.lt)
+
+
+def _beside(sequence: Tensor, number: Any) -> torch.Tensor:
+    return torch.full((), number, dtype=beside(sequence.dtype, number), device=sequence.device)
 
 
 def _search(call: Along, keys: torch.Tensor, wanted: Tensor, before: Callable[..., torch.Tensor]) -> Tensor:

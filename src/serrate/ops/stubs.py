@@ -1,6 +1,7 @@
 """What type checkers see: `python -m serrate.ops.stubs` writes the stubs of what is made from the table at import.
 
-`serrate/__init__.pyi` has the functions, `serrate/tensor/operations.pyi` the operators and methods of Tensor.
+`serrate/__init__.pyi` has the functions, `serrate/linalg.pyi` and `serrate/fft.pyi` those of the extensions,
+`serrate/tensor/operations.pyi` the operators and methods of Tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from serrate.ops.operators import BINARY, UNARY, public
+from serrate.ops.table import members
 from serrate.tensor.tensor import Tensor
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +30,25 @@ def package() -> str:
         for alias in node.names
     ]
     known = {name.rsplit(" ", 1)[1] for name in names}
-    functions = [_function(name, each) for name, each in sorted(public().items()) if name not in known]
+    operations = {name: each for name, each in sorted(public().items()) if name not in known}
+    names += [line for line in _types(operations) if not line.endswith(" Tensor")]
+    functions = [_function(name, each) for name, each in operations.items()]
     return _HEAD + "\n".join(names) + "\n\n__version__: str\n__all__: list[str]\n\n" + "\n".join(functions) + "\n"
+
+
+def extension(name: str) -> str:
+    """The stub of an extension: a signature for each function, and the types of what they give."""
+    functions = dict(sorted(members(name).items()))
+    lines = [*_types(functions), "", "__all__: list[str]", "", *(_function(*pair) for pair in functions.items())]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _types(functions: dict[str, Callable[..., Any]]) -> list[str]:
+    """The imports of what these functions give."""
+    found = {
+        (each.__globals__[kind].__module__, kind) for each in functions.values() if (kind := _gives(each)) != "Any"
+    }
+    return [f"from {module} import {kind}" for module, kind in sorted(found)]
 
 
 def methods() -> str:
@@ -65,13 +84,22 @@ def _function(name: str, each: Callable[..., Any]) -> str:
     ]
     shown = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
     shown = shown.replace("Ellipsis", "...").replace("typing.Any", "Any")
-    gives = "Tensor" if signature.return_annotation in ("Tensor", Tensor) else "Any"
-    return f"def {name}{shown} -> {gives}: ..."
+    return f"def {name}{shown} -> {_gives(each)}: ..."
+
+
+def _gives(each: Callable[..., Any]) -> str:
+    """What a function gives, as a stub may name it: a Tensor, a named tuple of some, or anything."""
+    annotation = inspect.signature(each).return_annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    kind = getattr(each, "__globals__", {}).get(name)
+    named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return name if kind is Tensor or named else "Any"
 
 
 def files() -> dict[Path, str]:
     """Each stub and its text."""
-    return {ROOT / "__init__.pyi": package(), ROOT / "tensor" / "operations.pyi": methods()}
+    extensions = {ROOT / f"{name}.pyi": extension(name) for name in ("fft", "linalg")}
+    return {ROOT / "__init__.pyi": package(), ROOT / "tensor" / "operations.pyi": methods()} | extensions
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ Kind = Literal["float", "complex", "int", "bool"]
 Shape = Literal["broadcast", "same", "reduced", "own"]
 """How the result's shape follows: the operands' common shape, the first operand's, the first operand's without the
 reduced axes, or as the operation's summary says."""
-Result = Literal["promoted", "same", "real", "float", "sum", "bool", "int64", "own"]
+Result = Literal["promoted", "same", "real", "complex", "float", "sum", "bool", "int64", "own"]
 """How the result's dtype follows: torch's promotion of the operands, the first operand's, the real type of a complex
-one, the default float for integers, int64 for integers and bools, always bool, always int64, or as the summary says."""
+one, the complex type of a real one, the default float for integers, int64 for integers and bools (uint64 for unsigned
+ones), always bool, always int64, or as the summary says."""
 Error = tuple[str, type[Exception], str]
 """A call that is wrong (its arguments as text), the exception it raises, and a pattern in the message."""
 
@@ -35,7 +36,7 @@ class Op:
     """One operation."""
 
     name: str
-    """The array API's name, or torch's where the standard has none: `sr.<name>`."""
+    """The array API's name, or torch's where the standard has none: `sr.<name>`; in an extension, `linalg.<name>`."""
     family: str
     """The file it stands in."""
     summary: str
@@ -68,6 +69,8 @@ class Op:
     """Arguments to test with, as text in which `x` is a tensor of each structure and dtype."""
     errors: tuple[Error, ...] = ()
     """Wrong calls, in which `x` is a ragged tensor [3, r, 2] of floats."""
+    also: tuple[str, ...] = ()
+    """Extensions of the array API that have the same function under the same name."""
 
 
 def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
@@ -75,8 +78,9 @@ def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
     if op.name in TABLE:
         raise ValueError(f"operation {op.name} is defined twice")
     function = op.eager
-    function.__name__ = function.__qualname__ = op.name
-    function.__module__ = "serrate"
+    extension, _, name = op.name.rpartition(".")
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = f"serrate.{extension}" if extension else "serrate"
     call, gives = op.example
     function.__doc__ = f"{op.summary}\n\n>>> import torch, serrate as sr\n>>> {call}\n{gives}\n"
     TABLE[op.name] = op
@@ -88,6 +92,16 @@ def record(family: str, name: str, eager: Callable[..., Any], answer: Callable[.
     """Define an operation that torch, where it has it, has under the same name, answered by `answer`."""
     fields = {"torch": torch_names(name), "dialect": f"ptensor.{name}"} | fields
     define(Op(name=name, family=family, eager=eager, **fields), answer)
+
+
+def members(extension: str = "") -> dict[str, Callable[..., Any]]:
+    """The functions of `sr.<extension>`, by name; without one, those of `sr` itself."""
+    found: dict[str, Callable[..., Any]] = {}
+    for op in TABLE.values():
+        home, _, name = op.name.rpartition(".")
+        if extension == home or extension in op.also:
+            found[name] = op.eager
+    return found
 
 
 def signature(op: Op) -> inspect.Signature:
@@ -128,7 +142,7 @@ def _nearest(name: str) -> str:
 
     import serrate
 
-    known = set(serrate.__all__)
+    known = {*serrate.__all__, *TABLE}
     spelt = {function.__name__: op.name for op in TABLE.values() for function in op.torch}
     spelt |= dict.fromkeys(("hstack", "vstack", "dstack"), "concat")
     plain_name = name.strip("_")

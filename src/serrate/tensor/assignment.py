@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor import bits, broadcast, indexing, plan
+from serrate.tensor import bits, broadcast, indexing, keys, plan
 from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     else:
         numbers = torch.arange(x.values.numel(), device=x.device).view(x.values.shape)
         places = indexing.get(type(x)(numbers, x.structure, x.order, x.team), key).values
-        where = torch.unravel_index(places, x.values.shape)
+        where = torch.unravel_index(places, x.values.shape) if x.values.ndim else (places,)
     new = new.to(x.dtype).expand(target.values.shape)
     if not all(p.is_exact for p in target.partitions):
         where, new = _without_undefined(x, target, where, new)
-    bits.put(x.values, where, new)
+    bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
 
 
 def _without_undefined(
@@ -60,11 +60,11 @@ def _keeps_features(x: Tensor, key: Any) -> bool:
     if not x.is_ragged or list(x.order[packed:]) != list(range(packed, x.ndim)):
         return False
     entries = key if isinstance(key, tuple) else (key,)
-    if any(e is None for e in entries):
+    if any(e is None or (getattr(e, "ndim", 1) == 0 and getattr(e, "dtype", None) == torch.bool) for e in entries):
         return False
-    if any(indexing.is_ragged(e) for e in entries):
+    if any(keys.is_ragged(e) for e in entries):
         return True
-    per_axis, _ = indexing.spread(x, tuple(indexing.entry(e) for e in entries))
+    per_axis, _ = indexing.spread(x, tuple(keys.read(e) for e in entries))
     return all(axis < packed for axis in per_axis)
 
 
@@ -78,6 +78,12 @@ def _as_values(value: Any, target: Tensor) -> torch.Tensor:
     aligned = broadcast.align(_value(value, target), target)
     if isinstance(aligned, torch.Tensor):
         return aligned
+    if target.dtype.is_complex or (target.dtype.is_floating_point and not isinstance(aligned, complex)):
+        return bits.constant(
+            complex(aligned) if target.dtype.is_complex else float(aligned), target.dtype, target.device
+        )
+    if isinstance(aligned, int):
+        return bits.constant(aligned, target.dtype, target.device)
     return torch.as_tensor(aligned, device=target.device)
 
 

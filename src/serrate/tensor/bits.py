@@ -63,7 +63,7 @@ def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tens
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
     try:
         made = torch.full((), value, dtype=dtype, device="cpu")
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, OverflowError) as error:
         raise ValueError(f"{value!r} does not fit {dtype}: {error}") from None
     whole = not made.is_floating_point() and not made.is_complex() and dtype != torch.bool
     if whole and made.item() != value:

@@ -146,8 +146,15 @@ def same_raggedness(shape: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
 
 
 def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The shape that all of `shapes` stretch to, or an error that shows the two axes that do not meet."""
-    ndim = max(map(len, shapes))
+    """The shape that all of `shapes` stretch to, or an error that shows the two axes that do not meet.
+
+    >>> import serrate as sr
+    >>> sr.broadcast_shapes((3, 1), (2, 1, 4))
+    (2, 3, 4)
+    >>> sr.broadcast_shapes((2, sr.Ragged([3, 1]), 1), (4,))
+    (2, Ragged([3, 1]), 4)
+    """
+    ndim = max(map(len, shapes), default=0)
     aligned = [_shifted(shape, ndim - len(shape)) for shape in shapes]
     return tuple(_meet([shape[i] for shape in aligned], i, shapes) for i in range(ndim))
 

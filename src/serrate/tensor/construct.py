@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
+from serrate.tensor import promotion
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
@@ -196,37 +198,102 @@ def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
 
 
 def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A Tensor from a number, a (rectangular) nested list, a numpy array or a torch tensor; a Tensor stays one.
+    """A Tensor from a number, a (rectangular) nested list, a buffer, an array or a torch tensor; a Tensor stays one.
+
+    Memory is shared where it can be, unless `copy=True`; `copy=False` is a ValueError where it cannot.
 
     >>> import serrate as sr
     >>> sr.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    if isinstance(obj, torch.Tensor):
-        obj = Tensor(obj)
-    if isinstance(obj, Tensor):
-        made = obj.to(dtype=dtype or obj.dtype, device=device or obj.device)
-        if copy is False and made is not obj:
-            raise ValueError(f"{obj.dtype} on {obj.device} cannot become {made.dtype} on {made.device} without a copy")
-        return made.clone() if copy and made is obj else made
+    given = _shared(obj, copy)
+    if given is not None:
+        made = given.to(dtype=dtype or given.dtype, device=device or given.device)
+        if copy is False and made.values is not given.values:
+            raise ValueError(
+                f"{given.dtype} on {given.device} cannot become {made.dtype} on {made.device} without a copy"
+            )
+        return made.clone() if copy and made.values is given.values else made
+    if copy is False:
+        raise ValueError(f"{type(obj).__name__} cannot become a tensor without a copy")
+    if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
+        return _stacked(obj).to(dtype=dtype, device=device)
     try:
-        return Tensor(torch.asarray(obj, dtype=dtype, device=device, copy=copy))
+        return Tensor(torch.asarray(obj, dtype=dtype, device=device))
+    except TypeError:
+        if dtype not in promotion.WIDE:  # floats go into other integers
+            raise
+        return Tensor(torch.asarray(obj, device=device).to(dtype))
     except ValueError as error:
+        if "expected sequence" not in str(error):
+            raise
         raise RaggednessError(
             f"asarray takes rectangular data; sr.ragged takes rows of different length ({error})"
         ) from None
 
 
+def _holds_tensors(nested: Any) -> bool:
+    return any(isinstance(e, Tensor) or (isinstance(e, (list, tuple)) and _holds_tensors(e)) for e in nested)
+
+
+def _stacked(obj: Any) -> Tensor:
+    """Nested lists of Tensors, numbers among them."""
+    parts = [asarray(entry).torch() for entry in obj]
+    shapes = {tuple(part.shape) for part in parts}
+    if len(shapes) > 1:
+        raise RaggednessError(f"asarray takes rectangular data; sr.stack takes ragged tensors; got shapes {shapes}")
+    dtype = functools.reduce(promotion.promote, [part.dtype for part in parts])
+    return Tensor(torch.stack([part.to(dtype) for part in parts]))
+
+
+def _shared(obj: Any, copy: bool | None) -> Tensor | None:
+    """A Tensor over the memory of `obj`, as far as that can be; None for numbers and lists, which have none."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, torch.Tensor):
+        return Tensor(obj)
+    if isinstance(obj, (bool, int, float, complex, list, tuple, range, np.generic)):
+        return None
+    if not isinstance(obj, np.ndarray):
+        if hasattr(obj, "__dlpack__"):
+            return from_dlpack(obj)
+        try:
+            obj = np.asarray(memoryview(obj))
+        except TypeError:
+            return None
+    if not obj.flags.writeable or min(obj.strides, default=0) < 0 or not obj.dtype.isnative:
+        if copy is False:
+            raise ValueError("an array that is read-only, reversed or of foreign byte order needs a copy")
+        obj = obj.astype(obj.dtype.newbyteorder("="), order="C", copy=True)
+    return Tensor(torch.from_numpy(obj))
+
+
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A dense Tensor over the memory of any object that speaks DLPack.
+    """A dense Tensor over the memory of any object that speaks DLPack; `copy=False` is a BufferError if it cannot be.
 
     >>> import numpy as np, serrate as sr
     >>> sr.from_dlpack(np.arange(3.0)).shape
     (3,)
     """
-    values = torch.utils.dlpack.from_dlpack(x)
-    values = values if device is None else values.to(device)
-    return Tensor(values.clone() if copy else values)
+    reversed_copy = None if isinstance(x, (Tensor, torch.Tensor)) else _unreversed(x)
+    if reversed_copy is not None and copy is False:
+        raise BufferError("an array with a negative stride needs a copy")
+    given = torch.utils.dlpack.from_dlpack(x) if reversed_copy is None else reversed_copy
+    values = given if device is None else given.to(device)
+    if copy is False and values is not given:
+        raise BufferError(f"a tensor on {given.device} cannot be on {values.device} without a copy")
+    return Tensor(values.clone() if copy and values is given and reversed_copy is None else values)
+
+
+def _unreversed(x: Any) -> torch.Tensor | None:
+    """A copy of a host array with a negative stride, with which torch ends the process; None for any other."""
+    if int(x.__dlpack_device__()[0]) != 1:
+        return None
+    try:
+        found = np.from_dlpack(x)
+    except (BufferError, TypeError, RuntimeError, ValueError):  # a dtype that numpy lacks
+        return None
+    return torch.from_numpy(found.copy()) if min(found.strides, default=0) < 0 else None
 
 
 def _packed(values: Any) -> torch.Tensor:

@@ -95,18 +95,18 @@ def _rows_are_long(grid: Sequence[int], values: torch.Tensor) -> bool:
 
 
 def _places(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
-    """`_grid_cells`, kept with the partition where it is the only one."""
+    """`grid_cells`, kept with the partition where it is the only one."""
     if len(grid) != 2 or drop is not None:
-        return _grid_cells(structure, grid, device, drop)
+        return grid_cells(structure, grid, device, drop)
     key = ("places", grid[1], device)
-    return structure.partition_of(1).derived(key, lambda: _grid_cells(structure, grid, device, None))
+    return structure.partition_of(1).derived(key, lambda: grid_cells(structure, grid, device, None))
 
 
 def _is_exact(structure: Structure) -> bool:
     return all(p.is_host_born for p in structure.partitions)
 
 
-def _grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
+def grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
     """For each packed row its cell in a dense grid; rows outside the grid or past the last offset go to `drop`."""
     cells: torch.Tensor | None = None
     outside: torch.Tensor | None = None
@@ -155,5 +155,5 @@ def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...
         if isinstance(axis, Ragged)
     )
     if covered and _is_exact(structure):
-        return bits.take(rows, _grid_cells(structure, grid, dense.device, drop=None))
-    return plan.take_or_fill(rows, _grid_cells(structure, grid, dense.device, drop=-1), padding_value)
+        return bits.take(rows, grid_cells(structure, grid, dense.device, drop=None))
+    return plan.take_or_fill(rows, grid_cells(structure, grid, dense.device, drop=-1), padding_value)

@@ -9,14 +9,13 @@ ragged integer index gathers, within each row.
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, combine, host, plan, select
+from serrate.tensor import bits, broadcast, combine, host, keys, plan, select
+from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_room
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.points import Entry, select_points
@@ -25,17 +24,17 @@ from serrate.tensor.structure import Axis, Ragged, Structure
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-FAR = 2**40  # further than any row is long
-
 
 def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:
     """x[key], or with another reader what it makes of the selected rows in their place."""
     entries = key if isinstance(key, tuple) else (key,)
     if any(is_ragged(e) for e in entries):
         return _within_rows(x, entries, reader)
-    entries = tuple(entry(e) for e in entries)
+    entries = tuple(keys.read(e) for e in entries)
     if not x.is_ragged:
         return type(x)(_index_dense(x.values, entries), team=x.team)
+    if any(is_mask(e) and e.ndim == 0 for e in entries):
+        return _by_0d_mask(x, entries)
     per_axis, inserted = spread(x, entries)
     result = _select(x, per_axis, reader)
     return _insert(result, inserted, per_axis)
@@ -81,61 +80,13 @@ def _rows_of_chain(x: Tensor) -> list[Tensor]:
 # ----------------------------------------------------------------------------------------------- reading the key
 
 
-def is_ragged(entry: Any) -> bool:
-    """Whether a key entry is a ragged tensor."""
-    return hasattr(entry, "structure") and entry.is_ragged
-
-
-def entry(given: Any) -> Any:
-    """A key entry in one of few forms: int, slice, None, Ellipsis, or a tensor (bool or int64)."""
-    if given is None or given is Ellipsis:
-        return given
-    if isinstance(given, slice):
-        return _tame(given)
-    if isinstance(given, (bool, np.bool_)):
-        raise IndexError("a single bool is no index; use a mask with one entry per row")
-    if hasattr(given, "structure"):
-        given = given.values
-    if not isinstance(given, (torch.Tensor, list, tuple, np.ndarray, range)):
-        try:
-            position = operator.index(given)
-        except TypeError:
-            raise IndexError(
-                f"an index is an int, slice, ..., None, or a list, array or tensor of ints or bools; got {given!r:.80}"
-            ) from None
-        if abs(position) > FAR:
-            raise IndexError(f"index {position} is out of range")
-        return position
-    tensor = given if isinstance(given, torch.Tensor) else _tensor_from(given)
-    if tensor.is_floating_point() or tensor.is_complex():
-        raise IndexError(f"an index array must hold integers or bools, got {tensor.dtype}")
-    if tensor.dtype == torch.bool:
-        return tensor
-    return int(tensor) if tensor.ndim == 0 and tensor.device.type == "cpu" else tensor.to(torch.int64)
-
-
-def _tensor_from(given: Any) -> torch.Tensor:
-    try:
-        array = np.asarray(given)
-    except ValueError:
-        raise IndexError(f"an index array must be rectangular, got {given!r:.80}") from None
-    if array.size == 0 and not isinstance(given, np.ndarray):
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "biu":
-        raise IndexError(f"an index array must hold integers or bools, got {array.dtype} in {given!r:.80}")
-    return torch.from_numpy(array.copy() if array.dtype == np.bool_ else array.astype(np.int64))
-
-
 def spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[int]]:
     """Entries by the axis they stand on, masks turned into positions; and where `None` asks for new axes.
 
     New axes are given as the number of old axes before them.
     """
-    consumed = _axes_taken(entries)
-    if sum(e is Ellipsis for e in entries) > 1:
-        raise IndexError("a key can hold only one ...")
-    if consumed > x.ndim:
-        raise IndexError(f"too many indices: {consumed} for a tensor of {x.ndim} axes, shape {x.shape}")
+    consumed = axes_taken(entries)
+    require_room(entries, consumed, x.shape)
     if not any(e is Ellipsis for e in entries):
         entries = (*entries, Ellipsis)
     per_axis: dict[int, Any] = {}
@@ -146,24 +97,14 @@ def spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[in
             inserted.append(axis)
         elif entry is Ellipsis:
             axis += x.ndim - consumed
-        elif isinstance(entry, torch.Tensor) and entry.dtype == torch.bool:
-            sizes = x.shape[axis : axis + entry.ndim]
-            if tuple(entry.shape) != sizes:
-                raise IndexError(f"a mask of shape {tuple(entry.shape)} does not fit axes {axis}… of shape {x.shape}")
-            for found in host_nonzero(entry):
+        elif is_mask(entry):
+            for found in host_nonzero(fitting_mask(entry, x.shape, axis)):
                 per_axis[axis] = found
                 axis += 1
         else:
             per_axis[axis] = entry
             axis += 1
     return per_axis, inserted
-
-
-def host_nonzero(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Positions of True, one tensor per axis; how many there are is data, so a device makes the host wait."""
-    if mask.is_cuda:
-        mask = host.read(mask, "indexing by a mask")
-    return mask.nonzero(as_tuple=True)
 
 
 # ----------------------------------------------------------------------------------------------------- selecting
@@ -218,19 +159,6 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
     return select.Pick(host.send(positions, x.structure.home), copies=1)
 
 
-def _tame(given: slice) -> slice:
-    """The slice with plain integers for bounds, huge ones cut down to what means the same."""
-    bounds: list[int | None] = []
-    for bound in (given.start, given.stop, given.step):
-        try:
-            bounds.append(None if bound is None else max(-FAR, min(FAR, operator.index(bound))))
-        except TypeError:
-            raise IndexError(f"slice bounds must be integers or None, got {given}") from None
-    if bounds[2] == 0:
-        raise IndexError("slice step cannot be 0")
-    return slice(*bounds)
-
-
 # -------------------------------------------------------------------------------------------- features, new axes
 
 
@@ -271,13 +199,16 @@ def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
 
 def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
     """values[key] with torch, which lacks negative slice steps: such an axis is flipped first."""
-    taken = _axes_taken(key)
+    taken = axes_taken(key)
+    require_room(key, taken, tuple(values.shape))
     fixed: list[Any] = []
     flips: list[int] = []
     axis = 0
     for entry in key:
         if entry is Ellipsis:
             axis += values.ndim - taken
+        elif is_mask(entry):
+            entry = fitting_mask(entry, tuple(values.shape), axis)
         elif isinstance(entry, slice) and (entry.step or 1) < 0 and axis < values.ndim:
             size = values.shape[axis]
             chosen = range(size)[entry]
@@ -285,19 +216,9 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             last = first - (len(chosen) - 1) * chosen.step
             entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
             flips.append(axis)
-        axis += _axes_taken((entry,))
+        axis += axes_taken((entry,))
         fixed.append(host.send(entry, values.device) if isinstance(entry, torch.Tensor) else entry)
     return bits.index(values, tuple(fixed), flips)
-
-
-def _axes_taken(key: tuple[Any, ...]) -> int:
-    """How many axes the entries of a key stand on: a mask on as many as it has, None and ... on none."""
-    masks = (
-        e.ndim if isinstance(e, torch.Tensor) and e.dtype == torch.bool else 1
-        for e in key
-        if e is not None and e is not Ellipsis
-    )
-    return sum(masks)
 
 
 def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:
@@ -310,6 +231,13 @@ def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:
         left = sum(1 for a in range(before) if not isinstance(per_axis.get(a), int))
         x = expand_dims(x, left + count)
     return x
+
+
+def _by_0d_mask(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
+    """A 0-d mask keeps all of x, or nothing of it, along a new first axis."""
+    if len(entries) > 1:
+        raise IndexError("a 0-d mask of a ragged tensor stands alone: x[mask]")
+    return get(expand_dims(x, 0), entries[0].reshape(1))
 
 
 def expand_dims(x: Tensor, position: int) -> Tensor:

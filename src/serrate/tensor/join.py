@@ -14,11 +14,12 @@ from serrate.tensor.broadcast import capacities, lay_out
 from serrate.tensor.combine import merge_outermost
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
+from serrate.tensor.promotion import promote
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
-def concat(tensors: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along `axis`. On a ragged axis row by row, lengths adding; a dense tensor joins with equal rows.
 
     >>> import torch, serrate as sr
@@ -29,14 +30,14 @@ def concat(tensors: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     >>> sr.concat([torch.zeros(3, 1, dtype=torch.int64), a], axis=1).tolist()
     [[0, 0, 1, 2], [0, 3, 4, 5, 6, 7], [0, 8, 9]]
     """
-    parts = [as_tensor(t) for t in tensors]
+    parts = [as_tensor(t) for t in arrays]
     if not parts:
         raise ValueError("concat needs at least one tensor")
     broadcast.require_one_device(*parts)
     if axis is None:
         return concat([p.flat().values.reshape(-1) for p in parts], axis=0)
     if not any(p.is_ragged for p in parts):
-        return Tensor(torch.cat([p.values for p in parts], axis), team=parts[0].team)
+        return _concat_dense(parts, parts[0]._axis(axis))
     template = next(p for p in parts if p.is_ragged)
     number = template._axis(axis)
     c = template.order[number]
@@ -44,12 +45,12 @@ def concat(tensors: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     _require_joinable(parts, template, c)
     packed = len(template.structure.axes)
     if c >= packed:
-        values = torch.cat([p.values for p in parts], c - packed + 1)
+        values = torch.cat(_of_one_dtype(parts), c - packed + 1)
         return Tensor(values, template.structure, template.order, template.team)
     return _join_packed(parts, template, c)
 
 
-def stack(tensors: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     """Tensors joined along a new axis. Ragged axes before it must agree; those after it depend on the new axis too.
 
     >>> import serrate as sr
@@ -58,7 +59,7 @@ def stack(tensors: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     >>> sr.stack([sr.ragged([[1, 2], []]), sr.ragged([[3, 4], []])], axis=-1).tolist()
     [[[1, 3], [2, 4]], []]
     """
-    parts = [as_tensor(t) for t in tensors]
+    parts = [as_tensor(t) for t in arrays]
     if not parts:
         raise ValueError("stack needs at least one tensor")
     ndim = parts[0].ndim
@@ -66,8 +67,24 @@ def stack(tensors: Sequence[Any], /, *, axis: int = 0) -> Tensor:
         raise IndexError(f"axis {axis} is out of range for stacking tensors of {ndim} axes")
     number = axis % (ndim + 1)
     if not any(p.is_ragged for p in parts):
-        return Tensor(torch.stack([p.values for p in parts], number), team=parts[0].team)
+        return _concat_dense([expand_dims(p, number) for p in parts], number)
     return concat([_with_packed_axis(p, number) for p in parts], axis=number)
+
+
+def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
+    shape = parts[0].shape
+    for i, part in enumerate(parts):
+        same = [a == axis or m == n for a, (m, n) in enumerate(zip(shape, part.shape, strict=False))]
+        if part.ndim != len(shape) or not all(same):
+            raise ValueError(
+                f"tensors must have one shape but for axis {axis}, got {shape} and, tensor {i}, {part.shape}"
+            )
+    return Tensor(torch.cat(_of_one_dtype(parts), axis), team=parts[0].team)
+
+
+def _of_one_dtype(parts: list[Tensor]) -> list[torch.Tensor]:
+    dtype = functools.reduce(promote, [p.dtype for p in parts])
+    return [p.values.to(dtype) for p in parts]
 
 
 def nest(rows: Sequence[Tensor]) -> Tensor:
@@ -328,7 +345,7 @@ def _scatter(
     values: list[torch.Tensor], places: list[torch.Tensor], fill: int | torch.Tensor | None = None
 ) -> torch.Tensor:
     """Rows of all parts written to their places, one write per row; `fill` where none is written."""
-    dtype = functools.reduce(torch.promote_types, [v.dtype for v in values])
+    dtype = functools.reduce(promote, [v.dtype for v in values])
     rows = values[0].new_empty((sum(v.shape[0] for v in values), *values[0].shape[1:]), dtype=dtype)
     if fill is not None:
         rows[...] = fill

@@ -17,7 +17,7 @@ from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
-def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """The same storage with its axes in another order.
 
     >>> import torch, serrate as sr
@@ -28,7 +28,7 @@ def permute_dims(x: Any, axes: Sequence[int]) -> Tensor:
     return as_tensor(x).permute_dims(axes)
 
 
-def expand_dims(x: Any, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: int = 0) -> Tensor:
     """A new axis of size 1 at `axis`; a view.
 
     >>> import serrate as sr
@@ -124,6 +124,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
             f"repeats must be an int, a 1-D sequence of ints or a ragged tensor of ints, got {repeats!r:.80}"
         )
     counts = host.read(counts, "repeating by counts that lie on a device") if counts.is_cuda else counts
+    counts = counts.to(torch.int64)
     if bool((counts < 0).any()):
         raise ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
     if isinstance(size, Ragged):

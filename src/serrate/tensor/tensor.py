@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor as TorchTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from serrate.errors import AxisError
-from serrate.tensor import assignment, broadcast, combine, dense, indexing, persist, printing
+from serrate.tensor import assignment, broadcast, combine, dense, indexing, persist, printing, promotion
 from serrate.tensor import host as host_door
 from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
 from serrate.tensor.layout import shape_of
@@ -71,6 +71,7 @@ class Tensor(Operations):
 
     __array_ufunc__ = None  # numpy must hand `array + x` to us instead of looping over x
     is_nested = False
+    _elementwise: ClassVar[Callable[..., Tensor]]  # the operations of the table, which attach themselves
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, TorchTensor):
@@ -297,6 +298,13 @@ class Tensor(Operations):
             raise AxisError(f"mT needs at least two axes, got shape {self.shape}")
         return self.permute_dims((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
 
+    @property
+    def T(self) -> Tensor:
+        """A matrix with its two axes exchanged; a view."""
+        if self.ndim != 2:
+            raise AxisError(f"T needs two axes, got shape {self.shape}; mT exchanges the last two")
+        return self.mT
+
     # ----------------------------------------------------------------------------------------------------- index
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -319,7 +327,7 @@ class Tensor(Operations):
     def __contains__(self, item: Any) -> bool:
         if not isinstance(item, (Tensor, TorchTensor, *broadcast.NUMBERS)):
             raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
-        found = broadcast.binary(torch.eq, self, broadcast.plain_number(item)).values
+        found = self._compare("equal", item).values
         if not self.structure.is_exact:
             found = found & self.structure.defined_rows(found)
         return bool(host_door.read_if_device(found.any(), "`in`"))
@@ -327,30 +335,30 @@ class Tensor(Operations):
     # ------------------------------------------------------------------------------------------ compare, convert
 
     def __eq__(self, other: object) -> Any:
-        return False if other is None else self._compare(torch.eq, other)
+        return False if other is None else self._compare("equal", other)
 
     def __ne__(self, other: object) -> Any:
-        return True if other is None else self._compare(torch.ne, other)
+        return True if other is None else self._compare("not_equal", other)
 
     def __lt__(self, other: object) -> Any:
-        return self._compare(torch.lt, other)
+        return self._compare("less", other)
 
     def __le__(self, other: object) -> Any:
-        return self._compare(torch.le, other)
+        return self._compare("less_equal", other)
 
     def __gt__(self, other: object) -> Any:
-        return self._compare(torch.gt, other)
+        return self._compare("greater", other)
 
     def __ge__(self, other: object) -> Any:
-        return self._compare(torch.ge, other)
+        return self._compare("greater_equal", other)
 
     __hash__ = object.__hash__
 
-    def _compare(self, op: Any, other: object) -> Any:
+    def _compare(self, operation: str, other: object) -> Any:
         if isinstance(other, np.ndarray):
             raise TypeError("numpy arrays do not mix with sr.Tensor; use torch.from_numpy")
         if isinstance(other, (Tensor, TorchTensor, *broadcast.NUMBERS)):
-            return broadcast.binary(op, self, broadcast.plain_number(other))
+            return self._elementwise(operation, self, other)
         return NotImplemented
 
     def __bool__(self) -> bool:
@@ -369,7 +377,7 @@ class Tensor(Operations):
         return complex(self.item())
 
     def __index__(self) -> int:
-        if self.ndim or self.values.is_floating_point() or self.values.is_complex():
+        if self.ndim or self.dtype not in promotion.INTEGERS:
             raise TypeError(f"only a 0-d integer tensor is an index, got {self.dtype} of shape {self.shape}")
         return int(self.values)
 
@@ -400,15 +408,28 @@ class Tensor(Operations):
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
         return np.array(self.values.numpy(), dtype=dtype, copy=copy)
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         import serrate
+        from serrate.inspection import VERSIONS
 
+        if api_version is not None and api_version not in VERSIONS:
+            raise ValueError(f"api_version must be one of {', '.join(VERSIONS)}, got {api_version!r}")
         return serrate
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         if self.is_ragged:
             raise BufferError("DLPack carries dense tensors; export x.values and x.offsets")
-        return self.values.__dlpack__(**options)
+        given = -1 if stream is None and self.is_cuda else stream  # None asks for no order of streams on the host only
+        values = self.values.resolve_conj().resolve_neg()
+        return values.__dlpack__(stream=given, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> Any:
         return self.values.__dlpack_device__()
@@ -435,8 +456,14 @@ class Tensor(Operations):
         return Tensor(values, structure, self.order, self.team)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The tensor on `device` (array API)."""
-        return self.to(device)
+        """The tensor on `device` (array API); on a CUDA `stream` if one is given, a torch stream or its number."""
+        if stream is None:
+            return self.to(device)
+        if not torch.device(device).type == self.device.type == "cuda":
+            raise ValueError(f"stream orders copies between CUDA devices, got {self.device} and {device}")
+        given = stream if isinstance(stream, torch.cuda.Stream) else torch.cuda.ExternalStream(stream)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(given):
+            return self.to(device)
 
     def cpu(self) -> Tensor:
         """The tensor on the host."""

@@ -1,0 +1,1 @@
+"""Functions and classes with the names and signatures of other libraries, on Serrate's operations."""

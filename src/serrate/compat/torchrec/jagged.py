@@ -1,0 +1,259 @@
+"""JaggedTensor: rows of different length with weights, by TorchRec's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from serrate.compat.torchrec import checks, persist
+from serrate.errors import RaggednessError
+from serrate.tensor.combine import exact
+from serrate.tensor.construct import from_offsets, from_rows
+from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.unpad import from_dense
+
+
+class JaggedTensor:
+    """Packed values cut into rows, and optionally a weight for each value.
+
+    >>> import torch
+    >>> from serrate.compat.torchrec import JaggedTensor
+    >>> jt = JaggedTensor(torch.tensor([1., 2., 3.]), lengths=torch.tensor([2, 0, 1]))
+    >>> jt.offsets()
+    tensor([0, 2, 2, 3])
+    >>> jt.tensor.sum(1).tolist()
+    [3.0, 0.0, 3.0]
+    """
+
+    _tensor: Tensor
+    _weights: torch.Tensor | None
+
+    def __init__(
+        self,
+        values: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        lengths: torch.Tensor | None = None,
+        offsets: torch.Tensor | None = None,
+    ) -> None:
+        """The values cut by lengths or offsets (both must say the same); lengths are int32 or int64 and stay so."""
+        self._tensor = checks.cut(values, lengths, offsets, "JaggedTensor")
+        self._weights = checks.weights_for(values, weights)
+
+    # ----------------------------------------------------------------------------------------------------- make
+
+    @classmethod
+    def _of(cls, tensor: Tensor, weights: torch.Tensor | None = None) -> JaggedTensor:
+        self = object.__new__(cls)
+        self._tensor, self._weights = tensor, weights
+        return self
+
+    @classmethod
+    def from_tensor(cls, tensor: Tensor, weights: Any = None) -> JaggedTensor:
+        """A `[rows, ragged, …]` Tensor as a JaggedTensor; `weights` a Tensor of the same raggedness or one per value.
+
+        >>> import serrate as sr
+        >>> JaggedTensor.from_tensor(sr.ragged([[1, 2], [3]])).lengths()
+        tensor([2, 1])
+        """
+        tensor = as_tensor(tensor)
+        if len(tensor.structure.axes) != 2 or tensor.order != tuple(range(tensor.ndim)):
+            raise RaggednessError(f"a JaggedTensor is [rows, ragged, …], got shape {tensor.shape}")
+        if isinstance(weights, Tensor):
+            if not weights.structure.same_as(tensor.structure):
+                raise RaggednessError(f"values and weights differ in raggedness: {tensor.shape} and {weights.shape}")
+            weights = exact(weights).values
+        tensor = exact(tensor)
+        return cls._of(tensor, checks.weights_for(tensor.values, weights))
+
+    @classmethod
+    def from_torchrec(cls, jt: Any) -> JaggedTensor:
+        """TorchRec's JaggedTensor as this one, checked."""
+        return cls(jt.values(), weights=jt.weights_or_none(), lengths=jt.lengths())
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> JaggedTensor:
+        """No rows."""
+        weights = torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None
+        values = torch.empty(0, dtype=values_dtype, device=device)
+        return JaggedTensor(values, weights, lengths=torch.empty(0, dtype=lengths_dtype, device=device))
+
+    @staticmethod
+    def empty_like(jt: JaggedTensor, device: torch.device | None = None) -> JaggedTensor:
+        """No rows, with the dtypes of `jt`; with a device: the rows of `jt` there, their values not set."""
+        if device is None:
+            weights = jt.weights_or_none()
+            return JaggedTensor.empty(
+                weights is not None,
+                jt.device(),
+                jt.values().dtype,
+                None if weights is None else weights.dtype,
+                jt.lengths().dtype,
+            )
+        moved = jt.to(device)
+        weights = moved.weights_or_none()
+        tensor = moved.tensor._with(torch.empty_like(moved.values()))
+        return JaggedTensor._of(tensor, None if weights is None else torch.empty_like(weights))
+
+    @staticmethod
+    def from_dense(values: list[torch.Tensor], weights: list[torch.Tensor] | None = None) -> JaggedTensor:
+        """One row for each tensor of the list; lengths are int32.
+
+        >>> JaggedTensor.from_dense([torch.tensor([1.0]), torch.tensor([]), torch.tensor([7.0, 8.0])]).lengths()
+        tensor([1, 0, 2], dtype=torch.int32)
+        """
+        rows = from_rows(values)
+        lengths = rows.partitions[0].lengths.to(torch.int32)
+        tensor = from_offsets(rows.values, Partition.from_lengths(lengths))
+        if weights is None:
+            return JaggedTensor._of(tensor)
+        given = from_rows(weights)
+        if not given.structure.same_as(rows.structure):
+            raise RaggednessError(f"values and weights differ in raggedness: {rows.shape} and {given.shape}")
+        return JaggedTensor._of(tensor, given.values)
+
+    @staticmethod
+    def from_dense_lengths(
+        values: torch.Tensor, lengths: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> JaggedTensor:
+        """The first `lengths[i]` entries of each row of the padded `[rows, longest, …]` values.
+
+        >>> JaggedTensor.from_dense_lengths(torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).values()
+        tensor([1, 2, 3])
+        """
+        tensor = exact(from_dense(values, lengths=lengths))
+        (partition,) = tensor.partitions
+        if partition.is_host_born and partition.max_length > values.shape[1]:
+            raise RaggednessError(f"lengths must not exceed the {values.shape[1]} columns, got {lengths}")
+        kept = None if weights is None else exact(from_dense(weights, lengths=lengths)).values
+        return JaggedTensor._of(tensor, kept)
+
+    # ----------------------------------------------------------------------------------------------------- look
+
+    @property
+    def tensor(self) -> Tensor:
+        """The values as an `sr.Tensor` of shape `[rows, ragged, …]`."""
+        return self._tensor
+
+    @property
+    def weight_tensor(self) -> Tensor | None:
+        """The weights as an `sr.Tensor` with the same partition, None if there are none."""
+        return None if self._weights is None else Tensor(self._weights, self._tensor.structure)
+
+    def values(self) -> torch.Tensor:
+        """The packed values."""
+        return self._tensor.values
+
+    def weights(self) -> torch.Tensor:
+        """The packed weights."""
+        if self._weights is None:
+            raise ValueError("this JaggedTensor has no weights; weights_or_none() gives None")
+        return self._weights
+
+    def weights_or_none(self) -> torch.Tensor | None:
+        """The packed weights, None if there are none."""
+        return self._weights
+
+    def lengths(self) -> torch.Tensor:
+        """The length of each row."""
+        return self._tensor.lengths[0]
+
+    def lengths_or_none(self) -> torch.Tensor | None:
+        """The length of each row; always there."""
+        return self.lengths()
+
+    def offsets(self) -> torch.Tensor:
+        """Where each row starts, and where the last ends."""
+        return self._tensor.offsets[0]
+
+    def offsets_or_none(self) -> torch.Tensor | None:
+        """Where each row starts, and where the last ends; always there."""
+        return self.offsets()
+
+    def device(self) -> torch.device:
+        """Where the values live."""
+        return self._tensor.device
+
+    def size_in_bytes(self) -> int:
+        """Bytes of values, weights and offsets."""
+        return self._tensor.nbytes + (0 if self._weights is None else self._weights.nbytes)
+
+    def __repr__(self) -> str:
+        return persist.text("JaggedTensor", {"values": self.tensor, "weights": self.weight_tensor})
+
+    # ---------------------------------------------------------------------------------------------------- leave
+
+    def to_dense(self) -> list[torch.Tensor]:
+        """The rows, each a view of the values."""
+        return [row.torch() for row in self._tensor.rows()]
+
+    def to_dense_weights(self) -> list[torch.Tensor] | None:
+        """The weights of each row, None if there are none."""
+        weights = self.weight_tensor
+        return None if weights is None else [row.torch() for row in weights.rows()]
+
+    def to_padded_dense(self, desired_length: int | None = None, padding_value: float = 0.0) -> torch.Tensor:
+        """Rows padded to the longest, or padded and cut to `desired_length`.
+
+        >>> jt = JaggedTensor(torch.tensor([1., 2., 3.]), lengths=torch.tensor([2, 1]))
+        >>> jt.to_padded_dense(padding_value=-1.0)
+        tensor([[ 1.,  2.],
+                [ 3., -1.]])
+        """
+        return self._tensor.to_dense(padding_value, desired_length).torch()
+
+    def to_padded_dense_weights(
+        self, desired_length: int | None = None, padding_value: float = 0.0
+    ) -> torch.Tensor | None:
+        """The weights padded as the values are by `to_padded_dense`, None if there are none."""
+        weights = self.weight_tensor
+        return None if weights is None else weights.to_dense(padding_value, desired_length).torch()
+
+    def to_torchrec(self) -> Any:
+        """The same as TorchRec's own JaggedTensor; nothing is copied."""
+        from torchrec.sparse.jagged_tensor import JaggedTensor as TheirJaggedTensor
+
+        return TheirJaggedTensor(self.values(), self._weights, self.lengths(), self.offsets())
+
+    # --------------------------------------------------------------------------------------------------- memory
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> JaggedTensor:
+        """The same on `device`."""
+        weights = None if self._weights is None else self._weights.to(device, non_blocking=non_blocking)
+        return JaggedTensor._of(self._tensor.to(device, non_blocking=non_blocking), weights)
+
+    def copy_(self, jt: JaggedTensor, non_blocking: bool = False) -> JaggedTensor:
+        """Overwrite values and weights with those of `jt`, of as many values, and take over its rows."""
+        self._tensor, self._weights = persist.overwrite(
+            self._tensor, self._weights, jt._tensor, jt._weights, non_blocking
+        )
+        return self
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses values, weights and offsets."""
+        self._tensor.record_stream(stream)
+        if self._weights is not None:
+            self._weights.record_stream(stream)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return persist.rebuild, ("JaggedTensor", self._tensor, self._weights)
+
+
+def _leaves(jt: JaggedTensor) -> tuple[list[Any], list[str], Any]:
+    weights = [] if jt._weights is None else [("weights", jt._weights)]
+    names, leaves = zip(("values", jt._tensor.values), *weights, strict=True)
+    return list(leaves), list(names), (jt._tensor.structure, jt._tensor.order)
+
+
+def _join(leaves: dict[str, Any], context: Any) -> JaggedTensor:
+    return JaggedTensor._of(persist.unchecked(leaves["values"], *context), leaves.get("weights"))
+
+
+persist.register(JaggedTensor, _leaves, _join, lambda tensor, weights: JaggedTensor.from_tensor(tensor, weights))

@@ -1,0 +1,317 @@
+"""KeyedJaggedTensor: one jagged tensor per key over one batch, by TorchRec's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from serrate.compat.torchrec import checks, joining, persist
+from serrate.compat.torchrec.description import Description, Inverse
+from serrate.compat.torchrec.jagged import JaggedTensor
+from serrate.compat.torchrec.strides import Strides, read
+from serrate.errors import RaggednessError
+from serrate.tensor.tensor import Tensor
+
+
+class KeyedJaggedTensor(Description):
+    """For each key and each example of the batch a row of values, packed key by key.
+
+    >>> import torch
+    >>> from serrate.compat.torchrec import KeyedJaggedTensor
+    >>> kjt = KeyedJaggedTensor(["user", "item"], torch.arange(5), lengths=torch.tensor([2, 0, 1, 2]))
+    >>> kjt["item"].tensor.tolist()
+    [[2], [3, 4]]
+    >>> kjt.tensor.shape
+    (2, 2, Ragged([2, 0, 1, 2], parents=(0, 1)))
+    >>> kjt[[1]].tensor.tolist()
+    [[[]], [[3, 4]]]
+    """
+
+    def __init__(
+        self,
+        keys: list[str],
+        values: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        lengths: torch.Tensor | None = None,
+        offsets: torch.Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: torch.Tensor | list[list[int]] | None = None,
+        stride_per_key: list[int] | None = None,
+        length_per_key: list[int] | None = None,
+        lengths_offset_per_key: list[int] | None = None,
+        offset_per_key: list[int] | None = None,
+        index_per_key: dict[str, int] | None = None,
+        jt_dict: dict[str, JaggedTensor] | None = None,
+        inverse_indices: Inverse | None = None,
+    ) -> None:
+        """The values cut by lengths or offsets, key by key.
+
+        Lengths may be `[keys, stride]`. What TorchRec takes as a cache (from `stride_per_key` to `index_per_key`) must
+        be right where the host can see it; `jt_dict` is not read.
+        """
+        keys = checks.distinct(keys, "KeyedJaggedTensor")
+        if isinstance(lengths, torch.Tensor) and lengths.ndim == 2 and lengths.shape[0] == len(keys):
+            lengths = lengths.reshape(-1)
+        flat = checks.cut(values, lengths, offsets, "KeyedJaggedTensor")
+        batch = None if inverse_indices is None else inverse_indices[1].shape[-1]
+        strides = read(keys, len(flat), stride, stride_per_key, stride_per_key_per_rank, batch)
+        self._set(keys, strides.arrange(flat), checks.weights_for(values, weights), strides, None)
+        self._inverse = joining.check_inverse(inverse_indices, keys, strides)
+        checks.agree("stride_per_key", stride_per_key, strides.per_key)
+        checks.agree("lengths_offset_per_key", lengths_offset_per_key, strides.offsets)
+        checks.agree("index_per_key", index_per_key, self.index_per_key())
+        if self._partition.is_host_born:
+            checks.agree("length_per_key", length_per_key, self.length_per_key())
+            checks.agree("offset_per_key", offset_per_key, self.offset_per_key())
+
+    def _set(
+        self, keys: list[str], tensor: Tensor, weights: torch.Tensor | None, strides: Strides, inverse: Inverse | None
+    ) -> None:
+        self._keys, self._tensor, self._weights, self._strides = keys, tensor, weights, strides
+        self._inverse = inverse
+
+    @classmethod
+    def _of(
+        cls, keys: list[str], tensor: Tensor, weights: torch.Tensor | None, strides: Strides, inverse: Any = None
+    ) -> KeyedJaggedTensor:
+        self = object.__new__(cls)
+        self._set(keys, tensor, weights, strides, inverse)
+        return self
+
+    # ----------------------------------------------------------------------------------------------------- make
+
+    @staticmethod
+    def from_lengths_sync(
+        keys: list[str],
+        values: torch.Tensor,
+        lengths: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: list[list[int]] | None = None,
+        inverse_indices: Inverse | None = None,
+    ) -> KeyedJaggedTensor:
+        """The values cut by lengths; the host knows them afterwards."""
+        return KeyedJaggedTensor(
+            keys,
+            values,
+            weights,
+            lengths=lengths,
+            stride=stride,
+            stride_per_key_per_rank=stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
+        ).sync()
+
+    @staticmethod
+    def from_offsets_sync(
+        keys: list[str],
+        values: torch.Tensor,
+        offsets: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: list[list[int]] | None = None,
+        inverse_indices: Inverse | None = None,
+    ) -> KeyedJaggedTensor:
+        """The values cut by offsets; the host knows them afterwards."""
+        return KeyedJaggedTensor(
+            keys,
+            values,
+            weights,
+            offsets=offsets,
+            stride=stride,
+            stride_per_key_per_rank=stride_per_key_per_rank,
+            inverse_indices=inverse_indices,
+        ).sync()
+
+    @staticmethod
+    def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
+        """One key for each entry; keys with different numbers of rows have strides of their own.
+
+        >>> jt = JaggedTensor.from_dense([torch.tensor([1, 2]), torch.tensor([3])])
+        >>> KeyedJaggedTensor.from_jt_dict({"a": jt, "b": jt}).stride_per_key()
+        [2, 2]
+        """
+        return joining.from_jt_dict(KeyedJaggedTensor, jt_dict)
+
+    @staticmethod
+    def from_torchrec(kjt: Any) -> KeyedJaggedTensor:
+        """TorchRec's KeyedJaggedTensor as this one, checked."""
+        return KeyedJaggedTensor(
+            kjt.keys(),
+            kjt.values(),
+            kjt.weights_or_none(),
+            lengths=kjt.lengths(),
+            stride=kjt.stride(),
+            stride_per_key_per_rank=kjt.stride_per_key_per_rank() if kjt.variable_stride_per_key() else None,
+            inverse_indices=kjt.inverse_indices_or_none(),
+        )
+
+    @staticmethod
+    def concat(kjt_list: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+        """The keys of all of them, over the same batch."""
+        return joining.concat_keys(KeyedJaggedTensor, kjt_list)
+
+    @staticmethod
+    def concat_batches(kjt_list: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+        """The examples of all of them, one after another, for the same keys (in the order of the first).
+
+        >>> kjt = KeyedJaggedTensor(["a"], torch.arange(3), lengths=torch.tensor([2, 1]))
+        >>> KeyedJaggedTensor.concat_batches([kjt, kjt])["a"].tensor.tolist()
+        [[0, 1], [2], [0, 1], [2]]
+        """
+        return joining.concat_batches(KeyedJaggedTensor, kjt_list)
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> KeyedJaggedTensor:
+        """No keys and no rows."""
+        flat = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
+        strides = Strides(0, 0)
+        return KeyedJaggedTensor._of([], strides.arrange(flat.tensor), flat.weights_or_none(), strides)
+
+    @staticmethod
+    def empty_like(kjt: KeyedJaggedTensor, device: torch.device | None = None) -> KeyedJaggedTensor:
+        """No keys, with the dtypes and stride of `kjt`; with a device: its keys and rows there, values not set."""
+        if device is None:
+            flat = JaggedTensor.empty_like(joining.flat(kjt))
+            strides = kjt._strides.pick([])
+            strides = strides if strides.ranks is None else Strides(0, 0, ())
+            return KeyedJaggedTensor._of([], strides.arrange(flat.tensor), flat.weights_or_none(), strides)
+        moved = kjt.to(device)
+        weights = None if moved._weights is None else torch.empty_like(moved._weights)
+        tensor = moved._tensor._with(torch.empty_like(moved.values()))
+        return KeyedJaggedTensor._of(moved._keys, tensor, weights, moved._strides, moved._inverse)
+
+    # ------------------------------------------------------------------------------------------------------ take
+
+    def __getitem__(self, key: Any) -> Any:
+        """The jagged tensor of a key; with a list, tensor or slice of numbers, those examples of the batch."""
+        if isinstance(key, str):
+            return joining.one_key(self.sync(), checks.position(key, self._keys))
+        return self.select_batch(key)
+
+    def to_dict(self, compute_offsets: bool = True) -> dict[str, JaggedTensor]:
+        """The jagged tensor of each key, views; offsets are there either way."""
+        self.sync()
+        return {key: joining.one_key(self, index) for index, key in enumerate(self._keys)}
+
+    def select_batch(self, indices: Any) -> KeyedJaggedTensor:
+        """Examples of the batch, by a list, a tensor, a boolean mask or a slice.
+
+        >>> kjt = KeyedJaggedTensor(["a", "b"], torch.arange(5), lengths=torch.tensor([2, 0, 1, 2]))
+        >>> kjt.select_batch([1, 0]).values()
+        tensor([0, 1, 3, 4, 2])
+        """
+        return joining.select_batch(self.sync(), indices)
+
+    def permute(self, indices: list[int], indices_tensor: torch.Tensor | None = None) -> KeyedJaggedTensor:
+        """The keys at these places, in this order, each at most once; `indices_tensor` is not needed."""
+        return joining.select_keys(self.sync(), [int(i) for i in indices])
+
+    def split(self, segments: list[int]) -> list[KeyedJaggedTensor]:
+        """Consecutive keys, as many as each segment says; views."""
+        return joining.split(self.sync(), [int(s) for s in segments])
+
+    def flatten_lengths(self) -> KeyedJaggedTensor:
+        """Itself: lengths are a vector always."""
+        return self
+
+    def __repr__(self) -> str:
+        shown = {key: jt if self._weights is not None else jt.tensor for key, jt in self.to_dict().items()}
+        return persist.text("KeyedJaggedTensor", shown)
+
+    # --------------------------------------------------------------------------------------------------- memory
+
+    def to(
+        self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
+    ) -> KeyedJaggedTensor:
+        """The same on `device`; `dtype` is that of the weights."""
+        weights = self._weights
+        if weights is not None:
+            weights = weights.to(device, dtype or weights.dtype, non_blocking=non_blocking)
+        return self._moved(self._tensor.to(device, non_blocking=non_blocking), weights, device, non_blocking)
+
+    def _moved(self, tensor: Tensor, weights: Any, device: Any, non_blocking: bool) -> KeyedJaggedTensor:
+        inverse = self._inverse
+        if inverse is not None:
+            inverse = (inverse[0], inverse[1].to(device, non_blocking=non_blocking))
+        return KeyedJaggedTensor._of(self._keys, tensor, weights, self._strides, inverse)
+
+    def pin_memory(self) -> KeyedJaggedTensor:
+        """The same in page-locked memory."""
+        weights = None if self._weights is None else self._weights.pin_memory()
+        inverse = None if self._inverse is None else (self._inverse[0], self._inverse[1].pin_memory())
+        return KeyedJaggedTensor._of(self._keys, self._tensor.pin_memory(), weights, self._strides, inverse)
+
+    def copy_(self, kjt: KeyedJaggedTensor, non_blocking: bool = False) -> KeyedJaggedTensor:
+        """Overwrite values and weights with those of `kjt`, of as many values and the same keys, and take its rows."""
+        if self._keys != kjt._keys:
+            raise KeyError(f"copy_ needs the same keys, {self._keys}, got {kjt._keys}")
+        if (self._inverse is None) != (kjt._inverse is None):
+            raise ValueError("copy_ needs inverse indices on both sides or on neither")
+        self._tensor, self._weights = persist.overwrite(
+            self._tensor, self._weights, kjt._tensor, kjt._weights, non_blocking
+        )
+        self._strides = kjt._strides
+        if kjt._inverse is not None:
+            self._inverse = (kjt._inverse[0], kjt._inverse[1].to(self.device(), non_blocking=non_blocking, copy=True))
+        return self
+
+    def record_stream(self, stream: Any) -> None:
+        """Tell the allocator that `stream` uses values, weights and offsets."""
+        self._tensor.record_stream(stream)
+        if self._weights is not None:
+            self._weights.record_stream(stream)
+
+    def to_torchrec(self) -> Any:
+        """The same as TorchRec's own KeyedJaggedTensor; nothing is copied."""
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor as TheirKeyedJaggedTensor
+
+        ranks = self.stride_per_key_per_rank()
+        if len({len(rank) for rank in ranks}) > 1:
+            raise RaggednessError(f"TorchRec wants as many ranks for each key, got {ranks}")
+        return TheirKeyedJaggedTensor(
+            self.keys(),
+            self.values(),
+            self._weights,
+            lengths=self.lengths(),
+            offsets=self.offsets(),
+            stride=self.stride(),
+            stride_per_key_per_rank=ranks if self.variable_stride_per_key() else None,
+            inverse_indices=self._inverse,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        ranks = None if self._strides.ranks is None else self.stride_per_key_per_rank()
+        state = (self._keys, joining.flat(self).tensor, self._weights, self.stride(), ranks, self._inverse)
+        return persist.rebuild, ("KeyedJaggedTensor", *state)
+
+
+def _rebuild(keys: Any, flat: Any, weights: Any, stride: Any, ranks: Any, inverse: Any) -> KeyedJaggedTensor:
+    jt = JaggedTensor.from_tensor(flat, weights)
+    strides = read(checks.distinct(keys, "KeyedJaggedTensor"), len(jt.tensor), stride, None, ranks, None)
+    inverse = joining.check_inverse(inverse, keys, strides)
+    return KeyedJaggedTensor._of(keys, strides.arrange(jt.tensor), jt.weights_or_none(), strides, inverse)
+
+
+def _leaves(kjt: KeyedJaggedTensor) -> tuple[list[Any], list[str], Any]:
+    inverse = (None, None) if kjt._inverse is None else kjt._inverse
+    found = {"values": kjt._tensor.values, "weights": kjt._weights, "inverse": inverse[1]}
+    there = {name: leaf for name, leaf in found.items() if leaf is not None}
+    rest = (tuple(kjt._keys), kjt._tensor.structure, kjt._tensor.order, kjt._strides, tuple(inverse[0] or ()))
+    return list(there.values()), list(there), rest
+
+
+def _join(leaves: dict[str, Any], context: Any) -> KeyedJaggedTensor:
+    keys, structure, order, strides, named = context
+    inverse = (list(named), leaves["inverse"]) if "inverse" in leaves else None
+    tensor = persist.unchecked(leaves["values"], structure, order)
+    return KeyedJaggedTensor._of(list(keys), tensor, leaves.get("weights"), strides, inverse)
+
+
+persist.register(KeyedJaggedTensor, _leaves, _join, _rebuild)

@@ -1,0 +1,124 @@
+"""What the array API means where torch means something else: special floating-point values and complex parts.
+
+Functions of torch tensors of one dtype, perhaps before numbers; differentiable where torch's are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def _by_parts(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function` on real and imaginary parts apart; torch's own multiplies by 1 + 0j, which turns inf into NaN."""
+
+    def call(first: torch.Tensor, *others: Any) -> torch.Tensor:
+        if not first.is_complex():
+            return function(first, *others)
+        tensors = [v for v in (first, *others) if isinstance(v, torch.Tensor)]
+        device = next((v.device for v in tensors if v.ndim), first.device)
+        parts = [torch.view_as_real(_complex(v, first.dtype, device)) for v in (first, *others)]
+        return torch.view_as_complex(function(*parts))
+
+    return call
+
+
+def _complex(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        return torch.full((), value, dtype=dtype, device=device)
+    return value.to(device, non_blocking=True).resolve_conj()
+
+
+add = _by_parts(torch.add)
+subtract = _by_parts(torch.sub)
+negative = _by_parts(torch.neg)
+round = _by_parts(torch.round)
+
+
+def acos(x: torch.Tensor) -> torch.Tensor:
+    """π/2 - asin(x): torch's own, in double precision, loses the sign of a zero imaginary part."""
+    if x.dtype != torch.complex128:
+        return torch.acos(x)
+    found = torch.asin(x)
+    return torch.complex(math.pi / 2 - found.real, -found.imag)
+
+
+def expm1(x: torch.Tensor) -> torch.Tensor:
+    """exp(x) - 1 of infinite and unknown complex numbers, of which torch's own makes NaN."""
+    return _beyond(x, torch.expm1, lambda infinite: subtract(torch.exp(infinite), 1.0), 0.0)
+
+
+def log1p(x: torch.Tensor) -> torch.Tensor:
+    """log(1 + x) of infinite and unknown complex numbers, of which torch's own makes NaN."""
+    return _beyond(x, torch.log1p, lambda infinite: torch.log(add(infinite, 1.0)), 1.0)
+
+
+def _beyond(
+    x: torch.Tensor,
+    function: Callable[[torch.Tensor], torch.Tensor],
+    other: Callable[[torch.Tensor], torch.Tensor],
+    harmless: float,
+) -> torch.Tensor:
+    """`function`, but `other` for complex numbers that are not finite; neither sees what the other is for."""
+    if not x.is_complex():
+        return function(x)
+    finite = torch.isfinite(x)
+    return torch.where(finite, function(torch.where(finite, x, harmless)), other(torch.where(finite, harmless, x)))
+
+
+def sign(x: torch.Tensor) -> torch.Tensor:
+    """NaN has the sign NaN, of which torch makes 0."""
+    if not (x.is_floating_point() or x.is_complex()):
+        return torch.sgn(x)
+    unknown = complex(math.nan, math.nan) if x.is_complex() else math.nan
+    return torch.where(torch.isnan(x), unknown, torch.sgn(x))
+
+
+def floor_divide(x1: torch.Tensor, x2: Any) -> torch.Tensor:
+    """floor(x1 / x2), also where an operand is infinite, which Python and torch answer with NaN or -1."""
+    made = torch.floor_divide(x1, x2)
+    if not made.is_floating_point():
+        return made
+    infinite = torch.isinf(x1) | (torch.isinf(x2) if isinstance(x2, torch.Tensor) else math.isinf(x2))
+    return torch.where(infinite, torch.true_divide(x1, x2), made)
+
+
+def remainder(x1: torch.Tensor, x2: Any) -> torch.Tensor:
+    """Python's `%`: exact for any magnitude, with the sign of x2, that of a zero too."""
+    if not x1.is_floating_point():
+        return torch.remainder(x1, x2)
+    left = _fmod(x1, x2)
+    below = x2 < 0
+    # -0.0 + 0.0 is 0.0, whatever the sign of `left` was, and its gradient is that of `left`.
+    if isinstance(below, torch.Tensor):
+        zero = torch.where(below.to(left.device, non_blocking=True), -(0.0 - left), left + 0.0)
+    else:
+        zero = -(0.0 - left) if below else left + 0.0
+    return torch.where(left == 0, zero, torch.where((left < 0) != below, left + x2, left))
+
+
+def pow(x1: torch.Tensor, x2: Any) -> torch.Tensor:
+    """With the numbers 0.5 and -0.5 torch takes square roots, which see -0.0 and -inf otherwise."""
+    if isinstance(x2, torch.Tensor) or x2 not in (0.5, -0.5) or not x1.is_floating_point():
+        return torch.pow(x1, x2)
+    return torch.where(torch.isneginf(x1), math.inf if x2 > 0 else 0.0, torch.pow(x1 + 0.0, x2))
+
+
+def _fmod(x1: torch.Tensor, x2: Any) -> torch.Tensor:
+    """torch's fmod, whose vectorized form on the host gives NaN for a quotient that the type does not hold.
+
+    A remainder by a multiple of x2 leaves the remainder by x2 as it is, so the quotient is worn down in steps.
+    """
+    if x1.device.type != "cpu":
+        return torch.fmod(x1, x2)
+    if x1.dtype != torch.float64:
+        divisor = x2 if isinstance(x2, torch.Tensor) else torch.full((), x2, dtype=x1.dtype)
+        return torch.fmod(x1.to(torch.float64), divisor.to(torch.float64)).to(x1.dtype)
+    large = (x2.detach() if isinstance(x2, torch.Tensor) else x2) * _STEP
+    return torch.fmod(torch.fmod(torch.fmod(x1, large * _STEP), large), x2)
+
+
+_STEP = 2.0**700

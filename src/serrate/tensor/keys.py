@@ -1,0 +1,108 @@
+"""Keys of x[key], read and checked: each entry in one of few forms, as many as the tensor has axes for."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+
+from serrate.tensor import host
+from serrate.tensor.structure import Axis
+
+FAR = 2**40  # further than any row is long
+
+
+def read(given: Any) -> Any:
+    """A key entry in one of few forms: int, slice, None, Ellipsis, or a tensor (bool or int64)."""
+    if given is None or given is Ellipsis:
+        return given
+    if isinstance(given, slice):
+        return _tame(given)
+    if isinstance(given, (bool, np.bool_)):
+        raise IndexError("a single bool is no index; use a mask with one entry per row")
+    if hasattr(given, "structure"):
+        given = given.values
+    if not isinstance(given, (torch.Tensor, list, tuple, np.ndarray, range)):
+        try:
+            position = operator.index(given)
+        except TypeError:
+            raise IndexError(
+                f"an index is an int, slice, ..., None, or a list, array or tensor of ints or bools; got {given!r:.80}"
+            ) from None
+        if abs(position) > FAR:
+            raise IndexError(f"index {position} is out of range")
+        return position
+    tensor = given if isinstance(given, torch.Tensor) else _tensor_from(given)
+    if tensor.is_floating_point() or tensor.is_complex():
+        raise IndexError(f"an index array must hold integers or bools, got {tensor.dtype}")
+    if tensor.dtype == torch.bool:
+        return tensor
+    return int(tensor) if tensor.ndim == 0 and tensor.device.type == "cpu" else tensor.to(torch.int64)
+
+
+def _tensor_from(given: Any) -> torch.Tensor:
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise IndexError(f"an index array must be rectangular, got {given!r:.80}") from None
+    if array.size == 0 and not isinstance(given, np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise IndexError(f"an index array must hold integers or bools, got {array.dtype} in {given!r:.80}")
+    return torch.from_numpy(array.copy() if array.dtype == np.bool_ else array.astype(np.int64))
+
+
+def _tame(given: slice) -> slice:
+    """The slice with plain integers for bounds, huge ones cut down to what means the same."""
+    bounds: list[int | None] = []
+    for bound in (given.start, given.stop, given.step):
+        try:
+            bounds.append(None if bound is None else max(-FAR, min(FAR, operator.index(bound))))
+        except TypeError:
+            raise IndexError(f"slice bounds must be integers or None, got {given}") from None
+    if bounds[2] == 0:
+        raise IndexError("slice step cannot be 0")
+    return slice(*bounds)
+
+
+def is_ragged(entry: Any) -> bool:
+    """Whether a key entry is a ragged tensor."""
+    return hasattr(entry, "structure") and entry.is_ragged
+
+
+def is_mask(entry: Any) -> bool:
+    """Whether a key entry is a dense mask."""
+    return isinstance(entry, torch.Tensor) and entry.dtype == torch.bool
+
+
+def axes_taken(key: tuple[Any, ...]) -> int:
+    """How many axes the entries of a key stand on: a mask on as many as it has, None and ... on none."""
+    return sum(e.ndim if is_mask(e) else 1 for e in key if e is not None and e is not Ellipsis)
+
+
+def require_room(key: tuple[Any, ...], taken: int, shape: tuple[Axis, ...]) -> None:
+    """An IndexError if a key that stands on `taken` axes does not fit the shape."""
+    if sum(e is Ellipsis for e in key) > 1:
+        raise IndexError("a key can hold only one ...")
+    if taken > len(shape):
+        raise IndexError(f"too many indices: {taken} for a tensor of {len(shape)} axes, shape {shape}")
+
+
+def fitting_mask(mask: torch.Tensor, shape: tuple[Axis, ...], axis: int) -> torch.Tensor:
+    """The mask, checked against the axes from `axis` on; one with a size of 0 holds nowhere, whatever the axis has."""
+    sizes = shape[axis : axis + mask.ndim]
+    if tuple(mask.shape) == sizes:
+        return mask
+    pairs = list(zip(mask.shape, sizes, strict=True))
+    if 0 in mask.shape and all(isinstance(size, int) and own in (size, 0) for own, size in pairs):
+        return mask.new_zeros([size for size in sizes if isinstance(size, int)])
+    raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit axes {axis}… of shape {shape}")
+
+
+def host_nonzero(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Positions of True, one tensor per axis; how many there are is data, so a device makes the host wait."""
+    if mask.is_cuda:
+        mask = host.read(mask, "indexing by a mask")
+    return mask.nonzero(as_tuple=True)

@@ -1,0 +1,75 @@
+"""The dtype that operands have together, by the array API: every tensor counts, a number only by its kind."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+WIDE = frozenset((torch.uint16, torch.uint32, torch.uint64))
+"""The unsigned types for which torch lacks most arithmetic and all promotion."""
+INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)) | WIDE
+_SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+@functools.cache
+def promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
+    """The dtype of a result of these two; torch's where it has one.
+
+    >>> promote(torch.int8, torch.uint16), promote(torch.uint16, torch.uint64), promote(torch.uint64, torch.float32)
+    (torch.int32, torch.uint64, torch.float32)
+    """
+    if left == right:
+        return left
+    if not {left, right} & WIDE:
+        return torch.promote_types(left, right)
+    for one, other in ((left, right), (right, left)):
+        if one == torch.bool or other.is_floating_point or other.is_complex:
+            return other
+    if not left.is_signed and not right.is_signed:
+        return left if left.itemsize > right.itemsize else right
+    signed, unsigned = (left, right) if left.is_signed else (right, left)
+    bits = 8 * max(signed.itemsize, 2 * unsigned.itemsize)
+    if bits > 64:
+        raise TypeError(f"{left} and {right} have no integer type in common; convert one of them with sr.astype")
+    return _SIGNED[bits]
+
+
+def beside(dtype: torch.dtype, number: Any) -> torch.dtype:
+    """The dtype of a result of a tensor and a Python number, which counts only if it is of a higher kind.
+
+    >>> beside(torch.int8, 1), beside(torch.float64, 1j), beside(torch.uint64, 2)
+    (torch.int8, torch.complex128, torch.uint64)
+    """
+    kind = next(i for i, each in enumerate((bool, int, float, complex)) if isinstance(number, each))
+    return _beside(dtype, kind, torch.get_default_dtype())
+
+
+@functools.cache
+def _beside(dtype: torch.dtype, kind: int, default: torch.dtype) -> torch.dtype:
+    narrow = torch.int64 if dtype in WIDE else dtype
+    number: Any = (True, 1, 1.0, 1j)[kind]
+    made = torch.result_type(torch.empty(1, dtype=narrow, device="cpu"), number)
+    return dtype if made == narrow else made
+
+
+def together(operands: Sequence[Any]) -> torch.dtype:
+    """The dtype of a result of tensors (at least one) and numbers."""
+    tensors = [operand.dtype for operand in operands if isinstance(operand, torch.Tensor)]
+    made = functools.reduce(promote, tensors)
+    return functools.reduce(beside, [o for o in operands if not isinstance(o, torch.Tensor)], made)
+
+
+def fits(number: Any, dtype: torch.dtype) -> bool:
+    """Whether an integer dtype holds the number; other dtypes and numbers are not asked."""
+    if dtype not in INTEGERS or not isinstance(number, int):
+        return True
+    limits = torch.iinfo(dtype)
+    return bool(limits.min <= number <= limits.max)
+
+
+def as_operand(number: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A Python number as a 0-d tensor on the host, which goes with tensors on any device."""
+    return torch.full((), number, dtype=dtype, device="cpu")

@@ -1,0 +1,113 @@
+"""uint16, uint32 and uint64, of which torch has no arithmetic and no order: in int64, uint64 on the same 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from serrate.tensor.promotion import WIDE
+
+_TOP = torch.iinfo(torch.int64).min  # the highest bit
+
+
+def compute(name: str, function: Callable[..., torch.Tensor], values: list[Any], options: Any) -> torch.Tensor:
+    """The operation `name`, which `function` is for int64, of tensors of one wide unsigned dtype, modulo its size."""
+    dtype = values[0].dtype
+    place = next((v.device for v in values if v.ndim), values[0].device)
+    values = [v.to(place, non_blocking=True) for v in values]  # a number lies on the host
+    if dtype != torch.uint64:
+        made = function(*[v.to(torch.int64) for v in values], **options)
+        return made.to(dtype) if made.dtype == torch.int64 else made
+    made = _BITS.get(name, function)(*[v.view(torch.int64) for v in values], **options)
+    return made.view(dtype) if made.dtype == torch.int64 else made
+
+
+def _ordered(bits: torch.Tensor) -> torch.Tensor:
+    """int64 numbers in the order of the unsigned ones."""
+    return bits ^ _TOP
+
+
+def _as_they_are(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def _none(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x, dtype=torch.bool)
+
+
+def _floor_divide(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    """The quotient of half of x1, doubled, is 0 or 1 too small; a divisor of 2⁶³ or more goes in once at most."""
+    large = x2 < 0
+    half = (x1 >> 1) & ~_TOP
+    quotient = torch.floor_divide(half, torch.where(large, 1, x2)) << 1
+    quotient = torch.where(large, 0, quotient)
+    return quotient + (_ordered(x1 - quotient * x2) >= _ordered(x2))
+
+
+def _right_shift(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    moved = torch.bitwise_right_shift(x1 & ~_TOP, x2)  # without the highest bit, which would be filled in as a sign
+    inside = (x2 >= 0) & (x2 < 64)
+    top = torch.where(inside & (x1 < 0), torch.bitwise_left_shift(torch.ones_like(x2), 63 - x2), 0)
+    return torch.where(inside, moved | top, 0)
+
+
+def _maximum(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    return _ordered(torch.maximum(_ordered(x1), _ordered(x2)))
+
+
+def _minimum(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    return _ordered(torch.minimum(_ordered(x1), _ordered(x2)))
+
+
+# What differs from int64 on the same bits; sums, products, equality and bits do not.
+_BITS: dict[str, Callable[..., torch.Tensor]] = {
+    "abs": _as_they_are,
+    "bitwise_right_shift": _right_shift,
+    "floor_divide": _floor_divide,
+    "greater": lambda x1, x2: _ordered(x1) > _ordered(x2),
+    "greater_equal": lambda x1, x2: _ordered(x1) >= _ordered(x2),
+    "less": lambda x1, x2: _ordered(x1) < _ordered(x2),
+    "less_equal": lambda x1, x2: _ordered(x1) <= _ordered(x2),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "nan_to_num": lambda x, **options: x.clone(),
+    "relu": _as_they_are,
+    "relu6": lambda x: _minimum(x, torch.full_like(x, 6)),
+    "remainder": lambda x1, x2: x1 - _floor_divide(x1, x2) * x2,
+    "sign": lambda x: (x != 0).to(torch.int64),
+    "signbit": _none,
+}
+
+
+# ------------------------------------------------------------------------------------------- order and sums
+
+
+def comparable(values: torch.Tensor) -> torch.Tensor:
+    """Wide unsigned integers as int64 numbers in the same order; others as they are.
+
+    The least int64 stands for the least of them, and the greatest for the greatest.
+    """
+    if values.dtype == torch.uint64:
+        return _ordered(values.view(torch.int64))
+    return values.to(torch.int64) if values.dtype in WIDE else values
+
+
+def restored(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What `comparable` made of elements of `dtype`, back."""
+    if dtype == torch.uint64:
+        return _ordered(numbers).view(torch.uint64)
+    return numbers.to(dtype) if dtype in WIDE else numbers
+
+
+def summed(dtype: torch.dtype, otherwise: torch.dtype | None = None) -> torch.dtype:
+    """The array API's dtype for sums and products: the widest integer of the same sign; of others `otherwise`."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return dtype if otherwise is None else otherwise
+    return torch.uint64 if dtype == torch.uint8 or dtype in WIDE else torch.int64
+
+
+def summed_by_torch(x: Any) -> torch.dtype | None:
+    """The dtype to ask for where torch, which sums all integers in int64, has another than the array API."""
+    return torch.int64 if x.dtype == torch.uint8 or x.dtype in WIDE else None

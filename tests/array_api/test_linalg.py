@@ -1,0 +1,660 @@
+"""`sr.linalg` against array_api_strict on dense tensors, and against torch on each matrix of ragged stacks."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import pickle
+
+import array_api_strict as xp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.array_api.strict import INTEGER, NUMERIC, ours, theirs
+from torch.autograd import gradcheck, gradgradcheck
+
+import serrate as sr
+from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
+from serrate.ops.table import TABLE
+
+FLOATS = ("float32", "float64", "complex64", "complex128")
+STACKS = ((), (1,), (4,), (2, 3), (0,), (2, 0))
+SQUARES = [(*stack, n, n) for stack in STACKS for n in (0, 1, 2, 5)]
+OBLONGS = [(*stack, m, n) for stack in STACKS for m, n in ((3, 3), (2, 4), (4, 2), (0, 3), (3, 0), (0, 0), (1, 5))]
+EMPTY_FOR_NUMPY = ValueError  # numpy has no greatest of nothing
+
+
+def noise(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng([seed, *shape])
+    if dtype in INTEGER:
+        return generator.integers(0, 9, shape).astype(dtype)
+    made = np.asarray(generator.standard_normal(shape))
+    made = made + 1j * generator.standard_normal(shape) if "complex" in dtype else made
+    return np.asarray(made, dtype=dtype)
+
+
+def definite(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Hermitian matrices with eigenvalues of 1 and more."""
+    made = noise(dtype, shape, seed)
+    return (made @ made.conj().swapaxes(-1, -2) + np.eye(shape[-1])).astype(dtype)
+
+
+def regular(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Matrices far from singular."""
+    return (noise(dtype, shape, seed) + 4 * np.eye(shape[-2], shape[-1])).astype(dtype)
+
+
+def same(made: sr.Tensor, wanted) -> None:
+    wanted = np.asarray(wanted)
+    assert isinstance(made, sr.Tensor)
+    assert made.shape == wanted.shape
+    assert made.dtype == getattr(torch, wanted.dtype.name)
+    fine = 2e-4 if wanted.dtype.name in ("float32", "complex64") else 1e-9
+    np.testing.assert_allclose(made.values.numpy(), wanted, rtol=fine, atol=fine)
+
+
+def check(name: str, *args, **options) -> None:
+    wanted = getattr(xp.linalg, name)(*theirs(args), **{k: theirs(v) for k, v in options.items()})
+    made = getattr(sr.linalg, name)(*ours(args), **{k: ours(v) for k, v in options.items()})
+    if isinstance(wanted, tuple):
+        assert made._fields == wanted._fields
+        for one, other in zip(made, wanted, strict=True):
+            same(one, other)
+    else:
+        same(made, wanted)
+
+
+# ------------------------------------------------------------------------------------------------ names, signatures
+
+
+@pytest.mark.parametrize("module", ["linalg", "fft"])
+def test_the_names_are_the_standards(module):
+    assert set(getattr(sr, module).__all__) == set(getattr(xp, module).__all__)
+    assert module in sr.__all__
+    assert not any("." in name for name in sr.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m in ("linalg", "fft") for n in getattr(xp, m).__all__], ids=str
+)
+def test_signatures_are_the_standards(module, name):
+    ours_, theirs_ = (inspect.signature(getattr(getattr(each, module), name)) for each in (sr, xp))
+    assert [(p.name, p.kind, p.default) for p in ours_.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in theirs_.parameters.values()
+    ]
+
+
+def test_functions_that_are_in_the_main_namespace_are_the_same():
+    for name in ("matmul", "matrix_transpose", "tensordot", "vecdot", "outer"):
+        assert getattr(sr.linalg, name) is getattr(sr, name)
+    assert sr.linalg.det.__module__ == "serrate.linalg"
+    assert pickle.loads(pickle.dumps(sr.linalg.svd)) is sr.linalg.svd
+    assert not hasattr(sr, "svd")
+    made = sr.linalg.svd(torch.eye(2))
+    assert type(pickle.loads(pickle.dumps(made))) is type(made)
+
+
+# --------------------------------------------------------------------------------------------- one operand, dense
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["det", "slogdet", "inv"])
+def test_determinants_and_inverses(name, dtype):
+    for shape in SQUARES:
+        check(name, regular(dtype, shape))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_cholesky(dtype):
+    for shape in SQUARES:
+        for upper in (False, True):
+            check("cholesky", definite(dtype, shape), upper=upper)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_eigenvalues_of_hermitian_matrices(dtype):
+    for shape in SQUARES:
+        given_ = definite(dtype, shape) - 3 * np.eye(shape[-1], dtype=dtype)
+        check("eigvalsh", given_)
+        values, vectors = sr.linalg.eigh(*ours([given_]))
+        wanted = xp.linalg.eigh(theirs(given_))
+        same(values, wanted.eigenvalues)
+        assert vectors.shape == wanted.eigenvectors.shape
+        v, w = vectors.values.numpy(), values.values.numpy()
+        adjoint = v.conj().swapaxes(-1, -2)
+        same(sr.Tensor(torch.from_numpy(((v * w[..., None, :]) @ adjoint).astype(dtype))), given_)
+        same(sr.Tensor(torch.from_numpy(adjoint @ v)), np.broadcast_to(np.eye(shape[-1], dtype=dtype), shape))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_qr(dtype):
+    for shape in OBLONGS:
+        for mode in ("reduced", "complete"):
+            given_ = noise(dtype, shape)
+            made, wanted = sr.linalg.qr(*ours([given_]), mode=mode), xp.linalg.qr(theirs(given_), mode=mode)
+            q, r = (part.values.numpy() for part in made)
+            assert made._fields == ("Q", "R")
+            assert (q.shape, r.shape, q.dtype) == (wanted.Q.shape, wanted.R.shape, given_.dtype)
+            same(sr.Tensor(torch.from_numpy(q @ r)), given_)
+            assert (np.tril(r, -1) == 0).all()
+            eye = np.broadcast_to(np.eye(q.shape[-1], dtype=dtype), (*shape[:-2], q.shape[-1], q.shape[-1]))
+            same(sr.Tensor(torch.from_numpy(q.conj().swapaxes(-1, -2) @ q)), eye)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_svd(dtype):
+    for shape in OBLONGS:
+        given_ = noise(dtype, shape)
+        check("svdvals", given_)
+        for full in (True, False):
+            made = sr.linalg.svd(*ours([given_]), full_matrices=full)
+            wanted = xp.linalg.svd(theirs(given_), full_matrices=full)
+            assert made._fields == ("U", "S", "Vh")
+            assert [part.shape for part in made] == [part.shape for part in wanted]
+            same(made.S, wanted.S)
+            k = min(shape[-2:])
+            u, s, v = (part.values.numpy() for part in made)
+            same(sr.Tensor(torch.from_numpy((u[..., :k] * s[..., None, :]) @ v[..., :k, :])), given_)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pinv_and_rank(dtype):
+    for shape in OBLONGS:
+        given_ = noise(dtype, shape)
+        if given_.size and min(shape[-2:]) > 1:
+            given_[..., 0, :] = given_[..., 1, :]  # a row twice: not of full rank
+        rank = sr.linalg.matrix_rank(*ours([given_]))
+        assert rank.shape == shape[:-2]
+        assert rank.dtype == torch.int64
+        for rtol in (None, 0.3):
+            check("pinv", given_, rtol=rtol)
+            if 0 in shape[-2:]:
+                with pytest.raises(EMPTY_FOR_NUMPY):
+                    xp.linalg.matrix_rank(theirs(given_), rtol=rtol)
+                assert (rank.values == 0).all()
+            else:
+                check("matrix_rank", given_, rtol=rtol)
+
+
+def test_tolerances_may_be_arrays():
+    given_ = np.stack([np.diag([4.0, 2.0, 1.0]), np.diag([4.0, 2.0, 1.0])])
+    for rtol in (np.asarray([0.3, 0.6]), np.asarray(0.3), np.asarray([0.4])):
+        check("matrix_rank", given_, rtol=rtol)
+        made = sr.linalg.pinv(*ours([given_]), rtol=ours(rtol))
+        keeps = np.where(np.asarray([4, 2, 1]) > 4 * np.broadcast_to(rtol, 2)[:, None], 1 / np.asarray([4, 2, 1]), 0)
+        same(made, np.stack([np.diag(each) for each in keeps]))
+    check("matrix_rank", given_[0], rtol=np.asarray([0.1, 0.3, 0.6]))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_matrix_power(dtype):
+    for shape in SQUARES:
+        for n in (0, 1, 2, 5, -1, -2):
+            check("matrix_power", regular(dtype, shape) / 3, n)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_matrix_norms(dtype):
+    inf = float("inf")
+    for shape, keepdims in itertools.product(OBLONGS, (False, True)):
+        for ord_ in ("fro", "nuc", inf, -inf, 1, -1, 2, -2, None):
+            given_ = noise(dtype, shape)
+            if 0 not in shape[-2:]:
+                check("matrix_norm", given_, ord=ord_, keepdims=keepdims)
+                continue
+            made = sr.linalg.matrix_norm(*ours([given_]), ord=ord_, keepdims=keepdims)
+            assert made.shape == (*shape[:-2], *([1, 1] if keepdims else []))
+            assert made.dtype == torch.empty(0, dtype=getattr(torch, dtype)).abs().dtype
+            assert (made.values == 0).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_vector_norms(dtype):
+    inf = float("inf")
+    for shape, axes in (
+        ((), (None,)),
+        ((4,), (None, 0, -1, (0,))),
+        ((2, 3, 4), (None, 0, 1, -1, (0, 2), (2, 1), (0, 1, 2), ())),
+        ((2, 0, 3), (0, 1, 2, (0, 1), None)),
+    ):
+        for axis, keepdims, ord_ in itertools.product(axes, (False, True), (inf, -inf, 0, 1, 2, 3, 0.5, -1, -2, -3.5)):
+            given_ = noise(dtype, shape)
+            nothing = given_.size == 0 and axis in (1, (0, 1), None)
+            if not nothing:
+                if axis == () and ord_ == 0:
+                    continue  # below
+                check("vector_norm", given_, axis=axis, keepdims=keepdims, ord=ord_)
+            elif ord_ in (0, 1, 2, 3):
+                check("vector_norm", given_, axis=axis, keepdims=keepdims, ord=ord_)
+    given_ = np.asarray([[0, 2], [3, 0]], dtype=dtype)
+    made = sr.linalg.vector_norm(*ours([given_]), axis=(), ord=0)
+    assert made.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+# --------------------------------------------------------------------------------------- products, traces, solutions
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_diagonals_and_traces(dtype):
+    for shape in OBLONGS:
+        for offset in (0, 1, -1, 7, -7):
+            given_ = noise(dtype, shape)
+            check("diagonal", given_, offset=offset)
+            check("trace", given_, offset=offset)
+    check("trace", noise(dtype, (3, 3)), dtype="dtype:complex128" if "complex" in dtype else "dtype:float64")
+    x = sr.asarray(torch.ones(2, 2))
+    assert sr.linalg.diagonal(x).values.data_ptr() == x.values.data_ptr()
+    check("diagonal", np.asarray([[True, False], [False, False]]))
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_cross(dtype):
+    for first, second, axis in (
+        ((3,), (3,), -1),
+        ((4, 3), (3,), -1),
+        ((2, 1, 3), (4, 3), -1),
+        ((3, 4), (2, 3, 1), -2),
+        ((0, 3), (1, 3), -1),
+        ((3, 2, 5), (3, 2, 5), -3),
+    ):
+        check("cross", noise(dtype, first, 1), noise(dtype, second, 2), axis=axis)
+    made = sr.linalg.cross(*ours([noise(dtype, (2, 3, 4)), noise(dtype, (2, 3, 4), 1)]), axis=1)
+    assert (
+        made.tolist() == sr.linalg.cross(*ours([noise(dtype, (2, 3, 4)), noise(dtype, (2, 3, 4), 1)]), axis=-2).tolist()
+    )
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_products(dtype):
+    for first, second in (
+        ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 1, 2, 3), (2, 3, 4)),
+        ((2, 0), (0, 4)), ((0, 3), (3, 4)), ((0, 2, 3), (1, 3, 2)), ((1, 1), (1, 1)),
+    ):  # fmt: skip
+        check("matmul", noise(dtype, first, 1), noise(dtype, second, 2))
+    for first, second, axes in (
+        ((2, 3), (2, 3), 2), ((2, 3), (3, 4), 1), ((2,), (3,), 0), ((), (), 0), ((), (2, 3), 0),
+        ((2, 3, 4), (4, 5, 3), ((1, 2), (2, 0))), ((2, 3, 4), (4, 5, 3), ((-2, -1), (-1, -3))), ((2, 0), (0, 2), 1),
+        ((2, 3), (4, 5), ((), ())), ((2, 1), (1, 3), 1),
+    ):  # fmt: skip
+        check("tensordot", noise(dtype, first, 1), noise(dtype, second, 2), axes=axes)
+    for first, second, axis in (
+        ((3,), (3,), -1), ((2, 3), (3,), -1), ((2, 1, 3), (4, 3), -1), ((3, 2), (5, 3, 1), -2), ((2, 0), (2, 0), -1),
+        ((1,), (1,), -1),
+    ):  # fmt: skip
+        check("vecdot", noise(dtype, first, 1), noise(dtype, second, 2), axis=axis)
+    for first, second in (((3,), (2,)), ((0,), (2,)), ((1,), (0,))):
+        check("outer", noise(dtype, first, 1), noise(dtype, second, 2))
+    check("matrix_transpose", noise(dtype, (2, 3, 4)))
+
+
+def test_unsigned_products_wrap_as_numpys_do():
+    for dtype in ("uint8", "uint16", "uint32", "uint64"):
+        top = np.asarray([[np.iinfo(dtype).max, 2], [1, np.iinfo(dtype).max // 2]], dtype=dtype)
+        for name in ("matmul", "vecdot"):
+            wanted = np.asarray(getattr(xp.linalg, name)(xp.asarray(top), xp.asarray(top)))
+            assert getattr(sr.linalg, name)(*ours([top, top])).values.numpy().tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(("first", "second"), [("uint16", "int32"), ("uint8", "uint64"), ("float32", "complex128")])
+def test_products_of_two_dtypes(first, second):
+    check("matmul", noise(first, (2, 3)), noise(second, (3, 2)))
+    check("tensordot", noise(first, (2, 3)), noise(second, (3, 2)), axes=1)
+    check("outer", noise(first, (2,)), noise(second, (3,)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_solve(dtype):
+    for first, second in (
+        ((3, 3), (3,)), ((3, 3), (3, 2)), ((4, 3, 3), (3,)), ((4, 3, 3), (3, 2)), ((3, 3), (4, 3, 2)),
+        ((2, 1, 3, 3), (4, 3, 1)), ((3, 3, 3), (3, 3)), ((0, 3, 3), (3, 2)), ((0, 0), (0,)), ((0, 0), (0, 2)),
+        ((2, 0, 0), (2, 0, 3)), ((3, 3), (3, 0)), ((1, 1), (1,)), ((0, 3, 3), (1, 3, 2)), ((1, 3, 3), (0, 3, 2)),
+        ((3, 3), (0, 3, 2)), ((0, 0), (5, 0, 2)),
+    ):  # fmt: skip
+        check("solve", regular(dtype, first), noise(dtype, second))
+
+
+def test_solve_of_two_dtypes():
+    check("solve", regular("float64", (3, 3)), noise("complex128", (3,)))
+    made = sr.linalg.solve(torch.eye(2).half(), torch.ones(2))
+    assert made.dtype == torch.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_stack_of_matrices(data):
+    stack = tuple(data.draw(st.lists(st.integers(0, 3), max_size=3)))
+    m, n = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))
+    dtype = data.draw(st.sampled_from(FLOATS))
+    seed = data.draw(st.integers(0, 99))
+    square = regular(dtype, (*stack, n, n), seed)
+    check(data.draw(st.sampled_from(["det", "inv", "slogdet"])), square)
+    cut = tuple(1 if data.draw(st.booleans()) else size for size in stack)[data.draw(st.integers(0, len(stack))) :]
+    check("solve", square, noise(dtype, (*cut, n, m), seed))
+    check("pinv", noise(dtype, (*stack, m, n), seed))
+
+
+# ----------------------------------------------------------------------------------------------------------- ragged
+
+LENGTHS = [2, 0, 3, 1]
+
+
+def ragged(*features: int, dtype=torch.float64, shift: float = 4.0, seed: int = 0) -> sr.Tensor:
+    """[4, r, *features], near a multiple of the identity."""
+    made = torch.randn(6, *features, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    made = made + shift * torch.eye(*features[-2:], dtype=torch.float64)
+    return sr.from_lengths((torch.complex(made, made.mT / 3) if dtype.is_complex else made).to(dtype), LENGTHS)
+
+
+def symmetric(x: sr.Tensor) -> sr.Tensor:
+    return x + sr.conj(x.mT) if x.is_complex() else x + x.mT
+
+
+RAGGED = {
+    "det": lambda x: x, "slogdet": lambda x: x, "inv": lambda x: x, "qr": lambda x: x, "svd": lambda x: x,
+    "svdvals": lambda x: x, "pinv": lambda x: x, "matrix_rank": lambda x: x, "matrix_norm": lambda x: x,
+    "cholesky": symmetric, "eigh": symmetric, "eigvalsh": symmetric, "diagonal": lambda x: x,
+}  # fmt: skip
+STRUCTURES = {
+    "features": lambda x: x,
+    "permuted": lambda x: x.permute_dims((0, 2, 1, 3, 4)),
+    "a matrix axis stored before others": lambda x: (
+        x.permute_dims((0, 1, 3, 4, 2)).contiguous().permute_dims((0, 4, 1, 2, 3))
+    ),
+    "transposed": lambda x: x.mT,
+    "two levels": lambda x: sr.from_lengths(x.values, [[1, 0, 3], [2, 0, 3, 1]]),
+    "int32 offsets": lambda x: sr.from_offsets(x.values, torch.tensor([0, 2, 2, 6], dtype=torch.int32)),
+    "no rows": lambda x: sr.from_lengths(x.values[:0], []),
+    "all rows empty": lambda x: sr.from_lengths(x.values[:0], [0, 0]),
+}
+
+
+def entries(x: sr.Tensor, own: int):
+    """Every vector or matrix of the last axes, by its index."""
+    if x.ndim == own:
+        yield (), x.torch()
+        return
+    for i in range(len(x)):
+        for index, found in entries(x[i], own):
+            yield (i, *index), found
+
+
+def parts(made):
+    return made if isinstance(made, tuple) else (made,)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("name", RAGGED)
+def test_ragged_stacks_equal_torch_on_each_matrix(name, structure):
+    for dtype in (torch.float64, torch.float32, torch.complex128):
+        x = RAGGED[name](STRUCTURES[structure](ragged(3, 2, 2, dtype=dtype)))
+        made = getattr(sr.linalg, name)(x)
+        by_torch = getattr(torch.linalg, name)(x)
+        for kind, part in enumerate(parts(made)):
+            assert part.structure is x.structure
+            own = part.ndim - (x.ndim - 2)
+            found = dict(entries(part, own))
+            for index, matrix in entries(x, 2):
+                wanted = parts(getattr(torch.linalg, name)(matrix))[kind]
+                torch.testing.assert_close(found.pop(index), wanted)
+            assert not found
+            torch.testing.assert_close(parts(by_torch)[kind].values, part.values)
+            assert isinstance(parts(by_torch)[kind], sr.Tensor)
+        assert getattr(by_torch, "_fields", None) == getattr(made, "_fields", None)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_ragged_solutions_equal_torch_on_each_matrix(structure):
+    x = STRUCTURES[structure](ragged(3, 2, 2))
+    sides = STRUCTURES[structure](ragged(3, 2, 2, seed=1)) if structure != "transposed" else ragged(3, 2, 2, seed=1)
+    for a, b in ((x, sides), (x, torch.ones(2).double()), (x, torch.ones(2, 3).double()), (ragged(2, 2)[0, 0], sides)):
+        made = sr.linalg.solve(a, b)
+        whole = next(each for each in (a, b) if each.ndim == x.ndim)
+        assert made.structure is whole.structure
+        matrices = dict(entries(a, 2)) if a.ndim == x.ndim else None
+        right = dict(entries(b, 2)) if isinstance(b, sr.Tensor) else None
+        found = dict(entries(made, 1 if b.ndim == 1 else 2))
+        for index in dict(entries(whole, 2)):
+            one = a.torch() if matrices is None else matrices[index]
+            other = b if right is None else right[index]
+            torch.testing.assert_close(found.pop(index), torch.linalg.solve(one, other))
+        assert not found
+
+
+def test_stacks_of_solve_stretch():
+    x = ragged(2, 2)  # [4, r, 2, 2]
+    per_row = torch.randn(4, 1, 2, 3, dtype=torch.float64)
+    made = sr.linalg.solve(x, per_row)
+    assert made.structure is x.structure
+    inner = sr.from_lengths(ragged(2, 2, seed=2).values, [[1, 0, 2, 1], [3, 1, 0, 2]])  # [4, r, s, 2, 2]
+    outer = sr.from_offsets(ragged(2, 2, seed=3).values[:4], inner.partitions[0])[:, :, None]  # [4, r, 1, 2, 2]
+    both = sr.linalg.solve(outer, inner)
+    assert both.partitions[1] is inner.partitions[1]
+    for b in range(4):
+        for i in range(LENGTHS[b]):
+            torch.testing.assert_close(made[b, i].torch(), torch.linalg.solve(x[b, i].torch(), per_row[b, 0]))
+        for i, row in enumerate(inner[b].rows()):
+            torch.testing.assert_close(both[b, i].torch(), torch.linalg.solve(outer[b, i].torch(), row.torch()))
+
+
+def test_one_matrix_is_factorized_once_for_all_rows(monkeypatch):
+    seen = []
+    real = torch.linalg.solve_ex
+    monkeypatch.setattr(torch.linalg, "solve_ex", lambda a, b: seen.append(a.shape) or real(a, b))
+    sr.linalg.solve(torch.eye(2).double(), ragged(2, 2))
+    assert seen == [(2, 2)]
+
+
+def test_other_functions_on_ragged_stacks():
+    x, y = ragged(3, 3), ragged(3, 3, seed=1)
+    for name, options in (("trace", {}), ("trace", {"offset": 1}), ("diagonal", {"offset": -1})):
+        made = getattr(sr.linalg, name)(x, **options)
+        assert made.structure is x.structure
+        for (_, got), (_, matrix) in zip(entries(made, made.ndim - 2), entries(x, 2), strict=True):
+            diagonal = torch.diagonal(matrix, options.get("offset", 0))
+            torch.testing.assert_close(got, diagonal.sum() if name == "trace" else diagonal)
+    made = sr.linalg.cross(x, y, axis=-2)
+    assert made.structure is x.structure
+    torch.testing.assert_close(made.values, torch.linalg.cross(x.values, y.values, dim=1))
+    torch.testing.assert_close(
+        sr.linalg.cross(x, torch.ones(4, 1, 1, 3).double()).values,
+        torch.linalg.cross(x.values, torch.ones(6, 3, 3).double()),
+    )
+    for n in (3, 0, -2):
+        torch.testing.assert_close(sr.linalg.matrix_power(x, n).values, torch.linalg.matrix_power(x.values, n))
+    torch.testing.assert_close(
+        sr.linalg.matrix_norm(x, ord="nuc", keepdims=True).values,
+        torch.linalg.matrix_norm(x.values, "nuc", keepdim=True),
+    )
+    rows = sr.linalg.vector_norm(x, axis=(1, 2), ord=3)
+    for b in range(4):
+        torch.testing.assert_close(rows[b].torch(), torch.linalg.vector_norm(x[b].torch(), 3, dim=(0, 1)))
+
+
+def test_tolerances_of_ragged_stacks():
+    x = sr.from_lengths(torch.diag(torch.tensor([4.0, 2.0, 1.0])).expand(3, 3, 3), [2, 0, 1])
+    rtol = sr.ragged([[0.1, 0.3], [], [0.6]])
+    rtol = sr.from_offsets(rtol.values, x.partitions[0])
+    assert sr.linalg.matrix_rank(x, rtol=rtol).tolist() == [[3, 2], [], [1]]
+    assert sr.linalg.matrix_rank(x, rtol=torch.tensor([[0.3], [0.0], [0.6]])).tolist() == [[2, 2], [], [1]]
+    made = sr.linalg.diagonal(sr.linalg.pinv(x, rtol=rtol))
+    assert made.tolist() == [[[0.25, 0.5, 1.0], [0.25, 0.5, 0.0]], [], [[0.25, 0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_compute_in_float32(dtype):
+    x = ragged(2, 2, dtype=dtype)
+    assert sr.linalg.det(x).dtype == dtype
+    torch.testing.assert_close(sr.linalg.inv(x).values, torch.linalg.inv(x.values.float()).to(dtype))
+    torch.testing.assert_close(sr.linalg.svd(x).S.values, torch.linalg.svdvals(x.values.float()).to(dtype))
+    close = torch.tensor([[1.0, 0.0], [0.0, 1e-3]])  # the noise of a half matrix is no rank
+    assert sr.linalg.matrix_rank(close.to(dtype)).tolist() == 1
+    assert sr.linalg.matrix_rank(close).tolist() == 2
+
+
+def test_a_nan_stays_in_its_matrix():
+    x = ragged(2, 2)
+    values = x.values.clone()
+    values[2] = float("nan")
+    bad = x._with(values)
+    for name in ("det", "inv", "qr", "slogdet", "matrix_norm", "trace"):
+        for got, want in zip(parts(getattr(sr.linalg, name)(bad)), parts(getattr(sr.linalg, name)(x)), strict=True):
+            keep = [0, 1, 3, 4, 5]
+            torch.testing.assert_close(got.values[keep], want.values[keep])
+    with pytest.raises(torch.linalg.LinAlgError):
+        sr.linalg.svd(bad)
+
+
+@pytest.mark.parametrize("undefined", [float("nan"), 0.0])
+@pytest.mark.parametrize("name", ["det", "inv", "cholesky", "svd", "eigh", "qr", "pinv", "matrix_rank", "solve"])
+def test_rows_past_the_last_offset_play_no_part(name, undefined):
+    exact = symmetric(ragged(2, 2, shift=0)) + 9 * torch.eye(2) + 5 if name == "solve" else symmetric(ragged(2, 2))
+    spare = sr.testing.device_born(exact, spare=3)
+    found = []
+    for x in (exact, spare):
+        packed = x.values.detach().clone()
+        packed[6:] = undefined
+        weight = torch.eye(2, dtype=torch.float64, requires_grad=True)
+        given_ = x._with(packed.requires_grad_())
+        made = sr.linalg.solve(weight, given_) if name == "solve" else getattr(sr.linalg, name)(given_)
+        first = parts(made)[0]
+        found.append([first.values[:6]])
+        if first.is_floating_point():
+            steep = sr.log(first) if name == "solve" else first  # a slope that is infinite at 0
+            sr.sum(sr.where(sr.isfinite(steep), steep, 0)).backward()
+            found[-1] += [packed.grad[:6], weight.grad]
+    for got, want in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, want)
+
+
+# -------------------------------------------------------------------------------------------------------- torch's face
+
+
+def test_torch_functions_have_torchs_defaults_and_options():
+    x = symmetric(ragged(3, 3))
+    dense = sr.Tensor(x.values)
+    for given_ in (x, dense):
+        raw = given_.values
+        same_values(torch.linalg.eigh(given_, "U").eigenvalues, torch.linalg.eigh(raw, "U").eigenvalues)
+        same_values(torch.linalg.svd(given_, full_matrices=False).Vh, torch.linalg.svd(raw, full_matrices=False).Vh)
+        same_values(torch.linalg.pinv(given_, hermitian=True), torch.linalg.pinv(raw, hermitian=True))
+        same_values(
+            torch.linalg.matrix_rank(given_, atol=5.0, rtol=0.0), torch.linalg.matrix_rank(raw, atol=5.0, rtol=0.0)
+        )
+        same_values(torch.linalg.cholesky(given_, upper=True), torch.linalg.cholesky(raw, upper=True))
+        same_values(torch.linalg.matrix_power(given_, 2), raw @ raw)
+        same_values(torch.inverse(given_), torch.inverse(raw))
+        same_values(torch.det(given_), torch.det(raw))
+        same_values(torch.linalg.qr(given_, "r").R, torch.linalg.qr(raw, "r").R)
+        same_values(torch.linalg.solve(given_, raw[0], left=False), torch.linalg.solve(raw, raw[0], left=False))
+        same_values(torch.linalg.matrix_norm(given_, 1, keepdim=True), torch.linalg.matrix_norm(raw, 1, keepdim=True))
+        same_values(torch.linalg.cross(given_, given_[..., [2, 0, 1]]), torch.linalg.cross(raw, raw[..., [2, 0, 1]]))
+        same_values(torch.cross(given_, given_[..., [2, 0, 1]], dim=-1), torch.linalg.cross(raw, raw[..., [2, 0, 1]]))
+        same_values(torch.diagonal(given_, 1, -2, -1), torch.diagonal(raw, 1, -2, -1))
+        same_values(torch.linalg.diagonal(given_, offset=-1), torch.linalg.diagonal(raw, offset=-1))
+    assert isinstance(torch.linalg.det(dense), torch.Tensor)
+    assert isinstance(torch.linalg.svd(dense).U, torch.Tensor)
+    vectors = sr.from_offsets(torch.ones(6, 3).double(), x.partitions[0])
+    same_values(torch.linalg.solve(x, vectors), torch.linalg.solve(x.values, vectors.values))
+    with pytest.raises(AxisError, match=r"axis 1 of shape .* is ragged"):  # the standard's: matrices [r, 3]
+        sr.linalg.solve(x, vectors)
+    assert x.det().tolist() == torch.det(x).tolist()
+    assert isinstance(dense.det(), sr.Tensor)
+    same_values(x.diagonal(0, 2, 3), torch.diagonal(x.values, 0, 1, 2))
+    moved = torch.linalg.matrix_norm(sr.from_lengths(torch.ones(2, 3, 4, 5), [2, 0]), dim=(2, 4), keepdim=True)
+    assert moved.shape == (2, sr.Ragged([2, 0]), 1, 4, 1)
+    same_values(torch.linalg.vector_norm(x, 3, (2, 3)), torch.linalg.vector_norm(x.values, 3, (1, 2)))
+    for call in (torch.linalg.det, torch.linalg.inv, torch.linalg.cholesky, torch.linalg.matrix_norm):
+        with pytest.raises(TypeError, match="out"):
+            call(x, out=torch.ones(1))
+    with pytest.raises(TypeError, match="needs dim"):
+        torch.cross(x, x)
+
+
+def same_values(got, want) -> None:
+    torch.testing.assert_close(got if isinstance(got, torch.Tensor) else got.contiguous().values, want)
+
+
+# ------------------------------------------------------------------------------------------------ gradients, errors
+
+
+@pytest.mark.parametrize("name", ["det", "inv", "slogdet", "svdvals", "pinv", "qr", "matrix_norm", "trace", "diagonal"])
+def test_derivatives_at_generic_matrices(name):
+    x = ragged(2, 2)
+    values = x.values.clone().requires_grad_()
+
+    def run(v):
+        return tuple(part.values for part in parts(getattr(sr.linalg, name)(x._with(v))))
+
+    assert gradcheck(run, [values])
+    assert gradgradcheck(run, [values])
+
+
+def test_derivatives_of_solve():
+    x, y = ragged(2, 2), ragged(2, 2, seed=4)
+    for left, right in ((x, y), (x[0, 0], y), (x, y[0, 0])):
+        leaves = [each.values.clone().requires_grad_() for each in (left, right)]
+
+        def run(a, b, left=left, right=right):
+            return sr.linalg.solve(left._with(a), right._with(b)).values
+
+        assert gradcheck(run, leaves)
+        assert gradgradcheck(run, leaves)
+
+
+@pytest.mark.parametrize("name", ["det", "inv", "trace", "cross"])
+def test_the_rule_for_the_compiler_equals_autograd(name):
+    op = TABLE[f"linalg.{name}"]
+    x, y = ragged(3, 3, dtype=torch.complex128), ragged(3, 3, dtype=torch.complex128, seed=1)
+    given_ = [x, y] if name == "cross" else [x]
+    leaf = [each._with(each.values.clone()).requires_grad_() for each in given_]
+    out = op.eager(*leaf)
+    g = out._with(torch.randn(out.values.shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(3)))
+    wanted = torch.autograd.grad(out.values, [each.values for each in leaf], g.values)
+    scope = {n: each.eager for n, each in TABLE.items()} | {"linalg": sr.linalg, "g": g, "out": out.detach()}
+    scope |= dict(zip(("x1", "x2") if name == "cross" else ("x",), given_, strict=True)) | {"offset": 0}
+    made = eval(op.gradient, scope)
+    for mine, want in zip(parts(made), wanted, strict=True):
+        same_values(mine, want)
+
+
+def test_empty_stacks_stay_in_the_graph():
+    x = sr.from_lengths(torch.ones(0, 2, 2), [0, 0]).requires_grad_()
+    for name in ("det", "inv", "svd", "qr", "eigh", "pinv", "matrix_norm", "trace", "diagonal"):
+        sr.sum(parts(getattr(sr.linalg, name)(x))[0]).backward()
+    y = torch.ones(3, 0, 2).requires_grad_()
+    sr.sum(sr.linalg.matrix_norm(y, ord=-1)).backward()
+    assert y.grad.shape == (3, 0, 2)
+
+
+def test_what_is_wrong_is_said():
+    x = ragged(2, 2)
+    with pytest.raises(AxisError, match=r"det needs uniform axes, and axis 1 of shape .* is ragged"):
+        sr.linalg.det(sr.ragged([[[1.0]], [[2.0]]], ragged_rank=1))
+    with pytest.raises(AxisError, match=r"axis 3 of shape .* has ragged axes that depend on it"):
+        sr.linalg.inv(x.permute_dims((1, 2, 3, 0)))
+    with pytest.raises(torch.linalg.LinAlgError, match=r"inv: matrix 4 of the stack, as it is packed, is singular"):
+        sr.linalg.inv(x._with(x.values * torch.tensor([1, 1, 1, 1, 0, 1]).view(-1, 1, 1)))
+    with pytest.raises(torch.linalg.LinAlgError, match="inv: the matrix is singular"):
+        sr.linalg.inv(torch.zeros(2, 2))
+    with pytest.raises(torch.linalg.LinAlgError, match="matrix_power: the matrix is singular"):
+        sr.linalg.matrix_power(torch.zeros(2, 2), -1)
+    with pytest.raises(RaggednessError, match="different raggedness"):
+        sr.linalg.solve(x, sr.from_lengths(x.values, [1, 1, 1, 3]))
+    with pytest.raises(DeviceMismatchError):
+        sr.linalg.solve(x, x.values.to("meta"))
+    with pytest.raises(ValueError, match="do not broadcast"):
+        sr.linalg.solve(torch.eye(2).expand(3, 2, 2), torch.ones(4, 2, 1))
+    with pytest.raises(ValueError, match="does not broadcast"):
+        sr.linalg.pinv(x, rtol=torch.ones(2, 4, 1))
+    for name in ("det", "svd", "pinv", "matrix_rank", "vector_norm"):
+        with pytest.raises(TypeError, match=r"needs floating-point elements, got torch.int32"):
+            getattr(sr.linalg, name)(torch.ones(2, 2, dtype=torch.int32))
+        with pytest.raises(TypeError, match=r"expected an sr.Tensor or a torch.Tensor, got ndarray"):
+            getattr(sr.linalg, name)(np.ones((2, 2)))
+    for axes in (-1, ((0, 0), (0, 0)), 3, ((5,), (0,))):
+        with pytest.raises(ValueError, match=r"axes must|axis .* is out of range"):
+            sr.linalg.tensordot(torch.ones(2, 2), torch.ones(2, 2), axes=axes)
+    with pytest.raises(ValueError, match="the axes summed over do not go together"):
+        sr.linalg.tensordot(torch.ones(2, 1), torch.ones(3, 4), axes=1)
