@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["tensor", "eager", "kernels"]
+SUITES = ["tensor", "eager", "kernels", "compat"]
 
 
 def main() -> None:

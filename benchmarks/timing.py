@@ -5,8 +5,24 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call that several libraries offer under one name."""
+
+    title: str
+    """The size of the work."""
+    function: str
+    arguments: tuple[Any, ...]
+    forward: bool = True
+    """Whether it is timed alone."""
+    gradients: bool = False
+    """Whether it is timed with the gradients of all its floating-point tensors."""
 
 
 def _settle() -> None:

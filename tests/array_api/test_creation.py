@@ -271,3 +271,32 @@ def test_dlpack_protocol():
     assert np.from_dlpack(sr.conj(sr.asarray([1j]))).tolist() == [-1j]
     with pytest.raises(BufferError, match="dense tensors"):
         sr.ragged([[1], []]).__dlpack__()
+
+
+def test_asarray_of_lists_of_tensors():
+    parts = [torch.ones(2), torch.zeros(2, dtype=torch.float64)]
+    for given in (parts, tuple(parts), [sr.asarray(part) for part in parts], [parts[0], sr.asarray(parts[1])]):
+        made = sr.asarray(given)
+        assert (made.dtype, made.tolist()) == (torch.float64, [[1.0, 1.0], [0.0, 0.0]])
+        assert sr.asarray(given, dtype=torch.int32).tolist() == [[1, 1], [0, 0]]
+    assert sr.asarray([[torch.tensor(1), 2], [3, torch.tensor(4)]]).tolist() == [[1, 2], [3, 4]]
+    leaf = torch.ones(2, requires_grad=True)
+    sr.asarray([leaf, leaf * 2]).values.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [3.0, 3.0]
+    with pytest.raises(sr.errors.RaggednessError, match="rectangular"):
+        sr.asarray([torch.ones(2), torch.ones(3)])
+    with pytest.raises(TypeError, match="got None"):
+        sr.asarray(None)
+
+
+def test_arrays_of_what_torch_conjugates_late():
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    late = sr.asarray(x.conj())
+    imaginary = sr.imag(late)
+    for made, expected in ((late, x.numpy().conj()), (imaginary, -x.numpy().imag)):
+        np.testing.assert_array_equal(np.asarray(made), expected)
+        np.testing.assert_array_equal(made.numpy(), expected)
+        np.testing.assert_array_equal(np.asarray(made, copy=True), expected)
+        with pytest.raises(ValueError, match="without a copy"):
+            made.__array__(copy=False)

@@ -301,3 +301,12 @@ def test_what_is_wrong_is_said():
             call()
     with pytest.raises(TypeError, match=r"expected an sr.Tensor or a torch.Tensor, got list"):
         sr.fft.fft([1.0, 2.0])
+
+
+def test_torch_takes_one_size_and_one_axis_without_a_tuple():
+    x = torch.arange(6.0).view(2, 3)
+    for options in ({"dim": 0}, {"s": 2, "dim": 1}, {"s": (4,), "dim": 0}, {"s": 2}):
+        assert torch.equal(torch.fft.fftn(sr.asarray(x), **options), torch.fft.fftn(x, **options))
+    for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
+        with pytest.raises(ValueError, match=r"needs at least one point along axis 1 .*got -1"):
+            getattr(sr.fft, name)(sr.asarray(x), n=-1)

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.array_api.strict import INTEGER, NUMERIC, ours, theirs
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
@@ -658,3 +659,38 @@ def test_what_is_wrong_is_said():
             sr.linalg.tensordot(torch.ones(2, 2), torch.ones(2, 2), axes=axes)
     with pytest.raises(ValueError, match="the axes summed over do not go together"):
         sr.linalg.tensordot(torch.ones(2, 1), torch.ones(3, 4), axes=1)
+
+
+@pytest.mark.parametrize("name", ["inv", "cholesky", "solve", "matrix_power"])
+def test_under_vmap_and_without_elements(name):
+    good = torch.eye(2).expand(3, 2, 2) * 4
+    calls = {
+        "inv": (sr.linalg.inv, torch.linalg.inv),
+        "cholesky": (sr.linalg.cholesky, torch.linalg.cholesky),
+        "solve": (lambda m: sr.linalg.solve(m, m[..., 0]), lambda m: torch.linalg.solve(m, m[..., 0])),
+        "matrix_power": (lambda m: sr.linalg.matrix_power(m, -2), lambda m: torch.linalg.matrix_power(m, -2)),
+    }
+    ours, torchs = calls[name]
+    made = torch.func.vmap(lambda m: ours(sr.asarray(m)).torch())(good)
+    torch.testing.assert_close(made, torch.func.vmap(torchs)(good))
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.func.vmap(lambda m: ours(sr.asarray(m)).torch())(good * torch.tensor([1.0, 0.0, 1.0]).view(3, 1, 1))
+    with FakeTensorMode():
+        x = torch.eye(2)
+        assert ours(sr.asarray(x)).shape == torchs(x).shape
+
+
+def test_qr_of_torch_without_q():
+    values = torch.randn(3, 3, 2, dtype=torch.float64)
+    made = torch.linalg.qr(sr.from_lengths(values, [2, 0, 1]), mode="r")
+    expected = torch.linalg.qr(values, mode="r")
+    assert made.Q.shape == expected.Q.shape == (0,)
+    assert made.R.shape == (3, sr.Ragged([2, 0, 1]), 2, 2)
+    assert torch.equal(made.R.values, expected.R)
+    dense = torch.linalg.qr(sr.asarray(values), mode="r")
+    assert torch.equal(dense.R, expected.R)
+    assert dense.Q.shape == (0,)
+    for mode in ("reduced", "complete"):
+        both = torch.linalg.qr(sr.from_lengths(values, [2, 0, 1]), mode)
+        for part, whole in zip(both, torch.linalg.qr(values, mode), strict=True):
+            assert torch.equal(part.values, whole)

@@ -140,7 +140,7 @@ def test_matrix_product_in_place_and_reflected():
     assert x.values.data_ptr() == place
     assert x.tolist() == [[2.0, 1.0], [4.0, 3.0]]
     assert x.__rmatmul__(y).tolist() == [[4.0, 3.0], [2.0, 1.0]]
-    with pytest.raises(ValueError, match="does not go into"):
+    with pytest.raises(ValueError, match="does not go back into"):
         x @= sr.ones((2, 1))
     with pytest.raises(TypeError):
         x @= 2
@@ -212,3 +212,23 @@ def test_kinds_that_do_not_convert():
         int(sr.asarray(float("nan")))
     with pytest.raises(ValueError, match="ambiguous"):
         bool(sr.ones((2,)))
+
+
+def test_matrix_product_in_place_keeps_the_dtype():
+    for dtype in (torch.float32, torch.bfloat16):
+        x = sr.asarray(torch.ones(2, 2, dtype=dtype))
+        x @= torch.full((2, 2), 1.5, dtype=torch.float64)
+        assert x.dtype == dtype
+        assert x.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    narrow = sr.ones((2, 2), dtype=torch.int8)
+    narrow @= sr.ones((2, 2), dtype=torch.int64)
+    assert (narrow.dtype, narrow.tolist()) == (torch.int8, [[2, 2], [2, 2]])
+    for x, y in ((sr.ones((2, 2), dtype=torch.int64), torch.ones(2, 2)), (sr.ones((2, 2)), torch.ones(2, 2) * 1j)):
+        before = x.tolist()
+        with pytest.raises(TypeError, match=r"matmul gives .* which does not go back into"):
+            x @= y
+        assert x.tolist() == before
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        x = sr.ones((2, 2))
+        x @= sr.ones((2, 2))
+    assert (x.dtype, x.tolist()) == (torch.float32, [[2.0, 2.0], [2.0, 2.0]])

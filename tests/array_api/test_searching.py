@@ -74,7 +74,7 @@ def test_numbers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "one, other", [("uint8", "uint32"), ("int8", "uint16"), ("float32", "float64"), ("int8", "int64")]
+    ("one", "other"), [("uint8", "uint32"), ("int8", "uint16"), ("float32", "float64"), ("int8", "int64")]
 )
 def test_searchsorted_of_dtypes(one: str, other: str) -> None:
     for dtypes in ((one, other), (other, one)):
@@ -105,3 +105,17 @@ def test_wrong_calls() -> None:
         sr.searchsorted(x[0], x, sorter=sr.asarray([0, 1, 3]))
     with pytest.raises(TypeError, match="got"):
         sr.searchsorted(x[0], "a")
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_bools_and_of_complex_numbers(name: str) -> None:
+    x = np.array([[False, True, True], [False, False, False]])
+    for axis in (None, 0, 1):
+        assert getattr(sr, name)(sr.asarray(x), axis=axis).tolist() == getattr(np, name)(x, axis=axis).tolist()
+    ragged = sr.ragged([[False, True], [], [True, False, True]])
+    expected = {"argmax": [1, -1, 0], "argmin": [0, -1, 1]}[name]
+    assert getattr(sr, name)(ragged, axis=1).tolist() == expected
+    assert int(getattr(sr, name)(ragged)) == {"argmax": 1, "argmin": 0}[name]
+    for axis in (None, 0):
+        with pytest.raises(TypeError, match=r"need ordered elements, got torch\.complex64"):
+            getattr(sr, name)(torch.tensor([1j, 2]), axis=axis)

@@ -222,6 +222,37 @@ def test_signatures_are_torchs():
 
 VALUES, OFFSETS = torch.ones(6, 2), torch.tensor([0, 2, 6])
 from_jagged = nested.nested_tensor_from_jagged
+
+
+def torch_nested(layout=torch.jagged):
+    return torch.nested.nested_tensor([torch.ones(2, 3), 2 * torch.ones(1, 3)], layout=layout)
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_torch_go_in(layout):
+    theirs = torch_nested(layout)
+    expected = torch.nested.to_padded_tensor(theirs, -1.0)
+    torch.testing.assert_close(nested.to_padded_tensor(theirs, -1.0), expected)
+    for made in (nested.as_nested_tensor(theirs), nested.nested_tensor(theirs), nested.nested_tensor(theirs.unbind())):
+        torch.testing.assert_close(nested.to_padded_tensor(made, -1.0), expected)
+    assert nested.as_nested_tensor(theirs, dtype=torch.float64).dtype == torch.float64
+
+
+def test_rows_of_a_tensor_make_it_again():
+    x = nested.nested_tensor([torch.ones(2, 3), 2 * torch.ones(1, 3)], requires_grad=True)
+    for rows in (x.unbind(), list(x.unbind())):
+        made = nested.as_nested_tensor(rows)
+        assert made.tolist() == x.tolist()
+    (made * 3).sum().backward()
+    assert x.grad.values.tolist() == [[3.0] * 3] * 3
+
+
+def test_bounds_of_lengths_may_be_wide():
+    made = from_jagged(VALUES, OFFSETS, min_seqlen=0, max_seqlen=10)
+    assert nested.to_padded_tensor(made, 0.0).shape[1] == 4
+
+
 WRONG = [
     (lambda: nested.nested_tensor([]), ValueError, "at least one entry"),
     (lambda: nested.nested_tensor([1.0, 2.0]), RaggednessError, "at least one, but entry 0"),
@@ -229,7 +260,7 @@ WRONG = [
     (lambda: nested.nested_tensor([torch.ones(2), torch.ones(2).int()]), TypeError, "entry 1 torch.int32"),
     (lambda: nested.nested_tensor([torch.ones(2)], layout=torch.sparse_coo), ValueError, "layout must be"),
     (lambda: nested.as_nested_tensor(3), TypeError, "got int"),
-    (lambda: nested.as_nested_tensor([[1.0]]), TypeError, "got list"),
+    (lambda: nested.as_nested_tensor([[1.0]]), TypeError, "an entry is a list"),
     (lambda: nested.as_nested_tensor(torch.ones(3)), AxisError, r"got shape \[3\]"),
     (lambda: from_jagged(VALUES), ValueError, "offsets or lengths"),
     (lambda: from_jagged(VALUES, torch.tensor([0, 4])), RaggednessError, "6"),
@@ -239,10 +270,31 @@ WRONG = [
     (lambda: from_jagged(VALUES, lengths=torch.tensor([2, 2])), RaggednessError, "6"),
     (lambda: from_jagged(VALUES, OFFSETS, jagged_dim=0), AxisError, "1 … 2"),
     (lambda: from_jagged(VALUES, OFFSETS, jagged_dim=3), AxisError, "1 … 2"),
-    (lambda: from_jagged(VALUES, OFFSETS, max_seqlen=3), RaggednessError, "longest row has 4"),
-    (lambda: from_jagged(VALUES, OFFSETS, min_seqlen=3), RaggednessError, "shortest row has 2"),
+    (lambda: from_jagged(VALUES, OFFSETS, max_seqlen=3), RaggednessError, "row 1 has 4"),
+    (lambda: from_jagged(VALUES, OFFSETS, min_seqlen=3), RaggednessError, "row 0 has 2"),
     (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1])), RaggednessError, "one length less"),
     (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1, 5])), RaggednessError, "row 1 starts at 2 and has 5"),
+    (lambda: from_jagged(VALUES, OFFSETS, max_seqlen=4.5), TypeError, "max_seqlen must be an integer"),
+    (lambda: from_jagged(VALUES, OFFSETS, min_seqlen=-1, max_seqlen=3), RaggednessError, "row 1 has 4"),
+    (lambda: from_jagged(VALUES, lengths=torch.tensor([2, 4]), max_seqlen=3), RaggednessError, "row 1 has 4"),
+    (lambda: from_jagged(VALUES, OFFSETS, jagged_dim=1.0), TypeError, "jagged_dim must be an integer"),
+    (lambda: from_jagged(VALUES.tolist(), OFFSETS), TypeError, "dense torch.Tensor"),
+    (lambda: from_jagged(VALUES, OFFSETS.tolist()), TypeError, "offsets must be a torch.Tensor, got list"),
+    (lambda: from_jagged(VALUES, OFFSETS.float()), TypeError, "offsets must be integers, got torch.float32"),
+    (lambda: from_jagged(VALUES, OFFSETS[None]), RaggednessError, "vector"),
+    (lambda: from_jagged(VALUES, OFFSETS.float(), torch.tensor([1, 1])), TypeError, "offsets must be integers"),
+    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1.0, 1.0])), TypeError, "lengths must be integers"),
+    (lambda: from_jagged(VALUES, lengths=torch.tensor([True] * 6)), TypeError, "got torch.bool"),
+    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([3, 1])), RaggednessError, "row 0 has 3 .* after 2"),
+    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([-1, 1])), RaggednessError, "row 0 starts at 0 and has -1"),
+    (lambda: from_jagged(VALUES, torch.tensor([4, 0, 6]), torch.tensor([1, 1])), RaggednessError, "after -4"),
+    (lambda: from_jagged(VALUES, torch.tensor([2**63 - 1, 0, 6]), torch.tensor([2, 1])), RaggednessError, "row 0"),
+    (lambda: nested.narrow(VALUES, 1, torch.tensor([2**63 - 1] * 6), 2), RaggednessError, "row 0 starts at 9"),
+    (lambda: nested.narrow(torch_nested(), 1, 0, 1), TypeError, "narrow takes a dense tensor"),
+    (lambda: nested.masked_select(torch_nested(), torch_nested() > 0), TypeError, "masked_select takes a dense"),
+    (lambda: nested.nested_tensor([torch_nested()]), TypeError, "entries of a nested tensor must be dense"),
+    (lambda: nested.as_nested_tensor([torch_nested()]), TypeError, "entries of a nested tensor must be dense"),
+    (lambda: nested.to_padded_tensor(sr.ragged([[1]]), 0, (1, 1.5)), TypeError, "output_size"),
     (lambda: nested.narrow(VALUES, 1, 1, 2), RaggednessError, "within 2 entries"),
     (lambda: nested.narrow(VALUES, 1, -1, 2), RaggednessError, "starts at -1"),
     (lambda: nested.narrow(VALUES, 2, 0, 1), AxisError, "got 2"),

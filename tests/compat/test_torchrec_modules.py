@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 import torchrec
@@ -184,5 +187,90 @@ WRONG = [
 
 @pytest.mark.parametrize(("call", "error", "message"), WRONG)
 def test_wrong_input_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+class Bag(torch.nn.Module):
+    """A module that may stand in the place of an `nn.EmbeddingBag`."""
+
+    def forward(self, input, offsets=None, per_sample_weights=None):
+        weights = torch.ones(input.shape) if per_sample_weights is None else per_sample_weights
+        rows = [(input[a:b] * weights[a:b]).sum() for a, b in itertools.pairwise(offsets)]
+        return torch.stack(rows)[:, None].expand(-1, 4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bags_may_be_replaced(weighted):
+    made = collections(weighted=weighted)
+    kjts = random_keyed(5, weighted=weighted)
+    seen = []
+    for each in made:
+        each.embedding_bags["t2"] = Bag()
+        each.embedding_bags["t1"].register_forward_hook(
+            lambda module, inputs, options, output: seen.append(sorted(options)), with_kwargs=True
+        )
+    torch.testing.assert_close(made[0](kjts[0]).values(), made[1](kjts[1]).values())
+    assert seen[0] == seen[-1] == ["input", "offsets", "per_sample_weights"]
+
+
+def test_a_bag_without_the_last_offset():
+    mine, theirs = collections()
+    one, other = random_keyed(5)
+    mine.embedding_bags["t2"].include_last_offset = False
+    torch.testing.assert_close(mine(one).values(), theirs(other).values())
+
+
+def test_configs_of_torchrec_and_their_fields():
+    _, theirs = collections()
+    taken = ours.EmbeddingBagCollection(tables(torchrec, "EmbeddingBagConfig"))
+    taken.load_state_dict(theirs.state_dict())
+    one, other = random_keyed(5)
+    torch.testing.assert_close(taken(one).values(), theirs(other).values())
+    assert config(num_embeddings=np.int64(5)).num_embeddings == 5
+    assert config(need_pos=False, use_virtual_table=False, num_embeddings_post_pruning=None).name == "t"
+    assert ours.EmbeddingBagConfig(4, 2, "t", ours.DataType.FP32, ["f"], 0.5, -0.5).get_weight_init_min() == -0.5
+
+
+@pytest.mark.parametrize("module", ["EmbeddingBagCollection", "EmbeddingCollection"])
+def test_a_compiled_model_gives_the_same(module):
+    made = getattr(ours, module)(tables(ours, module.replace("Collection", "Config")))
+    kjt = random_keyed(5)[0]
+    expected, found = made(kjt), torch.compile(made, backend="eager")(kjt)
+    if module == "EmbeddingBagCollection":
+        torch.testing.assert_close(found.values(), expected.values())
+    else:
+        same({key: jt.values() for key, jt in found.items()}, {key: jt.values() for key, jt in expected.items()})
+
+
+MORE_WRONG = [
+    (lambda: config(num_embeddings=True), ValueError, "got True"),
+    (lambda: config(use_virtual_table=True), ValueError, "use_virtual_table of table 't' is not offered"),
+    (lambda: config(num_embeddings_post_pruning=3), ValueError, "num_embeddings_post_pruning"),
+    (lambda: config(feature_names="f"), TypeError, "must be a list, got 'f'"),
+    (lambda: config(feature_names=["f", "f"]), ValueError, "must be distinct"),
+    (
+        lambda: ours.EmbeddingBagCollection([embedding_configs.EmbeddingConfig(num_embeddings=4, embedding_dim=2)]),
+        TypeError,
+        "got torchrec.modules.embedding_configs.EmbeddingConfig",
+    ),
+    (lambda: ours.EmbeddingBagCollection([config()])(ids([1, -1])), IndexError, "feature 't' holds index -1"),
+    (
+        lambda: ours.EmbeddingCollection([ours.EmbeddingConfig(4, 2, "t")])(ids([1, 7])),
+        IndexError,
+        "feature 't' holds index 7",
+    ),
+    (
+        lambda: ours.EmbeddingBagCollection([config()])(
+            ours.KeyedJaggedTensor(["t"], torch.ones(2, 2, dtype=torch.int64), lengths=torch.tensor([2]))
+        ),
+        ValueError,
+        "2D",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), MORE_WRONG)
+def test_more_wrong_input_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -321,3 +321,15 @@ def test_forbid_sync_ends_with_its_context():
     with pytest.raises(KeyError), sr.testing.forbid_sync():
         raise KeyError
     assert p.max_length == 3
+
+
+def test_writing_to_offsets_is_noticed_and_to_lengths_harmless():
+    """torch's repeat_interleave writes as many entries as lengths say, wherever that is."""
+    p = sr.Partition.from_lengths([2, 1, 3])
+    p.offsets[1] = 100_000
+    with pytest.raises(RuntimeError, match="written to after they were checked"):
+        p.row_ids  # noqa: B018
+    p = sr.Partition.from_lengths([2, 1, 3])
+    p.lengths[0] = 100_000
+    assert p.row_ids.tolist() == [0, 0, 1, 2, 2, 2]
+    assert p.spread(torch.tensor([5, 6, 7])).tolist() == [5, 5, 6, 7, 7, 7]

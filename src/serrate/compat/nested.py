@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,14 @@ import torch.nn.functional as F
 
 from serrate.errors import AxisError, DeviceMismatchError, OffsetsDeviceError, RaggednessError
 from serrate.tensor import host
+from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.layout import check_rows
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 from serrate.tensor.unpad import from_dense
+
+_INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 
 __all__ = [
     "as_nested_tensor",
@@ -51,7 +55,7 @@ def nested_tensor(
     (2, Ragged([2, 3]), Ragged([5, 4]))
     """
     with torch.no_grad():
-        made = _from_list([torch.as_tensor(entry) for entry in tensor_list], dtype, device, layout)
+        made = _from_list([_entry(entry) for entry in _rows_given(tensor_list)], dtype, device, layout)
     made = made.pin_memory() if pin_memory else made
     return made.requires_grad_() if requires_grad else made
 
@@ -61,22 +65,30 @@ def as_nested_tensor(
 ) -> Tensor:
     """A tensor that keeps the history of what it is made from: a list of tensors, or a dense `[batch, length, …]` one.
 
+    A nested tensor, torch's or this library's, stays what it is.
+
     >>> import torch
     >>> as_nested_tensor(torch.ones(2, 3)).shape
     (2, Ragged([3, 3]))
     """
+    _require_layout(layout)
+    ts = _ours(ts)
     if isinstance(ts, Tensor) and ts.is_ragged:
         return ts.to(dtype=dtype or ts.dtype, device=device or ts.device)
     if isinstance(ts, (torch.Tensor, Tensor)):
-        _require_layout(layout)
         full = as_tensor(ts).torch()
         if full.ndim < 2:
             raise AxisError(f"a dense tensor must be [batch, length, …], got shape {list(full.shape)}")
         full = full.to(dtype=dtype or full.dtype, device=device or full.device)
         return _rows_of(full.flatten(0, 1), Partition.uniform(full.shape[0], full.shape[1]), 1)
-    if not isinstance(ts, (list, tuple)) or not all(isinstance(t, torch.Tensor) for t in ts):
+    if not isinstance(ts, (list, tuple)):
         raise TypeError(f"as_nested_tensor takes a tensor or a list of tensors, got {type(ts).__name__}")
-    return _from_list(list(ts), dtype, device, layout)
+    wrong = next((entry for entry in ts if not isinstance(entry, (torch.Tensor, Tensor))), None)
+    if wrong is not None:
+        raise TypeError(
+            f"as_nested_tensor takes a tensor or a list of tensors, but an entry is a {type(wrong).__name__}"
+        )
+    return _from_list([_entry(entry) for entry in ts], dtype, device, layout)
 
 
 def nested_tensor_from_jagged(
@@ -90,7 +102,7 @@ def nested_tensor_from_jagged(
     """Packed values cut by offsets or lengths; `jagged_dim` is the axis of the result that is ragged.
 
     With both, rows start at the offsets and have these lengths: what lies between is left out (a copy).
-    `min_seqlen` and `max_seqlen` must be true where the host can see.
+    No row may be shorter than `min_seqlen` or longer than `max_seqlen`.
 
     >>> import torch
     >>> nested_tensor_from_jagged(torch.arange(6), torch.tensor([0, 2, 3, 6]), torch.tensor([1, 1, 2])).tolist()
@@ -98,20 +110,23 @@ def nested_tensor_from_jagged(
     """
     if offsets is None and lengths is None:
         raise ValueError("nested_tensor_from_jagged needs offsets or lengths, got neither")
-    axis = 1 if jagged_dim is None else jagged_dim
+    if not isinstance(values, torch.Tensor) or values.is_nested:
+        raise TypeError(f"values must be a dense torch.Tensor, got {values!r:.60}")
+    axis = 1 if jagged_dim is None else _as_int(jagged_dim, "jagged_dim")
     if not 1 <= axis <= values.ndim:
         raise AxisError(f"jagged_dim must be 1 … {values.ndim} for values of shape {list(values.shape)}, got {axis}")
-    for name, given in (("offsets", offsets), ("lengths", lengths)):
-        if given is not None and given.device != values.device:
-            raise OffsetsDeviceError(f"{name} lie on {given.device}, values on {values.device}")
+    shortest = None if min_seqlen is None else _as_int(min_seqlen, "min_seqlen")
+    longest = None if max_seqlen is None else _as_int(max_seqlen, "max_seqlen")
+    offsets = None if offsets is None else _numbers(offsets, values, "offsets")
+    lengths = None if lengths is None else _numbers(lengths, values, "lengths")
     packed = values.movedim(axis - 1, 0)
     if offsets is None:
         partition = Partition.from_lengths(lengths, packed.shape[0])
     elif lengths is None:
-        partition = Partition.from_offsets(offsets, packed.shape[0], max_length_bound=max_seqlen)
+        partition = Partition.from_offsets(offsets, packed.shape[0], max_length_bound=longest)
     else:
         packed, partition = _with_holes(packed, offsets, lengths)
-    _check_lengths(partition, min_seqlen, max_seqlen)
+    _check_lengths(partition, shortest, longest)
     return _rows_of(packed, partition, axis)
 
 
@@ -124,7 +139,7 @@ def narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any, layout: torc
     >>> narrow(torch.arange(6).view(2, 3), 1, torch.tensor([0, 2]), torch.tensor([2, 1]), layout=torch.jagged).tolist()
     [[0, 1], [5]]
     """
-    full = as_tensor(tensor).torch()
+    full = _dense(tensor, "narrow")
     _require_layout(layout)
     if full.ndim < 2 or not -full.ndim <= dim < full.ndim:
         raise AxisError(f"narrow takes an axis of a dense [batch, length, …] tensor, got {dim} of {list(full.shape)}")
@@ -147,8 +162,8 @@ def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Tensor:
     >>> masked_select(torch.arange(4).view(2, 2), torch.tensor([[True, False], [True, True]])).tolist()
     [[0], [2, 3]]
     """
-    full = as_tensor(tensor).torch()
-    kept = as_tensor(mask).torch().expand(full.shape)
+    full = _dense(tensor, "masked_select")
+    kept = _dense(mask, "masked_select").expand(full.shape)
     if full.ndim == 0:
         raise AxisError("masked_select takes a tensor of at least one axis, got a 0-d tensor")
     return from_dense(full[None], mask=kept[None]) if full.ndim == 1 else from_dense(full, mask=kept)
@@ -164,17 +179,61 @@ def to_padded_tensor(
     tensor([[1., 0.],
             [1., 1.]])
     """
-    x = as_tensor(input)
+    x = as_tensor(_ours(input))
     if output_size is None:
         made = x.to_dense(padding).torch()
     else:
-        made = _padded_to(x, padding, [int(size) for size in output_size])
+        made = _padded_to(x, padding, [_as_int(size, "a size of output_size") for size in output_size])
     if out is None:
         return made
     return out.resize_(made.shape).copy_(made)
 
 
 # ---------------------------------------------------------------------------------------------------------- inside
+
+
+def _ours(given: Any) -> Any:
+    """A nested tensor of torch as this library's; anything else as it is."""
+    return from_nested(given) if isinstance(given, torch.Tensor) and given.is_nested else given
+
+
+def _dense(given: Any, name: str) -> torch.Tensor:
+    given = _ours(given)
+    if isinstance(given, Tensor) and given.is_ragged:
+        raise TypeError(f"{name} takes a dense tensor, got a ragged one of shape {given.shape}")
+    return as_tensor(given).torch()
+
+
+def _rows_given(given: Any) -> Any:
+    """The entries of what may be a nested tensor itself."""
+    given = _ours(given)
+    return given.rows() if isinstance(given, Tensor) and given.is_ragged else given
+
+
+def _entry(given: Any) -> torch.Tensor:
+    given = _ours(given)
+    if isinstance(given, Tensor) and given.is_ragged:
+        raise TypeError(f"entries of a nested tensor must be dense, got a ragged one of shape {given.shape}")
+    return given.torch() if isinstance(given, Tensor) else torch.as_tensor(given)
+
+
+def _as_int(given: Any, name: str) -> int:
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {given!r:.60}")
+    return operator.index(given)
+
+
+def _numbers(given: Any, values: torch.Tensor, name: str) -> torch.Tensor:
+    """Offsets or lengths: a vector of integers that lies with the values."""
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
+    if given.device != values.device:
+        raise OffsetsDeviceError(f"{name} lie on {given.device}, values on {values.device}")
+    if given.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must be integers, got {given.dtype}")
+    if given.ndim != 1:
+        raise RaggednessError(f"{name} must be a vector, got shape {list(given.shape)}")
+    return given
 
 
 def _require_layout(layout: Any) -> None:
@@ -228,11 +287,17 @@ def _rows_of(packed: torch.Tensor, partition: Partition, axis: int) -> Tensor:
 
 def _with_holes(packed: torch.Tensor, offsets: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, Partition]:
     """Rows that start at offsets and have lengths of their own, packed without what lies between them."""
-    if offsets.ndim != 1 or lengths.shape != (offsets.numel() - 1,):
+    if lengths.shape != (offsets.numel() - 1,):
         raise RaggednessError(
             f"there must be one length less than offsets, got {list(lengths.shape)} and {list(offsets.shape)}"
         )
-    starts, lengths = _within(offsets[:-1].to(torch.int64), lengths, packed.shape[0])
+    room = torch.diff(offsets)
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(f"row {i} has {int(lengths[i])} entries, but the next row starts after {int(room[i])}")
+
+    starts, lengths = _within(offsets[:-1].to(torch.int64), lengths.to(torch.int64), packed.shape[0])
+    host.defer(host.first_fault(lengths > room), error)
     partition = Partition.from_lengths(lengths)
     return _take(packed, starts, partition), partition
 
@@ -250,19 +315,24 @@ def _within(starts: torch.Tensor, lengths: torch.Tensor, size: int) -> tuple[tor
             f"rows must lie within {size} entries, but row {i} starts at {int(starts[i])} and has {int(lengths[i])}"
         )
 
-    host.defer(host.first_fault((starts < 0) | (lengths < 0) | (starts + lengths > size)), error)
+    host.defer(host.first_fault((starts < 0) | (lengths < 0) | (lengths > size) | (starts > size - lengths)), error)
     inside = starts.clamp(0, size)
     return inside, torch.minimum(lengths.clamp(min=0), size - inside)
 
 
 def _check_lengths(partition: Partition, shortest: int | None, longest: int | None) -> None:
-    if not partition.is_host_born or not partition.num_components:
+    """An error for the first row that is shorter or longer; for device data by a later call."""
+    if shortest is None and longest is None:
         return
     lengths = partition.lengths
-    if longest is not None and partition.max_length > longest:
-        raise RaggednessError(f"max_seqlen is {longest}, but the longest row has {partition.max_length} entries")
-    if shortest is not None and int(lengths.min()) < shortest:
-        raise RaggednessError(f"min_seqlen is {shortest}, but the shortest row has {int(lengths.min())} entries")
+    least, most = shortest or 0, partition.num_values if longest is None else longest
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(
+            f"rows must have min_seqlen={shortest} to max_seqlen={longest} entries, but row {i} has {int(lengths[i])}"
+        )
+
+    host.defer(host.first_fault((lengths < least) | (lengths > most)), error)
 
 
 def _per_row(given: Any, full: torch.Tensor, name: str) -> torch.Tensor:

@@ -14,12 +14,17 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.ops import unsigned
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
-from serrate.tensor import broadcast, promotion, unsigned
+from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
 STANDARD: dict[str, Callable[..., torch.Tensor]] = {}
 """For each elementwise operation the function of laid-out values that `sr.*` and operators compute."""
+_NAMES: dict[Callable[..., Any], str] = {}
+"""The operation that a function of torch's is."""
+_IN_BITS: dict[str, bool] = {}
+"""The operations of elements alone, and whether they compute integers as floats."""
 _TENSORS_ONLY = {
     "atan2",
     "copysign",
@@ -62,14 +67,22 @@ _OTHER_SIZE: Error = ("x, torch.ones(3)", ValueError, "do not broadcast")
 
 def apply(function: Callable[..., torch.Tensor], *operands: Any, **options: Any) -> Tensor:
     """`function` of torch on operands laid out for their common shape."""
+    return _applied(_NAMES.get(function, ""), function, operands, options)
+
+
+def _applied(
+    name: str, function: Callable[..., torch.Tensor], operands: tuple[Any, ...], options: dict[str, Any]
+) -> Tensor:
     given = operands_of(getattr(function, "__name__", "the operation"), operands)
     tensors = [operand for operand in given if not isinstance(operand, broadcast.Scalar)]
+    if name in _IN_BITS and any(tensor.dtype == torch.uint64 for tensor in tensors):
+        return broadcast.elementwise(_in_bits(name, function, options), given, options)
     wide = any(tensor.dtype in promotion.WIDE for tensor in tensors)
     for i, operand in enumerate(given):
         first = i == 0 and len(given) > 1
         if isinstance(operand, broadcast.Scalar) and (first or function.__name__ in _TENSORS_ONLY):
             # A 0-d tensor counts as a number when dtypes are chosen.
-            given[i] = promotion.as_operand(operand, _narrow(promotion.beside(tensors[0].dtype, operand)))
+            given[i] = promotion.as_operand(operand, promotion.narrow(promotion.beside(tensors[0].dtype, operand)))
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)
 
 
@@ -94,24 +107,36 @@ def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
     return given
 
 
-def _narrow(dtype: torch.dtype) -> torch.dtype:
-    return torch.int64 if dtype in promotion.WIDE else dtype
+def _in_bits(name: str, function: Callable[..., torch.Tensor], options: dict[str, Any]) -> Callable[..., torch.Tensor]:
+    """torch's function of uint64 elements, half of which int64 does not hold."""
+    if name == "divide" and options.get("rounding_mode") is not None:
+        del options["rounding_mode"]  # without signs, down is towards 0
+        return by_standard("floor_divide", torch.floor_divide, ALL, False)
+    return by_standard(name, function, ALL, _IN_BITS[name])
 
 
 def _through_int64(function: Callable[..., torch.Tensor], operands: list[Any], options: dict[str, Any]) -> Tensor:
     """torch lacks arithmetic on wide unsigned types: compute in int64, and go back where the result is an integer."""
     tensors = [operand for operand in operands if isinstance(operand, (Tensor, torch.Tensor))]
     dtype = reduce(promotion.promote, [tensor.dtype for tensor in tensors])
-    wide = [o.to(_narrow(o.dtype)) if isinstance(o, (Tensor, torch.Tensor)) else o for o in operands]
+    wide = [o.to(promotion.narrow(o.dtype)) if isinstance(o, (Tensor, torch.Tensor)) else o for o in operands]
     result = broadcast.elementwise(function, wide, options)
     return result.to(dtype) if result.dtype == torch.int64 and dtype in promotion.WIDE else result
 
 
-def _by_standard(
-    name: str, function: Callable[..., torch.Tensor], kinds: tuple[Kind, ...], in_floats: bool
+def by_standard(
+    name: str,
+    function: Callable[..., torch.Tensor],
+    kinds: tuple[Kind, ...],
+    in_floats: bool = False,
+    numbers: bool | None = None,
 ) -> Callable[..., torch.Tensor]:
-    """`function` with the array API's dtypes: 0-d tensors count like others, numbers by their kind alone."""
-    refused, numbers = _refused(kinds), name not in _TENSORS_ONLY
+    """`function` with the array API's dtypes: 0-d tensors count like others, numbers by their kind alone.
+
+    `numbers`: whether it takes Python numbers after the first operand.
+    """
+    refused = _refused(kinds)
+    numbers = name not in _TENSORS_ONLY if numbers is None else numbers
 
     def call(*values: Any, **options: Any) -> torch.Tensor:
         dtype = _one_float_type(values, numbers)
@@ -148,7 +173,7 @@ def _one_float_type(values: tuple[Any, ...], numbers: bool) -> torch.dtype | Non
         if isinstance(value, torch.Tensor):
             if value.dtype is not first.dtype:
                 return None
-        elif not numbers or isinstance(value, complex):
+        elif not numbers or isinstance(value, complex) or promotion.is_far(value):
             return None
     return first.dtype
 
@@ -156,9 +181,10 @@ def _one_float_type(values: tuple[Any, ...], numbers: bool) -> torch.dtype | Non
 def _operand(value: Any, dtype: torch.dtype, name: str, as_tensor: bool) -> Any:
     if isinstance(value, torch.Tensor):
         return value if value.dtype is dtype else value.to(dtype)
-    if not promotion.fits(value, dtype):
-        raise OverflowError(f"{name} of {dtype} and {value}, which that type does not hold: overflow")
-    return promotion.as_operand(value, dtype) if as_tensor or dtype in promotion.WIDE else value
+    promotion.require_fit(name, value, dtype)
+    if as_tensor or dtype in promotion.WIDE:
+        return promotion.as_operand(value, dtype)
+    return promotion.as_number(value, dtype)
 
 
 def _compare_beyond(name: str, values: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor | None:
@@ -185,7 +211,7 @@ def _instead(name: str, dtype: torch.dtype) -> str:
     return f"; for bools there is {other}" if other and dtype == torch.bool else ""
 
 
-def _answer(function: Callable[..., torch.Tensor], arity: int) -> Callable[..., Tensor]:
+def _answer(name: str, function: Callable[..., torch.Tensor], arity: int) -> Callable[..., Tensor]:
     """torch's own function on laid-out operands, with its own defaults; `out=` has no place to write ragged results."""
 
     def handler(*args: Any, **options: Any) -> Tensor:
@@ -194,9 +220,10 @@ def _answer(function: Callable[..., torch.Tensor], arity: int) -> Callable[..., 
         names = [n for n in ("input", "self", "other", "exponent", "condition") if n in options]
         operands = [*args[:arity], *[options.pop(n) for n in names]]
         rest = args[arity:]
-        if rest:
-            return apply(lambda *values, **kw: function(*values, *rest, **kw), *operands, **options)
-        return apply(function, *operands, **options)
+        if rest and name == "clip":
+            options, rest = options | dict(zip(("min", "max"), rest, strict=False)), ()
+        call = (lambda *values, **kw: function(*values, *rest, **kw)) if rest else function
+        return _applied(name, call, tuple(operands), options)
 
     return handler
 
@@ -242,8 +269,13 @@ def enter(
     samples = {1: ("x",), 2: ("x, x", "x, torch.ones([1] * x.ndim, dtype=x.dtype)"), 3: ("x != 0, x, x",)}[arity]
     errors = {1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: (_OTHER_THIRD,)}[arity]
     for each in answered:
-        TORCH[each] = _answer(each, arity)
-    STANDARD[name] = _by_standard(name, meaning or function, kinds, dtype == "float" or "int" not in kinds)
+        TORCH[each] = _answer(name, each, arity)
+        _NAMES[each] = name
+    in_floats = dtype == "float" or "int" not in kinds
+    STANDARD[name] = by_standard(name, meaning or function, kinds, in_floats)
+    _NAMES[function] = name
+    if name != "where":
+        _IN_BITS[name] = in_floats
     chosen = compute if compute is not None else lambda *operands, **options: standard(name, *operands, **options)
     op = Op(
         name=name,

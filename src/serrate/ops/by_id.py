@@ -14,10 +14,10 @@ from serrate.ops.precision import widened
 from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
 from serrate.ops.segments import Segments
 from serrate.ops.table import Kind, Result, record
+from serrate.ops.unsigned import comparable, restored
 from serrate.tensor import broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
-from serrate.tensor.unsigned import comparable, restored
 
 # ------------------------------------------------------------------------------------------------ bincount
 

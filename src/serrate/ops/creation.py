@@ -93,7 +93,7 @@ def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, devi
     if isinstance(fill_value, (Tensor, torch.Tensor)):
         place = fill_value.device if device is None else device
         return _filled(build(shape, place, torch.empty, dtype=dtype or fill_value.dtype), fill_value)
-    return build(shape, device, torch.full, _number(fill_value), dtype=dtype)
+    return build(shape, device, torch.full, _number(fill_value, dtype), dtype=dtype)
 
 
 def _zeros_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
@@ -115,7 +115,9 @@ def _full_like(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, 
     tensor = as_tensor(x)
     if isinstance(fill_value, (Tensor, torch.Tensor)):
         return _filled(beside(tensor, torch.empty_like(tensor.values, dtype=dtype, device=device)), fill_value)
-    return beside(tensor, torch.full_like(tensor.values, _number(fill_value), dtype=dtype, device=device))
+    return beside(
+        tensor, torch.full_like(tensor.values, _number(fill_value, dtype or tensor.dtype), dtype=dtype, device=device)
+    )
 
 
 def _filled(made: Tensor, value: Any) -> Tensor:
@@ -123,15 +125,21 @@ def _filled(made: Tensor, value: Any) -> Tensor:
     number = as_tensor(value)
     if number.ndim:
         raise TypeError(f"fill_value must be a number or a 0-d tensor, got shape {number.shape}")
+    promotion.require_whole(number.dtype, made.dtype)
     made.values.copy_(number.values)
     return made
 
 
-def _number(given: Any) -> Any:
+def _number(given: Any, dtype: torch.dtype | None) -> Any:
     number = broadcast.plain_number(given)
     if not isinstance(number, broadcast.Scalar):
         raise TypeError(f"fill_value must be a number, got {type(given).__name__}")
-    return number
+    if dtype is None:
+        return number
+    if isinstance(number, complex):
+        promotion.require_whole("a complex number", dtype)
+    promotion.require_fit("full", number, dtype)
+    return promotion.as_number(number, dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- ranges
@@ -145,8 +153,12 @@ def _arange(
         raise ValueError("the step of arange must not be 0")
     if (last - first) * step < 0:  # nothing lies between, which torch refuses
         last = first + 0 * last
-    if all(isinstance(n, int) for n in (first, last, step)) and max(map(abs, (first, last, step))) >= _FAR:
-        return Tensor(_far_range(range(first, last, step), dtype, device))
+    if all(isinstance(n, int) for n in (first, last, step)):
+        numbers = range(first, last, step)
+        for n in (numbers[0], numbers[-1]) if numbers else ():
+            promotion.require_fit("arange", n, torch.int64 if dtype is None else dtype)
+        if max(map(abs, (first, last, step))) >= _FAR:
+            return Tensor(_far_range(numbers, dtype, device))
     made = _computed_in(dtype)
     return Tensor(_converted(torch.arange(first, last, step, dtype=made, device=device), dtype))
 
@@ -155,19 +167,20 @@ _FAR = 2**61  # beyond, torch's count of elements overflows
 
 
 def _far_range(numbers: range, dtype: torch.dtype | None, device: Any) -> torch.Tensor:
-    """Integers of any size modulo 2⁶⁴, which is exact where the dtype holds them."""
+    """Integers of any size: modulo 2⁶⁴, which is exact where an integer dtype holds them, or in float64."""
+    count = torch.arange(len(numbers), device=device)
+    if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
+        return (count.to(torch.float64) * float(numbers.step) + float(numbers.start)).to(dtype)
     first, step = ((n + 2**63) % 2**64 - 2**63 for n in (numbers.start, numbers.step))
-    made = torch.arange(len(numbers), device=device) * step + first
-    if dtype == torch.uint64 or (dtype is not None and dtype.is_floating_point and max(numbers, default=0) >= 2**63):
-        made = made.view(torch.uint64)
-    return _converted(made, dtype)
+    made = count * step + first
+    return _converted(made.view(torch.uint64) if dtype == torch.uint64 else made, dtype)
 
 
 def _computed_in(dtype: torch.dtype | None) -> torch.dtype | None:
     """The dtype in which torch has kernels for ranges."""
     if dtype is None:
         return None
-    return torch.int64 if dtype in promotion.WIDE else dtype.to_real() if dtype.is_complex else dtype
+    return dtype.to_real() if dtype.is_complex else promotion.narrow(dtype)
 
 
 def _converted(values: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

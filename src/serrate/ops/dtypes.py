@@ -55,8 +55,7 @@ def _astype(x: Any, dtype: torch.dtype, /, *, copy: bool = True, device: Any = N
     tensor = as_tensor(x)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype must be a torch.dtype, got {dtype!r:.40}")
-    if tensor.is_complex() and not dtype.is_complex:
-        raise TypeError(f"{tensor.dtype} does not become {dtype}: a part would be lost; take sr.real or sr.abs")
+    promotion.require_whole(tensor.dtype, dtype)
     made = tensor.to(device=tensor.device if device is None else device, dtype=dtype)
     return made.clone() if copy and made.values is tensor.values else made
 

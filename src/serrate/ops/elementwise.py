@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.ops import meanings
-from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, binary, enter, operands_of, standard, unary
+from serrate.ops.apply import ALL, FLOAT, FLOATS, INTEGER, NUMERIC, REAL, binary, by_standard, enter, operands_of, unary
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -38,10 +38,17 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     made = given
     for name, bound in (("maximum", min), ("minimum", max)):
         if bound is not None and not _is_idle(bound, given.dtype, name):
-            made = standard(name, made, bound)
+            made = broadcast.elementwise(_BOUNDED[name], operands_of("clip", (made, bound)))
     if made is given:
         return given.clone()
     return made.to(given.dtype) if made.is_floating_point() == given.is_floating_point() else made
+
+
+# As maximum and minimum, but at the bound the gradient is all the element's.
+_BOUNDED = {
+    "maximum": by_standard("maximum", torch.clamp_min, REAL, numbers=True),
+    "minimum": by_standard("minimum", torch.clamp_max, REAL, numbers=True),
+}
 
 
 def _is_idle(bound: Any, dtype: torch.dtype, name: str) -> bool:
@@ -63,6 +70,8 @@ def _chosen(condition: torch.Tensor, x1: Any, x2: Any) -> torch.Tensor:
     if not isinstance(x1, torch.Tensor) and not isinstance(x2, torch.Tensor):
         return torch.where(condition, x1, x2)
     dtype = promotion.together((x1, x2))
+    for value in (x1, x2):
+        promotion.require_fit("where", value, dtype)
     made = [v.to(dtype) if isinstance(v, torch.Tensor) else promotion.as_operand(v, dtype) for v in (x1, x2)]
     return bits.where(condition, *made)
 
@@ -180,7 +189,7 @@ binary("copysign", torch.copysign, "x1 with the sign of x2.", f"{_F}, -1.0", "[[
 binary("divide", torch.true_divide, "x1 / x2.", f"{_F}, 2", "[[0.5, 1.0], [2.0]]", "(g / x2, -g * out / x2)", NUMERIC,
        ("div", "divide"), dtype="float")
 binary("equal", torch.eq, "Where x1 == x2.", f"{_X}, 2", "[[False, True], [False]]", "", ALL, dtype="bool")
-binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "", REAL,
+binary("floor_divide", torch.floor_divide, "x1 / x2 rounded down.", f"{_Y}, 4", "[[1, 1], [1]]", "(0 * g, 0 * g)", REAL,
        meaning=meanings.floor_divide)
 binary("greater", torch.gt, "Where x1 > x2.", f"{_X}, 1", "[[False, True], [True]]", "", REAL, dtype="bool")
 binary("greater_equal", torch.ge, "Where x1 >= x2.", f"{_X}, 2", "[[False, True], [True]]", "", REAL, dtype="bool")

@@ -12,9 +12,9 @@ import torch
 from serrate.ops.apply import apply
 from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, least, reduces, reduction, sum_values
 from serrate.ops.table import TORCH
+from serrate.ops.unsigned import comparable
 from serrate.tensor.combine import exact
 from serrate.tensor.tensor import Tensor, as_tensor
-from serrate.tensor.unsigned import comparable
 
 
 def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -30,16 +30,22 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
     if axis is None:
         flat = exact(as_tensor(x))
         call = reduction(flat, None)
-        values = comparable(flat.values.reshape(-1))
+        values = _comparable(flat.values.detach().reshape(-1))
         found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
         return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
     call = reduction(x, axis)
     return call.finish(_places(call, largest), keepdims)
 
 
+def _comparable(values: torch.Tensor) -> torch.Tensor:
+    if values.is_complex():
+        raise TypeError(f"the greatest and the least need ordered elements, got {values.dtype}")
+    return values.to(torch.uint8) if values.dtype == torch.bool else comparable(values)
+
+
 def _places(call: Reduction, largest: bool) -> torch.Tensor:
     """The positions along one axis, as values that `finish` takes."""
-    values = comparable(call.x.values.detach())
+    values = _comparable(call.x.values.detach())
     segments = call.segments
     if segments is None:
         (d,) = call.dims

@@ -78,6 +78,10 @@ def _along(name: str) -> Callable[..., Tensor]:
         tensor = _checked(name, x, norm)
         axes = [tensor._axis(axis)] if tensor.ndim else _no_axis(name)
         (dim,) = dimensions(f"fft.{name}", tensor, axes)
+        if n is not None and _points(n) < 1:
+            raise ValueError(
+                f"fft.{name} needs at least one point along axis {axes[0]} of shape {tensor.shape}, got {n}"
+            )
         _require_points(name, tensor, axes, [n])
         return _transformed(tensor, [dim], lambda values: function(values, n, dim, norm))
 
@@ -174,7 +178,8 @@ def _answer_along(eager: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _answer_over(eager: Callable[..., Tensor], default: Any = None) -> Callable[..., Tensor]:
     def handler(input: Any, s: Any = None, dim: Any = default, norm: str | None = None, *, out: Any = None) -> Tensor:
         _refuse_out(out)
-        return eager(_as_torch_takes_it(input), s=s, axes=dim, norm=norm or "backward")
+        sizes, axes = ((given,) if isinstance(given, int) else given for given in (s, dim))
+        return eager(_as_torch_takes_it(input), s=sizes, axes=axes, norm=norm or "backward")
 
     return handler
 

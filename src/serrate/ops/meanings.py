@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from serrate.tensor import host
+
 
 def _by_parts(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`function` on real and imaginary parts apart; torch's own multiplies by 1 + 0j, which turns inf into NaN."""
@@ -63,41 +65,86 @@ def _beyond(
     harmless: float,
 ) -> torch.Tensor:
     """`function`, but `other` for complex numbers that are not finite; neither sees what the other is for."""
-    if not x.is_complex():
+    if not x.is_complex() or _is_finite(x):
         return function(x)
     finite = torch.isfinite(x)
     return torch.where(finite, function(torch.where(finite, x, harmless)), other(torch.where(finite, harmless, x)))
 
 
+def _is_finite(x: torch.Tensor) -> bool:
+    """Whether all elements are known to be finite, found by their sum, the cheapest look at all of them."""
+    if not host.is_at_hand(x):
+        return False
+    total = x.detach().sum()
+    return bool(torch.isfinite(total))
+
+
+def _has_nan(x: torch.Tensor) -> bool:
+    """Whether an element may be NaN, found by the sum."""
+    return not host.is_at_hand(x) or bool(x.detach().sum().isnan())
+
+
 def sign(x: torch.Tensor) -> torch.Tensor:
     """NaN has the sign NaN, of which torch makes 0."""
-    if not (x.is_floating_point() or x.is_complex()):
-        return torch.sgn(x)
-    unknown = complex(math.nan, math.nan) if x.is_complex() else math.nan
-    return torch.where(torch.isnan(x), unknown, torch.sgn(x))
+    if x.is_complex():
+        return torch.where(torch.isnan(x), complex(math.nan, math.nan), torch.sgn(x))
+    made = torch.sign(x)
+    return torch.where(torch.isnan(x), math.nan, made) if x.is_floating_point() and _has_nan(x) else made
 
 
 def floor_divide(x1: torch.Tensor, x2: Any) -> torch.Tensor:
     """floor(x1 / x2), also where an operand is infinite, which Python and torch answer with NaN or -1."""
-    made = torch.floor_divide(x1, x2)
-    if not made.is_floating_point():
-        return made
-    infinite = torch.isinf(x1) | (torch.isinf(x2) if isinstance(x2, torch.Tensor) else math.isinf(x2))
-    return torch.where(infinite, torch.true_divide(x1, x2), made)
+    if not x1.is_floating_point():
+        return torch.floor_divide(x1, x2)
+    made = torch.div(x1, x2, rounding_mode="floor")
+    if isinstance(x2, torch.Tensor):
+        if not _has_nan(made) and _is_finite(x2):
+            return made
+        x2 = x2.detach()
+        infinite = torch.isinf(x1) | torch.isinf(x2)
+    else:
+        if not _has_nan(made) and math.isfinite(x2):
+            return made
+        infinite = torch.isinf(x1) | math.isinf(x2)
+    return torch.where(infinite, torch.true_divide(x1.detach(), x2), made)
 
 
 def remainder(x1: torch.Tensor, x2: Any) -> torch.Tensor:
     """Python's `%`: exact for any magnitude, with the sign of x2, that of a zero too."""
-    if not x1.is_floating_point():
-        return torch.remainder(x1, x2)
-    left = _fmod(x1, x2)
+    made = torch.remainder(x1, x2)
+    if not made.is_floating_point():
+        return made
+    if made.device.type == "cpu" and _has_nan(made):
+        made = _worn_down(x1, x2)
+    if _is_constant(made):
+        return made.copysign_(x2.to(made.device, non_blocking=True) if isinstance(x2, torch.Tensor) else x2)
+    # -0.0 + 0.0 is 0.0, and its gradient, unlike that of copysign, is that of any other number.
     below = x2 < 0
-    # -0.0 + 0.0 is 0.0, whatever the sign of `left` was, and its gradient is that of `left`.
     if isinstance(below, torch.Tensor):
-        zero = torch.where(below.to(left.device, non_blocking=True), -(0.0 - left), left + 0.0)
+        return torch.where(below.to(made.device, non_blocking=True), -(0.0 - made), made + 0.0)
+    return -(0.0 - made) if below else made + 0.0
+
+
+def _is_constant(x: torch.Tensor) -> bool:
+    """Whether nobody can ask for a derivative of x."""
+    return not x.requires_grad and torch.autograd.forward_ad._current_level < 0 and not host.stands_in(x)
+
+
+def _worn_down(x1: torch.Tensor, x2: Any) -> torch.Tensor:
+    """The remainder, zeros of any sign, where torch's fmod on the host gives NaN: the type does not hold the quotient.
+
+    A remainder by a multiple of x2 leaves the remainder by x2 as it is, so the quotient is worn down in steps.
+    """
+    if x1.dtype != torch.float64:
+        divisor = x2 if isinstance(x2, torch.Tensor) else torch.full((), x2, dtype=x1.dtype)
+        left = torch.fmod(x1.to(torch.float64), divisor.to(torch.float64)).to(x1.dtype)
     else:
-        zero = -(0.0 - left) if below else left + 0.0
-    return torch.where(left == 0, zero, torch.where((left < 0) != below, left + x2, left))
+        large = (x2.detach() if isinstance(x2, torch.Tensor) else x2) * _STEP
+        left = torch.fmod(torch.fmod(torch.fmod(x1, large * _STEP), large), x2)
+    return torch.where((left != 0) & ((left < 0) != (x2 < 0)), left + x2, left)
+
+
+_STEP = 2.0**700
 
 
 def pow(x1: torch.Tensor, x2: Any) -> torch.Tensor:
@@ -105,20 +152,3 @@ def pow(x1: torch.Tensor, x2: Any) -> torch.Tensor:
     if isinstance(x2, torch.Tensor) or x2 not in (0.5, -0.5) or not x1.is_floating_point():
         return torch.pow(x1, x2)
     return torch.where(torch.isneginf(x1), math.inf if x2 > 0 else 0.0, torch.pow(x1 + 0.0, x2))
-
-
-def _fmod(x1: torch.Tensor, x2: Any) -> torch.Tensor:
-    """torch's fmod, whose vectorized form on the host gives NaN for a quotient that the type does not hold.
-
-    A remainder by a multiple of x2 leaves the remainder by x2 as it is, so the quotient is worn down in steps.
-    """
-    if x1.device.type != "cpu":
-        return torch.fmod(x1, x2)
-    if x1.dtype != torch.float64:
-        divisor = x2 if isinstance(x2, torch.Tensor) else torch.full((), x2, dtype=x1.dtype)
-        return torch.fmod(x1.to(torch.float64), divisor.to(torch.float64)).to(x1.dtype)
-    large = (x2.detach() if isinstance(x2, torch.Tensor) else x2) * _STEP
-    return torch.fmod(torch.fmod(torch.fmod(x1, large * _STEP), large), x2)
-
-
-_STEP = 2.0**700

@@ -27,7 +27,7 @@ def _wide(x: Any, name: str) -> Tensor:
 
 
 def _shifted(call: Reduction) -> torch.Tensor:
-    """Values less the greatest of their row, so that no exponential overflows; an infinite one gives NaN, as in torch."""
+    """Values less the greatest of their row, so that no exponential overflows; NaN if that is infinite, as in torch."""
     return call.x.values - call.spread(extreme_values(call, call.x.values.detach(), largest=True))
 
 

@@ -131,10 +131,10 @@ def _product_in_place(self: Any, other: Any) -> Any:
     made = _product(self, other)
     if made is NotImplemented:
         return made
-    if made.shape != self.shape or made.dtype != self.dtype:
-        raise ValueError(
-            f"@= gives {made.dtype} of shape {made.shape}, which does not go into {self.dtype} {self.shape}"
-        )
+    if made.shape != self.shape:
+        raise ValueError(f"matmul gives shape {made.shape}, which does not go back into {self.shape} in place")
+    if not _goes_into(made.dtype, self.dtype):
+        raise TypeError(f"matmul gives {made.dtype}, which does not go back into {self.dtype} in place")
     self.values.copy_(broadcast.align(made, self))
     return self
 
@@ -154,8 +154,7 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
 
 def _goes_into(made: torch.dtype, wanted: torch.dtype) -> bool:
     """torch's rule, which it lacks for wide unsigned types: integers go into integers of any size."""
-    narrow = [torch.int64 if dtype in promotion.WIDE else dtype for dtype in (made, wanted)]
-    return torch.can_cast(*narrow)
+    return torch.can_cast(promotion.narrow(made), promotion.narrow(wanted))
 
 
 def _method(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:

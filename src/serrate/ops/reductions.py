@@ -17,10 +17,10 @@ from serrate.errors import AxisError
 from serrate.ops.precision import widened
 from serrate.ops.segments import Segments, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
+from serrate.ops.unsigned import comparable, restored, summed, summed_by_torch
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
 from serrate.tensor.tensor import Tensor, as_tensor
-from serrate.tensor.unsigned import comparable, restored, summed, summed_by_torch
 
 AxisLike = int | Sequence[int] | None
 
@@ -187,7 +187,15 @@ def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
 def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
     """The root of each; its derivative at 0, where there is none, is 0, as in torch."""
     positive = torch.where(values == 0, torch.ones_like(values), values)
-    return torch.where(values == 0, values, positive.sqrt() if order == 2 else positive ** (1 / order))
+    return torch.where(values == 0, 0.0, positive.sqrt() if order == 2 else positive ** (1 / order))
+
+
+def _powers(sizes: torch.Tensor, order: float) -> torch.Tensor:
+    """sizes ** order; its derivative at 0, where there is none, is 0, as in torch."""
+    if order >= 2:
+        return sizes**order
+    zero = sizes == 0
+    return torch.where(zero, 0.0 if order > 0 else float("inf"), torch.where(zero, 1.0, sizes) ** order)
 
 
 def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.Tensor:
@@ -195,6 +203,9 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
         raise TypeError(f"norm needs floating-point elements, got {values.dtype}")
     dtype = values.real.dtype if values.is_complex() else values.dtype
     wide = widened(values)
+    if order == 2:
+        squares = wide.real * wide.real + wide.imag * wide.imag if wide.is_complex() else wide * wide
+        return root(sum_values(call, squares)).to(dtype)
     sizes = wide.abs()
     if order == 0:
         made = sum_values(call, (sizes != 0).to(sizes.dtype))
@@ -205,8 +216,7 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
         count = torch.as_tensor(_count(call), device=made.device)
         made = torch.where(count == 0, torch.zeros_like(made), made)
     else:
-        total = sum_values(call, sizes * sizes if order == 2 else sizes**order)
-        made = root(total, order)
+        made = root(sum_values(call, _powers(sizes, order)), order)
     return made.to(dtype)
 
 

@@ -28,12 +28,12 @@ from serrate.ops.runs import (
     tagged,
 )
 from serrate.ops.table import Error, Kind, Result, record, torch_names
+from serrate.ops.unsigned import summed, summed_by_torch
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
-from serrate.tensor.unsigned import summed, summed_by_torch
 
 _HALF = (torch.float16, torch.bfloat16)
 

@@ -19,7 +19,7 @@ from serrate.ops.table import Kind, record
 from serrate.tensor import broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
-from serrate.tensor.promotion import beside, promote
+from serrate.tensor.promotion import as_number, beside, fits, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
 # ------------------------------------------------------------------------------------------------ sort
@@ -93,7 +93,9 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
         raise ValueError(f'side must be "left" or "right", got {side!r:.40}')
     sequence = as_tensor(x1)
     number = broadcast.plain_number(x2)
-    wanted = as_tensor(_beside(sequence, number) if isinstance(number, broadcast.Scalar) else x2)
+    if isinstance(number, broadcast.Scalar):
+        number, side = _beside(sequence, number, side)
+    wanted = as_tensor(number)
     broadcast.require_one_device(sequence, wanted)
     dtype = promote(sequence.dtype, wanted.dtype)
     if dtype.is_complex:
@@ -110,8 +112,15 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
     return _search(call, keys, looked_for, torch.le if side == "right" else torch.lt)
 
 
-def _beside(sequence: Tensor, number: Any) -> torch.Tensor:
-    return torch.full((), number, dtype=beside(sequence.dtype, number), device=sequence.device)
+def _beside(sequence: Tensor, number: Any, side: str) -> tuple[torch.Tensor, str]:
+    """The number as a tensor, and the side; what the dtype does not hold stands before the least or after the greatest
+    that it holds.
+    """
+    dtype = beside(sequence.dtype, number)
+    if not fits(number, dtype):
+        limits = torch.iinfo(dtype)
+        number, side = (limits.max, "right") if number > 0 else (limits.min, "left")
+    return torch.full((), as_number(number, dtype), dtype=dtype, device=sequence.device), side
 
 
 def _search(call: Along, keys: torch.Tensor, wanted: Tensor, before: Callable[..., torch.Tensor]) -> Tensor:

@@ -92,6 +92,10 @@ class Stack:
 
     def require(self, name: str, info: torch.Tensor, lacks: str) -> None:
         """A LinAlgError if LAPACK's `info` is not 0 for a matrix; from a later call where only the device knows."""
+        if host.stands_in(info):
+            api = "linalg.inv" if name == "matrix_power" else f"linalg.{name}"
+            torch._linalg_check_errors(info, api, is_matrix=info.ndim == 0)
+            return
 
         def error(position: int) -> Exception:
             which = "the matrix" if info.ndim == 0 else f"matrix {position} of the stack, as it is packed,"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from serrate.tensor import bits, broadcast, indexing, keys, plan
+from serrate.tensor import bits, broadcast, indexing, keys, plan, promotion
 from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def put(x: Tensor, key: Any, value: Any) -> None:
-    """x[key] = value: write where x[key] reads. Raggedness never changes; the value broadcasts to what is there."""
+    """x[key] = value: write where x[key] reads. Raggedness never changes; the value broadcasts to what is there.
+
+    Python's numbers, lists of them and numpy arrays must fit an integer dtype; integers of a tensor of another dtype
+    may wrap around, as in torch. Complex numbers go into complex tensors only.
+    """
     target = indexing.get(x, key)
     new = _as_values(value, target)
     if target.values.numel() == 0:
@@ -69,22 +74,44 @@ def _keeps_features(x: Tensor, key: Any) -> bool:
 
 
 def _value(value: Any, x: Tensor) -> Any:
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return torch.as_tensor(np.asarray(value), device=x.device)
-    return value
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return value
+    given = np.asarray(value)
+    if given.dtype.kind == "f" and x.dtype == torch.uint64 and not isinstance(value, np.ndarray):
+        exact = np.asarray(value, dtype=object)  # where numpy finds integers of both signs' types, it makes floats
+        given = exact if all(isinstance(number, int) for number in exact.flat) else given
+    return torch.as_tensor(_held(given, x.dtype), device=x.device)
+
+
+def _held(given: np.ndarray[Any, Any], dtype: torch.dtype) -> np.ndarray[Any, Any]:
+    """Numbers of the host, or a ValueError if an integer dtype does not hold one; fractions are cut off."""
+    if dtype in promotion.INTEGERS and given.dtype.kind in "fiuO":
+        limits, whole = torch.iinfo(dtype), np.trunc(given) if given.dtype.kind == "f" else given
+        # The greatest and one: as a float, the greatest int64 is that, too.
+        bad = ~((whole >= limits.min) & (whole < limits.max + 1)).astype(bool)
+        if bad.any():
+            raise ValueError(f"{given[bad].flat[0]!s} does not fit {dtype}")
+        if given.dtype == object or given.dtype.char == "Q":  # torch knows one of the two names of uint64
+            return given.astype(np.uint64 if dtype == torch.uint64 else np.int64)
+    elif given.dtype == object and all(isinstance(number, (int, float)) for number in given.flat):
+        return given.astype(np.float64)
+    return given
 
 
 def _as_values(value: Any, target: Tensor) -> torch.Tensor:
-    aligned = broadcast.align(_value(value, target), target)
+    aligned, dtype = broadcast.align(_value(value, target), target), target.dtype
     if isinstance(aligned, torch.Tensor):
+        promotion.require_whole(aligned.dtype, dtype)
         return aligned
-    if target.dtype.is_complex or (target.dtype.is_floating_point and not isinstance(aligned, complex)):
-        return bits.constant(
-            complex(aligned) if target.dtype.is_complex else float(aligned), target.dtype, target.device
-        )
-    if isinstance(aligned, int):
-        return bits.constant(aligned, target.dtype, target.device)
-    return torch.as_tensor(aligned, device=target.device)
+    if isinstance(aligned, complex):
+        promotion.require_whole("a complex number", dtype)
+    if isinstance(aligned, float) and dtype in promotion.INTEGERS:
+        if not math.isfinite(aligned):
+            raise ValueError(f"{aligned} does not fit {dtype}")
+        aligned = int(aligned)
+    elif dtype == torch.bool:
+        aligned = bool(aligned)
+    return bits.constant(promotion.as_number(aligned, dtype), dtype, target.device)
 
 
 def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:

@@ -208,6 +208,8 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
     """
     given = _shared(obj, copy)
     if given is not None:
+        if dtype not in (None, torch.bool):
+            promotion.require_whole(given.dtype, dtype)
         made = given.to(dtype=dtype or given.dtype, device=device or given.device)
         if copy is False and made.values is not given.values:
             raise ValueError(
@@ -216,8 +218,10 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         return made.clone() if copy and made.values is given.values else made
     if copy is False:
         raise ValueError(f"{type(obj).__name__} cannot become a tensor without a copy")
+    if obj is None:
+        raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
-        return _stacked(obj).to(dtype=dtype, device=device)
+        return asarray(_stacked(obj), dtype=dtype, device=device)
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device))
     except TypeError:
@@ -233,7 +237,9 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
 
 
 def _holds_tensors(nested: Any) -> bool:
-    return any(isinstance(e, Tensor) or (isinstance(e, (list, tuple)) and _holds_tensors(e)) for e in nested)
+    return any(
+        isinstance(e, (Tensor, torch.Tensor)) or (isinstance(e, (list, tuple)) and _holds_tensors(e)) for e in nested
+    )
 
 
 def _stacked(obj: Any) -> Tensor:

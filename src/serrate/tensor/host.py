@@ -66,6 +66,21 @@ def read_if_device(tensor: torch.Tensor, why: str) -> torch.Tensor:
     return tensor if tensor.device.type == "cpu" else read(tensor, why)
 
 
+def is_at_hand(tensor: torch.Tensor) -> bool:
+    """Whether the host may look at elements at once: they lie there, and no trace or transform stands in for them."""
+    return tensor.device.type == "cpu" and not stands_in(tensor)
+
+
+def stands_in(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may have no elements of its own: under vmap, in a trace, or of a class that is not torch's."""
+    return (
+        torch.compiler.is_compiling()
+        or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """`tensor` on `device`, the host not waiting for the copy."""
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)

@@ -162,12 +162,12 @@ def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts
 
 def _check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> None:
     """A RaggednessError unless host lengths are 0 or more and add up to `num_values`."""
-    negative = lengths < 0
-    if bool(negative.any()):
-        i = int(negative.to(torch.uint8).argmax())
+    least, longest = (int(v) for v in torch.aminmax(lengths)) if lengths.numel() else (0, 0)
+    if least < 0:
+        i = int((lengths < 0).to(torch.uint8).argmax())
         raise RaggednessError(f"{name} must be 0 or more, but position {i} holds {int(lengths[i])}")
     # A sum of non-negative int64 that overflows comes out negative or is caught by the float estimate.
-    if float(lengths.sum(dtype=torch.float64)) >= 2.0**63:
+    if lengths.numel() * longest >= 2**63 and float(lengths.sum(dtype=torch.float64)) >= 2.0**63:
         raise RaggednessError(f"{name} add up to more than an int64 holds")
     total = int(lengths.sum(dtype=torch.int64))
     if num_values is not None and total != num_values:

@@ -55,6 +55,7 @@ class Partition:
         "_offsets",
         "_searched",
         "_uniform_length",
+        "_version",
     )
 
     _offsets: torch.Tensor
@@ -70,6 +71,7 @@ class Partition:
     _identity: Identity
 
     _uniform_length: int | None
+    _version: int | None
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("make a Partition with Partition.from_offsets, from_lengths, from_row_ids or uniform")
@@ -178,6 +180,7 @@ class Partition:
         self._moved = {}
         self._identity = Identity()
         self._uniform_length = None
+        self._version = None if offsets.is_inference() else offsets._version
         return self
 
     # --------------------------------------------------------------------------------------------- what it holds
@@ -260,7 +263,11 @@ class Partition:
             return each.new_zeros(self._num_values)
         if self._searched or ("row_ids", each.device) in self._memo:
             return each[self.row_ids_on(each.device)]
-        return torch.repeat_interleave(each, self.lengths_on(each.device), output_size=self._num_values)
+        return torch.repeat_interleave(each, self._own_lengths(each.device), output_size=self._num_values)
+
+    def _own_lengths(self, device: torch.device) -> torch.Tensor:
+        """Lengths that nobody else can have written to: torch writes as many entries as they say, wherever that is."""
+        return self.derived(("own lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def host_offsets(self, why: str = "reading offsets on the host") -> torch.Tensor:
         """The offsets on the host: free if born there, else a wait, once."""
@@ -292,6 +299,10 @@ class Partition:
         """What `make` gives, computed once for this partition and kept with it under `key`."""
         found: T | None = self._memo.get(key)
         if found is None:
+            if self._version is not None and self._offsets._version != self._version:
+                raise RuntimeError(
+                    "the offsets of this partition were written to after they were checked; write to a copy"
+                )
             with host.lasting():
                 found = self._memo[key] = make()
         return found
@@ -302,7 +313,7 @@ class Partition:
             ids = torch.searchsorted(self.offsets_on(device)[1:], values, right=True)
             return ids.clamp(max=max(self.num_components - 1, 0))
         components = torch.arange(self.num_components, device=device)
-        return torch.repeat_interleave(components, self.lengths_on(device), output_size=self._num_values)
+        return torch.repeat_interleave(components, self._own_lengths(device), output_size=self._num_values)
 
     def _make_positions(self, device: torch.device) -> torch.Tensor:
         starts = self.offsets_on(device).to(torch.int64)[:-1]

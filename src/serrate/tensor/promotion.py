@@ -14,6 +14,11 @@ INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.u
 _SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
+def narrow(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which torch has kernels for elements of `dtype`: int64 for wide unsigned types."""
+    return torch.int64 if dtype in WIDE else dtype
+
+
 @functools.cache
 def promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """The dtype of a result of these two; torch's where it has one.
@@ -49,10 +54,9 @@ def beside(dtype: torch.dtype, number: Any) -> torch.dtype:
 
 @functools.cache
 def _beside(dtype: torch.dtype, kind: int, default: torch.dtype) -> torch.dtype:
-    narrow = torch.int64 if dtype in WIDE else dtype
     number: Any = (True, 1, 1.0, 1j)[kind]
-    made = torch.result_type(torch.empty(1, dtype=narrow, device="cpu"), number)
-    return dtype if made == narrow else made
+    made = torch.result_type(torch.empty(1, dtype=narrow(dtype), device="cpu"), number)
+    return dtype if made == narrow(dtype) else made
 
 
 def together(operands: Sequence[Any]) -> torch.dtype:
@@ -70,6 +74,29 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
     return bool(limits.min <= number <= limits.max)
 
 
+def is_far(number: Any) -> bool:
+    """Whether a Python number is an integer that int64 does not hold; torch takes it for no float."""
+    return isinstance(number, int) and not -(2**63) <= number < 2**63
+
+
+def as_number(number: Any, dtype: torch.dtype) -> Any:
+    """A Python number as torch takes it for elements of `dtype`."""
+    inexact = dtype.is_floating_point or dtype.is_complex
+    return float(number) if inexact and is_far(number) else number
+
+
 def as_operand(number: Any, dtype: torch.dtype) -> torch.Tensor:
     """A Python number as a 0-d tensor on the host, which goes with tensors on any device."""
-    return torch.full((), number, dtype=dtype, device="cpu")
+    return torch.full((), as_number(number, dtype), dtype=dtype, device="cpu")
+
+
+def require_whole(given: torch.dtype | str, dtype: torch.dtype) -> None:
+    """A TypeError if elements of the dtype `given`, or what is called so, are complex and `dtype` is not."""
+    if (isinstance(given, str) or given.is_complex) and not dtype.is_complex:
+        raise TypeError(f"{given} does not become {dtype}: a part would be lost; take sr.real or sr.abs")
+
+
+def require_fit(name: str, number: Any, dtype: torch.dtype) -> None:
+    """An OverflowError if an integer dtype does not hold the number."""
+    if not fits(number, dtype):
+        raise OverflowError(f"{name} of {dtype} and {number}, which that type does not hold: overflow")

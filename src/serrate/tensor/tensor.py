@@ -385,8 +385,8 @@ class Tensor(Operations):
         return format(self.item(), spec) if spec and not self.ndim else str(self)
 
     def numpy(self) -> Any:
-        """A dense tensor's memory as a numpy array."""
-        return self.torch().numpy()
+        """A dense tensor's memory as a numpy array; of one that is conjugated late, a copy."""
+        return self.torch().resolve_conj().resolve_neg().numpy()
 
     def __getattr__(self, name: str) -> Any:
         # Only for what is not there: a name of torch's deserves a word on why.
@@ -406,7 +406,9 @@ class Tensor(Operations):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if self.is_ragged:
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
-        return np.array(self.values.numpy(), dtype=dtype, copy=copy)
+        if copy is False and (self.values.is_conj() or self.values.is_neg()):
+            raise ValueError("a tensor that is conjugated late becomes no array without a copy")
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         import serrate

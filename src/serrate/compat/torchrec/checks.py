@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
-from serrate.tensor.construct import from_offsets
 from serrate.tensor.partition import Partition
-from serrate.tensor.tensor import Tensor
 
 
-def cut(values: Any, lengths: Any, offsets: Any, name: str) -> Tensor:
-    """Packed `values` as `[rows, ragged, …]`; where both lengths and offsets are given they must say the same."""
+def cut(values: Any, lengths: Any, offsets: Any, name: str) -> Partition:
+    """The rows of packed `values`; where both lengths and offsets are given they must say the same."""
     if not isinstance(values, torch.Tensor):
         raise TypeError(f"values of a {name} must be a torch.Tensor, got {type(values).__name__}")
     if values.ndim == 0:
@@ -23,13 +22,20 @@ def cut(values: Any, lengths: Any, offsets: Any, name: str) -> Tensor:
     if offsets is None:
         if lengths is None:
             raise ValueError(f"a {name} needs lengths or offsets, got neither")
-        return from_offsets(values, Partition.from_lengths(lengths, values.shape[0], name=f"lengths of a {name}"))
+        return Partition.from_lengths(lengths, values.shape[0], name=f"lengths of a {name}")
     if offsets.numel() == 0:  # what TorchRec's own empty() and split() give for no rows
         offsets = offsets.new_zeros(1)
-    made = from_offsets(values, Partition.from_offsets(offsets, values.shape[0], name=f"offsets of a {name}"))
-    if lengths is not None and not made.partitions[0].same_as(Partition.from_lengths(lengths)):
+    made = Partition.from_offsets(offsets, values.shape[0], name=f"offsets of a {name}")
+    if lengths is not None and not made.same_as(Partition.from_lengths(lengths)):
         raise RaggednessError(f"lengths and offsets must cut alike, got lengths {lengths} and offsets {offsets}")
     return made
+
+
+def as_int(given: Any, name: str) -> int:
+    """`given` as an int, where it is a whole number; a bool is none."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {given!r:.60}")
+    return operator.index(given)
 
 
 def _integers(given: Any, values: torch.Tensor, name: str) -> torch.Tensor | None:
@@ -62,6 +68,18 @@ def weights_for(values: torch.Tensor, weights: Any) -> torch.Tensor | None:
     if weights.device != values.device:
         raise DeviceMismatchError(f"weights lie on {weights.device}, values on {values.device}")
     return weights
+
+
+def all_of(things: Iterable[Any], kind: type, name: str) -> None:
+    """What a function joins must be of this library's class."""
+    for thing in things:
+        if not isinstance(thing, kind):
+            theirs = f"; {kind.__name__}.from_torchrec makes one of it" if type(thing).__name__ == kind.__name__ else ""
+            raise TypeError(f"{name} takes Serrate's {kind.__name__}s, got {_full_name(thing)}{theirs}")
+
+
+def _full_name(thing: Any) -> str:
+    return f"{type(thing).__module__}.{type(thing).__name__}"
 
 
 def all_or_none(weights: Sequence[torch.Tensor | None], what: str) -> list[torch.Tensor] | None:

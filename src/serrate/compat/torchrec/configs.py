@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,6 +31,18 @@ class DataType(Enum):
 
 _DTYPES = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 
+# Fields that say something to TorchRec's sharded, pruned or virtual tables only.
+_NOT_OFFERED = (
+    "num_embeddings_post_pruning",
+    "need_pos",
+    "input_dim",
+    "total_num_buckets",
+    "use_virtual_table",
+    "virtual_table_eviction_policy",
+    "enable_embedding_update",
+    "stash_weights",
+)
+
 
 @dataclass
 class BaseEmbeddingConfig:
@@ -40,15 +53,33 @@ class BaseEmbeddingConfig:
     name: str = ""
     data_type: Any = DataType.FP32
     feature_names: list[str] = field(default_factory=list)
-    weight_init_max: float | None = field(default=None, kw_only=True)
-    weight_init_min: float | None = field(default=None, kw_only=True)
-    init_fn: Callable[[torch.Tensor], torch.Tensor | None] | None = field(default=None, kw_only=True)
+    weight_init_max: float | None = None
+    weight_init_min: float | None = None
+    num_embeddings_post_pruning: int | None = None
+    init_fn: Callable[[torch.Tensor], torch.Tensor | None] | None = None
+    need_pos: bool = False
+    input_dim: int | None = None
+    total_num_buckets: int | None = None
+    use_virtual_table: bool = False
+    virtual_table_eviction_policy: Any = None
+    enable_embedding_update: bool = False
+    stash_weights: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_embeddings", "embedding_dim"):
             size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
+            if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
                 raise ValueError(f"{name} of table {self.name!r} must be a positive integer, got {size!r}")
+            setattr(self, name, operator.index(size))
+        for name in _NOT_OFFERED:
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} of table {self.name!r} is not offered and must be left out, got {getattr(self, name)!r}"
+                )
+        if isinstance(self.feature_names, str):
+            raise TypeError(f"feature_names of table {self.name!r} must be a list, got {self.feature_names!r}")
+        if len(set(self.feature_names)) != len(self.feature_names):
+            raise ValueError(f"feature_names of table {self.name!r} must be distinct, got {self.feature_names}")
         if self.init_fn is None:
             low, high = self.get_weight_init_min(), self.get_weight_init_max()
             self.init_fn = partial(torch.nn.init.uniform_, a=low, b=high)
@@ -83,7 +114,7 @@ class EmbeddingBagConfig(BaseEmbeddingConfig):
     0.1
     """
 
-    pooling: Any = field(default=PoolingType.SUM, kw_only=True)
+    pooling: Any = PoolingType.SUM
 
 
 @dataclass
@@ -96,22 +127,34 @@ class EmbeddingConfig(BaseEmbeddingConfig):
     """
 
 
+Config = TypeVar("Config", bound=BaseEmbeddingConfig)
+
+
 def embedding_names(tables: Sequence[BaseEmbeddingConfig]) -> list[list[str]]:
     """For each table the names of what it gives: the feature, or `feature@table` where several tables look it up."""
     uses = [feature for table in tables for feature in table.feature_names]
     return [[f if uses.count(f) == 1 else f"{f}@{table.name}" for f in table.feature_names] for table in tables]
 
 
-def check_tables(tables: Sequence[BaseEmbeddingConfig], kind: type[BaseEmbeddingConfig]) -> None:
+def read_tables(tables: Sequence[Any], kind: type[Config]) -> list[Config]:
     """Configs of one kind with names of their own; a table without features is looked up under its own name."""
-    seen: set[str] = set()
-    for table in tables:
-        if not isinstance(table, kind):
-            raise TypeError(f"tables must be {kind.__name__}s, got {type(table).__name__}")
-        if table.name in seen:
+    made: list[Config] = []
+    for given in tables:
+        table = _read(given, kind)
+        if any(table.name == other.name for other in made):
             raise ValueError(f"tables must have distinct names, but {table.name!r} is there twice")
         if not table.name or "." in table.name or hasattr(torch.nn.ModuleDict, table.name):
             raise ValueError(f"a table's name must be fit for an entry of nn.ModuleDict, got {table.name!r}")
-        seen.add(table.name)
         if not table.feature_names:
             table.feature_names = [table.name]
+        made.append(table)
+    return made
+
+
+def _read(given: Any, kind: type[Config]) -> Config:
+    """A config of ours, or of TorchRec under the same name as ours."""
+    if isinstance(given, kind):
+        return given
+    if type(given).__name__ == kind.__name__ and is_dataclass(given):
+        return kind(**{each.name: getattr(given, each.name) for each in fields(kind) if hasattr(given, each.name)})
+    raise TypeError(f"tables must be {kind.__name__}s, got {type(given).__module__}.{type(given).__name__}")

@@ -7,15 +7,17 @@ from typing import Any
 import torch
 
 from serrate.compat.torchrec import checks, persist
+from serrate.compat.torchrec.packed import Packed
 from serrate.errors import RaggednessError
 from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_offsets, from_rows
 from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 from serrate.tensor.unpad import from_dense
 
 
-class JaggedTensor:
+class JaggedTensor(Packed):
     """Packed values cut into rows, and optionally a weight for each value.
 
     >>> import torch
@@ -27,9 +29,6 @@ class JaggedTensor:
     [3.0, 0.0, 3.0]
     """
 
-    _tensor: Tensor
-    _weights: torch.Tensor | None
-
     def __init__(
         self,
         values: torch.Tensor,
@@ -38,16 +37,22 @@ class JaggedTensor:
         offsets: torch.Tensor | None = None,
     ) -> None:
         """The values cut by lengths or offsets (both must say the same); lengths are int32 or int64 and stay so."""
-        self._tensor = checks.cut(values, lengths, offsets, "JaggedTensor")
+        partition = checks.cut(values, lengths, offsets, "JaggedTensor")
+        self._tensor = Tensor(values, Structure((partition.num_components, Ragged(partition))))
         self._weights = checks.weights_for(values, weights)
+        self._memo = {}
 
     # ----------------------------------------------------------------------------------------------------- make
 
     @classmethod
     def _of(cls, tensor: Tensor, weights: torch.Tensor | None = None) -> JaggedTensor:
         self = object.__new__(cls)
-        self._tensor, self._weights = tensor, weights
+        self._tensor, self._weights, self._memo = tensor, weights, {}
         return self
+
+    @classmethod
+    def _rows(cls, values: torch.Tensor, partition: Partition, weights: torch.Tensor | None) -> JaggedTensor:
+        return cls._of(Tensor(values, Structure((partition.num_components, Ragged(partition)))), weights)
 
     @classmethod
     def from_tensor(cls, tensor: Tensor, weights: Any = None) -> JaggedTensor:
@@ -129,61 +134,16 @@ class JaggedTensor:
         tensor([1, 2, 3])
         """
         tensor = exact(from_dense(values, lengths=lengths))
+        if weights is not None and weights.shape[:2] != values.shape[:2]:
+            raise RaggednessError(
+                f"weights must have the rows and columns of the values, {list(values.shape[:2])}, got shape "
+                f"{list(weights.shape)}"
+            )
         (partition,) = tensor.partitions
         if partition.is_host_born and partition.max_length > values.shape[1]:
             raise RaggednessError(f"lengths must not exceed the {values.shape[1]} columns, got {lengths}")
         kept = None if weights is None else exact(from_dense(weights, lengths=lengths)).values
         return JaggedTensor._of(tensor, kept)
-
-    # ----------------------------------------------------------------------------------------------------- look
-
-    @property
-    def tensor(self) -> Tensor:
-        """The values as an `sr.Tensor` of shape `[rows, ragged, …]`."""
-        return self._tensor
-
-    @property
-    def weight_tensor(self) -> Tensor | None:
-        """The weights as an `sr.Tensor` with the same partition, None if there are none."""
-        return None if self._weights is None else Tensor(self._weights, self._tensor.structure)
-
-    def values(self) -> torch.Tensor:
-        """The packed values."""
-        return self._tensor.values
-
-    def weights(self) -> torch.Tensor:
-        """The packed weights."""
-        if self._weights is None:
-            raise ValueError("this JaggedTensor has no weights; weights_or_none() gives None")
-        return self._weights
-
-    def weights_or_none(self) -> torch.Tensor | None:
-        """The packed weights, None if there are none."""
-        return self._weights
-
-    def lengths(self) -> torch.Tensor:
-        """The length of each row."""
-        return self._tensor.lengths[0]
-
-    def lengths_or_none(self) -> torch.Tensor | None:
-        """The length of each row; always there."""
-        return self.lengths()
-
-    def offsets(self) -> torch.Tensor:
-        """Where each row starts, and where the last ends."""
-        return self._tensor.offsets[0]
-
-    def offsets_or_none(self) -> torch.Tensor | None:
-        """Where each row starts, and where the last ends; always there."""
-        return self.offsets()
-
-    def device(self) -> torch.device:
-        """Where the values live."""
-        return self._tensor.device
-
-    def size_in_bytes(self) -> int:
-        """Bytes of values, weights and offsets."""
-        return self._tensor.nbytes + (0 if self._weights is None else self._weights.nbytes)
 
     def __repr__(self) -> str:
         return persist.text("JaggedTensor", {"values": self.tensor, "weights": self.weight_tensor})
@@ -234,13 +194,8 @@ class JaggedTensor:
         self._tensor, self._weights = persist.overwrite(
             self._tensor, self._weights, jt._tensor, jt._weights, non_blocking
         )
+        self._memo = {}
         return self
-
-    def record_stream(self, stream: Any) -> None:
-        """Tell the allocator that `stream` uses values, weights and offsets."""
-        self._tensor.record_stream(stream)
-        if self._weights is not None:
-            self._weights.record_stream(stream)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return persist.rebuild, ("JaggedTensor", self._tensor, self._weights)

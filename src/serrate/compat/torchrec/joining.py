@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +14,9 @@ from serrate.compat.torchrec.jagged import JaggedTensor
 from serrate.compat.torchrec.strides import Strides
 from serrate.errors import RaggednessError
 from serrate.ops.table import TABLE
-from serrate.tensor.structure import Ragged, Structure
+from serrate.tensor import host
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,27 +25,60 @@ if TYPE_CHECKING:
 
 def flat(kjt: KeyedJaggedTensor) -> JaggedTensor:
     """The rows of all keys, key by key, without their keys; nothing is copied."""
-    rows = kjt._partition
-    tensor = Tensor(kjt.values(), Structure((rows.num_components, Ragged(rows))))
-    return JaggedTensor._of(tensor, kjt._weights)
+    return JaggedTensor._rows(kjt.values(), kjt._partition, kjt._weights)
 
 
 def _concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return TABLE["concat"].eager(tensors, axis=axis)  # type: ignore[no-any-return]
 
 
-def check_inverse(given: Any, keys: Sequence[str], strides: Strides) -> Any:
-    """Inverse indices `(keys, [keys, batch])` that name the keys there are."""
+def _stack_rows(parts: Sequence[JaggedTensor | KeyedJaggedTensor]) -> tuple[torch.Tensor, Partition]:
+    """The values of all, one after another, and their rows."""
+    values, rows = [part.values() for part in parts], [part._partition for part in parts]
+    if all(p.is_host_born for p in rows) and len({(v.dtype, v.device, v.shape[1:]) for v in values}) == 1:
+        widest = max(rows, key=lambda p: p.dtype == torch.int64)
+        return torch.cat(values), widest.with_lengths(torch.cat([torch.diff(p.offsets) for p in rows]))
+    joined = _concat([JaggedTensor._rows(v, p, None).tensor for v, p in zip(values, rows, strict=True)], 0)
+    return joined.values, joined.partitions[0]
+
+
+def read_inverse(given: Any, keys: Sequence[str]) -> Any:
+    """Inverse indices `(keys, [keys, batch])` that name each of the keys once."""
     if given is None:
         return None
-    names, indices = list(given[0]), given[1]
-    if not isinstance(indices, torch.Tensor) or indices.is_floating_point() or indices.ndim != 2:
-        raise TypeError("inverse_indices must be (keys, an integer tensor [keys, batch])")
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise TypeError(f"inverse_indices must be a pair (keys, an integer tensor [keys, batch]), got {given!r:.60}")
+    names, indices = checks.distinct(given[0], "pair of inverse_indices"), given[1]
+    if not isinstance(indices, torch.Tensor):
+        raise TypeError(f"the rows of inverse_indices must be a torch.Tensor, got {type(indices).__name__}")
+    if indices.dtype not in (torch.int32, torch.int64) or indices.ndim != 2:
+        raise TypeError(
+            f"the rows of inverse_indices must be an integer tensor [keys, batch], got {indices.dtype} of shape "
+            f"{list(indices.shape)}"
+        )
     if set(names) != set(keys) or indices.shape[0] != len(names):
         raise KeyError(f"inverse_indices must have a row for each of the keys {list(keys)}, got {names}")
+    return names, indices
+
+
+def check_inverse(inverse: Any, keys: Sequence[str], strides: Strides) -> None:
+    """Inverse indices must have a column for each example and name rows that their key has."""
+    if inverse is None:
+        return
+    names, indices = inverse
     if strides.ranks is not None and indices.shape[1] != strides.stride:
         raise RaggednessError(f"inverse_indices must have {strides.stride} columns, the stride, got {indices.shape[1]}")
-    return names, indices
+    of_key = dict(zip(keys, strides.per_key, strict=True))
+    sizes = host.send(torch.tensor([of_key[name] for name in names], dtype=torch.int64), indices.device)
+    wrong = (indices < 0) | (indices >= sizes[:, None])
+
+    def error(i: int) -> IndexError:
+        name = names[i // indices.shape[1]]
+        return IndexError(
+            f"inverse_indices must name rows 0 … {of_key[name] - 1} of key {name!r}, got {int(indices.reshape(-1)[i])}"
+        )
+
+    host.defer(host.first_fault(wrong.reshape(-1)), error)
 
 
 def inverse_rows(kjt: KeyedJaggedTensor, keys: Sequence[str]) -> Any:
@@ -59,9 +96,42 @@ def inverse_rows(kjt: KeyedJaggedTensor, keys: Sequence[str]) -> Any:
 
 def one_key(kjt: KeyedJaggedTensor, index: int) -> JaggedTensor:
     """The rows of the key at `index`; a view."""
-    tensor = kjt._tensor[index]
-    weights = kjt.weight_tensor
-    return JaggedTensor._of(tensor, None if weights is None else weights[index].values)
+    first, last = kjt.offset_per_key()[index : index + 2]
+    start, stop = kjt._strides.offsets[index : index + 2]
+    rows = _run(kjt._partition, start, stop, first, last)
+    weights = None if kjt._weights is None else kjt._weights.narrow(0, first, last - first)
+    return JaggedTensor._rows(kjt.values().narrow(0, first, last - first), rows, weights)
+
+
+def every_key(kjt: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
+    """The rows of each key; views."""
+    if kjt._strides.ranks is not None or not kjt.stride() or not kjt._keys:
+        return {key: one_key(kjt, index) for index, key in enumerate(kjt._keys)}
+    rows, values, made = kjt._partition, kjt.values(), {}
+    cuts = _cuts(rows.offsets, kjt.stride())
+    there = None if values.device == rows.home else _cuts(rows.offsets_on(values.device), kjt.stride())
+    starts, lengths = kjt.offset_per_key(), kjt.length_per_key()
+    for i, key in enumerate(kjt._keys):
+        part = Partition._of(cuts[i], lengths[i])
+        if there is not None:  # one copy to the device for all keys
+            part.derived(("offsets", values.device), partial(operator.getitem, there, i))
+        weights = None if kjt._weights is None else kjt._weights.narrow(0, starts[i], lengths[i])
+        made[key] = JaggedTensor._rows(values.narrow(0, starts[i], lengths[i]), part, weights)
+    return made
+
+
+def _cuts(offsets: torch.Tensor, batch: int) -> tuple[torch.Tensor, ...]:
+    """The offsets of each key, from 0, where every key has `batch` rows."""
+    return (offsets.unfold(0, batch + 1, batch) - offsets[:-1:batch, None]).unbind(0)
+
+
+def _run(rows: Partition, start: int, stop: int, first: int, last: int) -> Partition:
+    """Rows start … stop, which own the values first … last."""
+    if start == 0 and stop == rows.num_components:
+        return rows
+    with host.lasting():
+        offsets = rows.offsets[start : stop + 1]
+        return Partition._of(offsets - first if first else offsets, last - first)
 
 
 def select_keys(kjt: KeyedJaggedTensor, indices: list[int]) -> KeyedJaggedTensor:
@@ -71,34 +141,47 @@ def select_keys(kjt: KeyedJaggedTensor, indices: list[int]) -> KeyedJaggedTensor
     if wrong is not None:
         raise IndexError(f"indices must name keys 0 … {count - 1}, got {wrong}")
     keys = checks.distinct([kjt._keys[i] for i in indices], "permuted KeyedJaggedTensor")
-    return _picked(kjt, keys, indices, indices)
+    strides = kjt._strides.pick(indices)
+    lengths = torch.split(kjt._partition.lengths, kjt._strides.per_key) if count else ()
+    rows = kjt._partition.with_lengths(_joined([lengths[i] for i in indices], kjt._partition.lengths))
+    tensor = strides.arrange(_by_key(kjt, kjt.values(), indices), rows)
+    weights = None if kjt._weights is None else _by_key(kjt, kjt._weights, indices)
+    return type(kjt)._of(keys, tensor, weights, strides, inverse_rows(kjt, keys))
+
+
+def _by_key(kjt: KeyedJaggedTensor, packed: torch.Tensor, indices: list[int]) -> torch.Tensor:
+    """The packed values or weights of these keys, one key after another."""
+    pieces = torch.split(packed, kjt.length_per_key()) if kjt._keys else ()
+    return _joined([pieces[i] for i in indices], packed)
+
+
+def _joined(pieces: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    return torch.cat(pieces) if pieces else like[:0]
 
 
 def split(kjt: KeyedJaggedTensor, segments: list[int]) -> list[KeyedJaggedTensor]:
-    """Consecutive runs of keys."""
+    """Consecutive runs of keys; views."""
     count = len(kjt._keys)
     if min(segments, default=0) < 0 or sum(segments) != count:
         raise ValueError(f"segments must sum to the number of keys, {count}, got {segments}")
-    pieces, start = [], 0
+    pieces, start, ends, starts = [], 0, kjt.offset_per_key(), kjt._strides.offsets
     for segment in segments:
-        run = range(start, start + segment)
-        pieces.append(_picked(kjt, kjt._keys[start : run.stop], slice(start, run.stop), run))
-        start = run.stop
+        stop = start + segment
+        first, last = ends[start], ends[stop]
+        rows = _run(kjt._partition, starts[start], starts[stop], first, last)
+        strides, keys = kjt._strides.pick(range(start, stop)), kjt._keys[start:stop]
+        tensor = strides.arrange(kjt.values().narrow(0, first, last - first), rows)
+        weights = None if kjt._weights is None else kjt._weights.narrow(0, first, last - first)
+        pieces.append(type(kjt)._of(keys, tensor, weights, strides, inverse_rows(kjt, keys)))
+        start = stop
     return pieces
-
-
-def _picked(kjt: KeyedJaggedTensor, keys: list[str], index: Any, numbers: Sequence[int]) -> KeyedJaggedTensor:
-    weights = kjt.weight_tensor
-    made = None if weights is None else weights[index].values
-    strides = kjt._strides.pick(numbers)
-    return type(kjt)._of(keys, kjt._tensor[index], made, strides, inverse_rows(kjt, keys))
 
 
 def select_batch(kjt: KeyedJaggedTensor, indices: Any) -> KeyedJaggedTensor:
     """Examples of the batch; where inverse indices say which row stands for an example, only they change."""
     if isinstance(indices, (int, str)) or not isinstance(indices, (list, tuple, range, slice, torch.Tensor)):
         raise TypeError(f"examples are chosen by a list, a tensor or a slice of numbers, got {indices!r:.60}")
-    indices = list(indices) if isinstance(indices, (tuple, range)) else indices
+    indices = _examples(indices)
     if kjt._inverse is not None:
         names, rows = kjt._inverse
         rows = rows[:, indices]
@@ -115,6 +198,19 @@ def select_batch(kjt: KeyedJaggedTensor, indices: Any) -> KeyedJaggedTensor:
     return type(kjt)._of(kjt._keys, tensor, weights, strides)
 
 
+def _examples(given: Any) -> Any:
+    """A list, tuple, range or tensor as a vector of indices; a slice as it is."""
+    if isinstance(given, torch.Tensor):
+        if given.ndim != 1:
+            raise IndexError(f"examples are chosen by a vector of numbers, got a tensor of shape {list(given.shape)}")
+        return given
+    if isinstance(given, slice):
+        return given
+    if not all(hasattr(entry, "__index__") and not getattr(entry, "ndim", 0) for entry in given):
+        raise TypeError(f"examples are chosen by a flat list of integers or bools, got {given!r:.60}")
+    return list(given)
+
+
 # ------------------------------------------------------------------------------------------------------------ join
 
 
@@ -122,19 +218,21 @@ def from_jt_dict(kind: type[KeyedJaggedTensor], jts: dict[str, JaggedTensor]) ->
     """One key per jagged tensor."""
     if not jts:
         raise ValueError("from_jt_dict needs at least one JaggedTensor; KeyedJaggedTensor.empty() has no keys")
+    checks.all_of(jts.values(), JaggedTensor, "from_jt_dict")
     weights = checks.all_or_none([jt.weights_or_none() for jt in jts.values()], "the JaggedTensors")
     sizes = [len(jt.tensor) for jt in jts.values()]
     same = len(set(sizes)) == 1
     strides = Strides(len(sizes), max(sizes), None if same else tuple((size,) for size in sizes))
-    rows = _concat([jt.tensor for jt in jts.values()], 0)
+    rows = _stack_rows(list(jts.values()))
     keys = checks.distinct(list(jts), "KeyedJaggedTensor")
-    return kind._of(keys, strides.arrange(rows), None if weights is None else torch.cat(weights), strides).sync()
+    return kind._of(keys, strides.arrange(*rows), None if weights is None else torch.cat(weights), strides).sync()
 
 
 def concat_keys(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
     """All keys over one batch."""
     if not kjts:
         raise ValueError("concat needs at least one KeyedJaggedTensor")
+    checks.all_of(kjts, kind, "concat")
     keys = checks.distinct([key for kjt in kjts for key in kjt._keys], "joined KeyedJaggedTensor")
     weights = checks.all_or_none([kjt._weights for kjt in kjts], "the KeyedJaggedTensors")
     inverse = _all_inverse(kjts)
@@ -144,15 +242,22 @@ def concat_keys(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]
         raise ValueError(f"KeyedJaggedTensors of one batch must have one stride, got {sorted(strides)}")
     ranks = tuple(rank for kjt in kjts for rank in kjt._strides.varied()) if varied else None
     joined = Strides(len(keys), max(strides), ranks)
-    rows = _concat([flat(kjt).tensor for kjt in kjts], 0)
+    rows = _stack_rows(kjts)
     found = ([key for kjt in kjts for key in kjt.inverse_indices()[0]], torch.cat(inverse)) if inverse else None
-    return kind._of(keys, joined.arrange(rows), None if weights is None else torch.cat(weights), joined, found)
+    return kind._of(
+        keys,
+        joined.arrange(*rows),
+        None if weights is None else torch.cat(weights),
+        joined,
+        found,
+    )
 
 
 def concat_batches(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
     """All examples, one batch after another."""
     if not kjts:
         raise ValueError("concat_batches needs at least one KeyedJaggedTensor")
+    checks.all_of(kjts, kind, "concat_batches")
     keys = kjts[0]._keys
     other = next((kjt._keys for kjt in kjts if set(kjt._keys) != set(keys)), None)
     if other is not None:
@@ -182,7 +287,7 @@ def _all_inverse(kjts: Sequence[KeyedJaggedTensor]) -> list[torch.Tensor] | None
 def _varied(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
     """The same with a ragged batch axis, also where all keys have as many rows."""
     strides = Strides(kjt._strides.count, kjt._strides.stride, kjt._strides.varied())
-    return type(kjt)._of(kjt._keys, strides.arrange(flat(kjt).tensor), kjt._weights, strides)
+    return type(kjt)._of(kjt._keys, strides.arrange(kjt.values(), kjt._partition), kjt._weights, strides)
 
 
 def _shifted(kjts: Sequence[KeyedJaggedTensor], keys: list[str]) -> Any:

@@ -36,9 +36,9 @@ class KeyedTensor:
         if not isinstance(values, torch.Tensor):
             raise TypeError(f"values of a KeyedTensor must be a torch.Tensor, got {type(values).__name__}")
         self._keys = checks.distinct(keys, "KeyedTensor")
-        self._lengths = [int(length) for length in length_per_key]
+        self._lengths = [checks.as_int(length, "a length of length_per_key") for length in length_per_key]
         self._values = values
-        self._key_dim = key_dim
+        self._key_dim = key_dim = checks.as_int(key_dim, "key_dim")
         if not -values.ndim <= key_dim < values.ndim:
             raise ValueError(f"key_dim must be an axis of values of shape {list(values.shape)}, got {key_dim}")
         if len(self._lengths) != len(self._keys) or min(self._lengths, default=0) < 0:

@@ -53,23 +53,26 @@ class KeyedJaggedTensor(Description):
         keys = checks.distinct(keys, "KeyedJaggedTensor")
         if isinstance(lengths, torch.Tensor) and lengths.ndim == 2 and lengths.shape[0] == len(keys):
             lengths = lengths.reshape(-1)
-        flat = checks.cut(values, lengths, offsets, "KeyedJaggedTensor")
-        batch = None if inverse_indices is None else inverse_indices[1].shape[-1]
-        strides = read(keys, len(flat), stride, stride_per_key, stride_per_key_per_rank, batch)
-        self._set(keys, strides.arrange(flat), checks.weights_for(values, weights), strides, None)
-        self._inverse = joining.check_inverse(inverse_indices, keys, strides)
+        rows = checks.cut(values, lengths, offsets, "KeyedJaggedTensor")
+        inverse = joining.read_inverse(inverse_indices, keys)
+        batch = None if inverse is None else inverse[1].shape[1]
+        strides = read(keys, rows.num_components, stride, stride_per_key, stride_per_key_per_rank, batch)
+        joining.check_inverse(inverse, keys, strides)
+        self._set(keys, strides.arrange(values, rows), checks.weights_for(values, weights), strides, inverse)
         checks.agree("stride_per_key", stride_per_key, strides.per_key)
         checks.agree("lengths_offset_per_key", lengths_offset_per_key, strides.offsets)
-        checks.agree("index_per_key", index_per_key, self.index_per_key())
-        if self._partition.is_host_born:
+        if index_per_key is not None:
+            checks.agree("index_per_key", index_per_key, self.index_per_key())
+        if rows.is_host_born and length_per_key is not None:
             checks.agree("length_per_key", length_per_key, self.length_per_key())
+        if rows.is_host_born and offset_per_key is not None:
             checks.agree("offset_per_key", offset_per_key, self.offset_per_key())
 
     def _set(
         self, keys: list[str], tensor: Tensor, weights: torch.Tensor | None, strides: Strides, inverse: Inverse | None
     ) -> None:
         self._keys, self._tensor, self._weights, self._strides = keys, tensor, weights, strides
-        self._inverse = inverse
+        self._inverse, self._memo = inverse, {}
 
     @classmethod
     def _of(
@@ -172,7 +175,9 @@ class KeyedJaggedTensor(Description):
         """No keys and no rows."""
         flat = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
         strides = Strides(0, 0)
-        return KeyedJaggedTensor._of([], strides.arrange(flat.tensor), flat.weights_or_none(), strides)
+        return KeyedJaggedTensor._of(
+            [], strides.arrange(flat.values(), flat._partition), flat.weights_or_none(), strides
+        )
 
     @staticmethod
     def empty_like(kjt: KeyedJaggedTensor, device: torch.device | None = None) -> KeyedJaggedTensor:
@@ -181,7 +186,9 @@ class KeyedJaggedTensor(Description):
             flat = JaggedTensor.empty_like(joining.flat(kjt))
             strides = kjt._strides.pick([])
             strides = strides if strides.ranks is None else Strides(0, 0, ())
-            return KeyedJaggedTensor._of([], strides.arrange(flat.tensor), flat.weights_or_none(), strides)
+            return KeyedJaggedTensor._of(
+                [], strides.arrange(flat.values(), flat._partition), flat.weights_or_none(), strides
+            )
         moved = kjt.to(device)
         weights = None if moved._weights is None else torch.empty_like(moved._weights)
         tensor = moved._tensor._with(torch.empty_like(moved.values()))
@@ -192,13 +199,20 @@ class KeyedJaggedTensor(Description):
     def __getitem__(self, key: Any) -> Any:
         """The jagged tensor of a key; with a list, tensor or slice of numbers, those examples of the batch."""
         if isinstance(key, str):
-            return joining.one_key(self.sync(), checks.position(key, self._keys))
+            index = checks.position(key, self._keys)
+            if "to_dict" in self._memo and not self._has_gradients:
+                return self._memo["to_dict"][key]
+            return joining.one_key(self.sync(), index)
         return self.select_batch(key)
 
     def to_dict(self, compute_offsets: bool = True) -> dict[str, JaggedTensor]:
-        """The jagged tensor of each key, views; offsets are there either way."""
-        self.sync()
-        return {key: joining.one_key(self, index) for index, key in enumerate(self._keys)}
+        """The jagged tensor of each key, views; offsets are there either way.
+
+        They are made once, unless values or weights require a gradient.
+        """
+        if self._has_gradients:
+            return joining.every_key(self.sync())
+        return dict(self._once("to_dict", lambda: joining.every_key(self.sync())))
 
     def select_batch(self, indices: Any) -> KeyedJaggedTensor:
         """Examples of the batch, by a list, a tensor, a boolean mask or a slice.
@@ -211,11 +225,11 @@ class KeyedJaggedTensor(Description):
 
     def permute(self, indices: list[int], indices_tensor: torch.Tensor | None = None) -> KeyedJaggedTensor:
         """The keys at these places, in this order, each at most once; `indices_tensor` is not needed."""
-        return joining.select_keys(self.sync(), [int(i) for i in indices])
+        return joining.select_keys(self.sync(), [checks.as_int(i, "an index of a key") for i in indices])
 
     def split(self, segments: list[int]) -> list[KeyedJaggedTensor]:
         """Consecutive keys, as many as each segment says; views."""
-        return joining.split(self.sync(), [int(s) for s in segments])
+        return joining.split(self.sync(), [checks.as_int(s, "a segment") for s in segments])
 
     def flatten_lengths(self) -> KeyedJaggedTensor:
         """Itself: lengths are a vector always."""
@@ -257,16 +271,10 @@ class KeyedJaggedTensor(Description):
         self._tensor, self._weights = persist.overwrite(
             self._tensor, self._weights, kjt._tensor, kjt._weights, non_blocking
         )
-        self._strides = kjt._strides
+        self._strides, self._memo = kjt._strides, {}
         if kjt._inverse is not None:
             self._inverse = (kjt._inverse[0], kjt._inverse[1].to(self.device(), non_blocking=non_blocking, copy=True))
         return self
-
-    def record_stream(self, stream: Any) -> None:
-        """Tell the allocator that `stream` uses values, weights and offsets."""
-        self._tensor.record_stream(stream)
-        if self._weights is not None:
-            self._weights.record_stream(stream)
 
     def to_torchrec(self) -> Any:
         """The same as TorchRec's own KeyedJaggedTensor; nothing is copied."""
@@ -295,8 +303,11 @@ class KeyedJaggedTensor(Description):
 def _rebuild(keys: Any, flat: Any, weights: Any, stride: Any, ranks: Any, inverse: Any) -> KeyedJaggedTensor:
     jt = JaggedTensor.from_tensor(flat, weights)
     strides = read(checks.distinct(keys, "KeyedJaggedTensor"), len(jt.tensor), stride, None, ranks, None)
-    inverse = joining.check_inverse(inverse, keys, strides)
-    return KeyedJaggedTensor._of(keys, strides.arrange(jt.tensor), jt.weights_or_none(), strides, inverse)
+    inverse = joining.read_inverse(inverse, keys)
+    joining.check_inverse(inverse, keys, strides)
+    return KeyedJaggedTensor._of(
+        keys, strides.arrange(jt.values(), jt._partition), jt.weights_or_none(), strides, inverse
+    )
 
 
 def _leaves(kjt: KeyedJaggedTensor) -> tuple[list[Any], list[str], Any]:

@@ -1,4 +1,4 @@
-"""Collections of embedding tables, by TorchRec's names, over `sr.embedding_bag` and `sr.embedding`.
+"""Collections of embedding tables, by TorchRec's names, over `nn.EmbeddingBag` and `nn.Embedding`.
 
 Their parameters have TorchRec's names too, so that a state dict of one loads into the other.
 """
@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from serrate.compat.torchrec import joining
-from serrate.compat.torchrec.configs import EmbeddingBagConfig, EmbeddingConfig, check_tables, embedding_names
+from serrate.compat.torchrec.configs import EmbeddingBagConfig, EmbeddingConfig, embedding_names, read_tables
 from serrate.compat.torchrec.jagged import JaggedTensor
 from serrate.compat.torchrec.keyed import KeyedTensor
 from serrate.compat.torchrec.keyed_jagged import KeyedJaggedTensor
 from serrate.errors import RaggednessError
-from serrate.tensor.tensor import Tensor
+from serrate.tensor import host
 
 _MODES = {"SUM": "sum", "MEAN": "mean"}
 
@@ -38,7 +38,7 @@ class EmbeddingBagCollection(nn.Module):
     ) -> None:
         """The tables, on `device`; `is_weighted` multiplies each embedding by its weight before it is summed."""
         super().__init__()
-        check_tables(tables, EmbeddingBagConfig)
+        tables = read_tables(tables, EmbeddingBagConfig)
         self._tables, self._is_weighted = tables, is_weighted
         self.embedding_bags = nn.ModuleDict()
         for table in tables:
@@ -65,7 +65,7 @@ class EmbeddingBagCollection(nn.Module):
             for feature in table.feature_names:
                 jt = _feature(jts, feature, table.name)
                 weights = _weights(jt, feature) if self._is_weighted else None
-                pooled.append(_expand(bag(jt.tensor, per_sample_weights=weights).float(), kjt, feature))
+                pooled.append(_expand(_pool(bag, jt, weights, feature).float(), kjt, feature))
         if not pooled:
             return KeyedTensor([], [], torch.empty(kjt.stride(), 0, device=kjt.device()))
         sizes = {made.shape[0] for made in pooled}
@@ -111,7 +111,7 @@ class EmbeddingCollection(nn.Module):
     ) -> None:
         """The tables, all of one width, on `device`; `need_indices` keeps the ids as the weights of the result."""
         super().__init__()
-        check_tables(tables, EmbeddingConfig)
+        tables = read_tables(tables, EmbeddingConfig)
         widths = {table.embedding_dim for table in tables}
         if len(widths) > 1:
             raise ValueError(f"tables of an EmbeddingCollection must have one embedding_dim, got {sorted(widths)}")
@@ -131,8 +131,8 @@ class EmbeddingCollection(nn.Module):
         for table, names in zip(self._tables, self._names, strict=True):
             for feature, name in zip(table.feature_names, names, strict=True):
                 jt = _feature(jts, feature, table.name)
-                looked_up = self.embeddings[table.name](jt.tensor).float()
-                found[name] = JaggedTensor._of(looked_up, jt.values() if self._need_indices else None)
+                looked_up = _look_up(self.embeddings[table.name], {"input": jt.values()}, feature).float()
+                found[name] = JaggedTensor._rows(looked_up, jt._partition, jt.values() if self._need_indices else None)
         return found
 
     def need_indices(self) -> bool:
@@ -197,11 +197,48 @@ def _feature(jts: dict[str, JaggedTensor], feature: str, table: str) -> JaggedTe
     return jts[feature]
 
 
-def _weights(jt: JaggedTensor, feature: str) -> Tensor:
-    weights = jt.weight_tensor
+def _weights(jt: JaggedTensor, feature: str) -> torch.Tensor:
+    weights = jt.weights_or_none()
     if weights is None:
         raise ValueError(f"is_weighted=True needs weights, but feature {feature!r} has none")
     return weights
+
+
+def _pool(bag: Any, jt: JaggedTensor, weights: torch.Tensor | None, feature: str) -> torch.Tensor:
+    """What `bag` gives for a feature, called as TorchRec calls it, so that another module may stand in its place."""
+    offsets = jt._partition.offsets_on(jt.device())
+    if not getattr(bag, "include_last_offset", True):
+        offsets = offsets[:-1]
+    if weights is not None and isinstance(bag, nn.EmbeddingBag) and weights.dtype != bag.weight.dtype:
+        weights = weights.to(bag.weight.dtype)
+    return _look_up(bag, {"input": jt.values(), "offsets": offsets, "per_sample_weights": weights}, feature)
+
+
+def _look_up(module: Any, options: dict[str, Any], feature: str) -> torch.Tensor:
+    """`module(**options)`, where an id outside the table is an IndexError; on a device a later call raises it."""
+    ids = options["input"]
+    if not isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
+        return module(**options)  # type: ignore[no-any-return]
+    if ids.is_cuda:  # its kernels read whatever lies at the address
+        _report(ids, module, feature)
+        options["input"] = ids.clamp(0, module.num_embeddings - 1)
+    try:
+        return module(**options)  # type: ignore[no-any-return]
+    except (RuntimeError, IndexError):
+        _report(ids, module, feature)
+        raise
+
+
+def _report(ids: torch.Tensor, module: Any, feature: str) -> None:
+    """An IndexError for the first id that the table lacks."""
+    rows, flat = module.num_embeddings, ids.reshape(-1)
+
+    def error(i: int) -> IndexError:
+        return IndexError(
+            f"feature {feature!r} holds index {int(flat[i])}, which is out of range for a table of {rows} rows"
+        )
+
+    host.defer(host.first_fault((flat < 0) | (flat >= rows)), error)
 
 
 def _expand(pooled: torch.Tensor, kjt: KeyedJaggedTensor, feature: str) -> torch.Tensor:

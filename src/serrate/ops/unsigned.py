@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -61,10 +62,30 @@ def _minimum(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     return _ordered(torch.minimum(_ordered(x1), _ordered(x2)))
 
 
+def _pow(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    """To the power of 2⁶³, modulo 2⁶⁴, odd numbers are 1 and even ones 0: the exponent's top bit."""
+    made = torch.pow(x1, x2 & ~_TOP)
+    return torch.where((x2 < 0) & (x1 & 1 == 0), 0, made)
+
+
+def _clip(x: torch.Tensor, min: Any = None, max: Any = None) -> torch.Tensor:
+    for bound, nearer in ((min, _maximum), (max, _minimum)):
+        if isinstance(bound, torch.Tensor):
+            x = nearer(
+                x, bound.view(torch.int64) if bound.dtype == torch.uint64 else bound.to(torch.int64).clamp(min=0)
+            )
+        elif bound is not None:
+            within = math.ceil(bound) if nearer is _maximum else math.floor(bound)
+            within = sorted((0, within, 2**64 - 1))[1]
+            x = nearer(x, torch.full_like(x, within - 2**64 if within >= 2**63 else within))
+    return x
+
+
 # What differs from int64 on the same bits; sums, products, equality and bits do not.
 _BITS: dict[str, Callable[..., torch.Tensor]] = {
     "abs": _as_they_are,
     "bitwise_right_shift": _right_shift,
+    "clip": _clip,
     "floor_divide": _floor_divide,
     "greater": lambda x1, x2: _ordered(x1) > _ordered(x2),
     "greater_equal": lambda x1, x2: _ordered(x1) >= _ordered(x2),
@@ -73,6 +94,7 @@ _BITS: dict[str, Callable[..., torch.Tensor]] = {
     "maximum": _maximum,
     "minimum": _minimum,
     "nan_to_num": lambda x, **options: x.clone(),
+    "pow": _pow,
     "relu": _as_they_are,
     "relu6": lambda x: _minimum(x, torch.full_like(x, 6)),
     "remainder": lambda x1, x2: x1 - _floor_divide(x1, x2) * x2,

@@ -1,0 +1,228 @@
+"""Sums, ranges and padding by segments of a packed axis, as FBGEMM's functions do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from serrate.compat.fbgemm.grid import Grid
+from serrate.compat.fbgemm.runs import check_rows, cut, is_on_host
+from serrate.errors import RaggednessError
+from serrate.library import rows as library
+from serrate.ops.differentiable import Differentiable
+from serrate.ops.precision import widened
+from serrate.tensor import host
+from serrate.tensor.offsets import INT32_MAX, as_count, as_index_vector
+from serrate.tensor.partition import Partition
+
+
+def asynchronous_complete_cumsum(t_in: torch.Tensor) -> torch.Tensor:
+    """The running sum of `t_in` with a 0 before it, of the same dtype: the offsets of lengths.
+
+    A matrix is summed along its rows, each on its own: [R, C] gives [R, C + 1]. Half types are summed in float32. On
+    the CPU an int32 sum that does not fit is an OverflowError (FBGEMM's wraps around); on a device it is not checked.
+
+    >>> asynchronous_complete_cumsum(torch.tensor([7, 8, 2]))
+    tensor([ 0,  7, 15, 17])
+    >>> asynchronous_complete_cumsum(torch.tensor([[1, 2], [3, 4]]))
+    tensor([[0, 1, 3],
+            [0, 3, 7]])
+    """
+    made = library.complete(t_in) if 1 <= t_in.ndim <= 2 else None
+    if made is not None:
+        return made
+    if t_in.ndim not in (1, 2):
+        raise ValueError(f"t_in must have one or two axes, got shape {list(t_in.shape)}")
+    if t_in.dtype == torch.bool:
+        raise TypeError("t_in must be numbers, got torch.bool; t_in.to(torch.int64) counts")
+    if t_in.is_floating_point() or t_in.is_complex():
+        return F.pad(torch.cumsum(widened(t_in), -1), (1, 0)).to(t_in.dtype)
+    made = t_in.new_zeros((*t_in.shape[:-1], t_in.shape[-1] + 1))
+    torch.cumsum(t_in, -1, dtype=t_in.dtype, out=made[..., 1:])
+    if is_on_host(t_in) and t_in.dtype != torch.int64:
+        _check_fits(t_in, made[..., 1:])
+    return made
+
+
+def _check_fits(given: torch.Tensor, sums: torch.Tensor) -> None:
+    """An OverflowError unless sums of a narrow dtype are what they would be in int64."""
+    exact = torch.cumsum(given, -1, dtype=torch.int64)
+    wrong = exact != sums
+    if bool(wrong.any()):
+        kind = str(given.dtype).removeprefix("torch.")
+        raise OverflowError(
+            f"t_in sums to {int(exact[wrong][0])}, which {kind} does not hold; pass t_in.to(torch.int64)"
+        )
+
+
+def offsets_range(offsets: torch.Tensor, range_size: int) -> torch.Tensor:
+    """For each of `range_size` values its position in its row; `offsets` are where rows start, the first 0.
+
+    Offsets may come with the end of the last row or without. The result has their dtype. On a device wrong offsets are
+    raised by a later call.
+
+    >>> offsets_range(torch.tensor([0, 3, 3, 5]), 6)
+    tensor([0, 1, 2, 0, 1, 0])
+    """
+    starts = as_index_vector(offsets, "offsets")
+    size = as_count(range_size, "range_size")
+    if starts.dtype == torch.int32 and size > INT32_MAX:
+        raise RaggednessError(f"range_size {size} does not fit int32 offsets")
+    made = library.ranges(starts, size)
+    if made is not None:
+        return made
+    _check_starts(starts, size)
+    if not is_on_host(starts):
+        starts = starts.clamp(0, size)
+    steps = torch.ones(size + 1, dtype=starts.dtype, device=starts.device)
+    steps[0] = 0
+    if starts.numel() > 1:
+        steps.index_add_(0, starts[1:], starts[:-1] - starts[1:])  # back to 0 by as much as the last row is long
+    return steps.cumsum_(0)[:size]
+
+
+def _check_starts(starts: torch.Tensor, size: int) -> None:
+    """A RaggednessError unless starts begin with 0, never decrease and stay within `size`."""
+    if not starts.numel():
+        if size:
+            raise RaggednessError(f"offsets must start with 0, but there are none, for {size} values")
+        return
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(
+            f"offsets must start with 0, never decrease and not exceed range_size, {size}, "
+            f"but position {i} holds {int(starts[i])}"
+        )
+
+    bad = starts > size
+    bad[0] |= starts[0] != 0
+    bad[1:] |= starts[1:] < starts[:-1]
+    host.defer(host.first_fault(bad), error)
+
+
+def segment_sum_csr(batch_size: int, csr_seg: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The sum of each segment: segment i is the values csr_seg[i] · batch_size up to csr_seg[i + 1] · batch_size.
+
+    `values` are read as one flat vector; those past the last segment are left out. The result has their dtype; half
+    types are summed in float32, and on the CPU an integer sum that the dtype does not hold is an OverflowError. On a
+    device wrong segments are raised by a later call.
+
+    Unlike FBGEMM's, gradients flow (twice too), every number dtype is there, and offsets are checked.
+
+    >>> segment_sum_csr(2, torch.tensor([0, 1, 3]), torch.tensor([1.0, 2, 3, 4, 5, 6]))
+    tensor([ 3., 18.])
+    """
+    if not values.requires_grad and values.ndim == 1 and type(batch_size) is int:
+        made = library.sums(values, csr_seg, batch_size)
+        if made is not None:
+            return made
+    batch_size = as_count(batch_size, "batch_size")
+    ends = as_index_vector(csr_seg, "csr_seg")
+    if values.ndim:
+        check_rows(values, ends)
+    if values.dtype == torch.bool:
+        raise TypeError("values must be numbers, got torch.bool; values.to(torch.int64) counts")
+    flat = values.reshape(-1)
+    if not is_on_host(ends):
+        ends = _checked_segments(ends, batch_size, flat.numel())
+    return _Sum.call(flat, ends, batch_size)
+
+
+def _checked_segments(ends: torch.Tensor, batch_size: int, count: int) -> torch.Tensor:
+    if not ends.numel():
+        raise RaggednessError("csr_seg must have one entry more than there are segments, so at least 1; got none")
+    rows = count // batch_size if batch_size else INT32_MAX
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(
+            f"csr_seg must never decrease and stay within 0 .. {rows}, the rows of {batch_size} values there are, "
+            f"but position {i} holds {int(ends[i])}"
+        )
+
+    bad = (ends < 0) | (ends > rows)
+    bad[1:] |= ends[1:] < ends[:-1]
+    host.defer(host.first_fault(bad), error)
+    return ends.clamp(0, rows).cummax(0).values
+
+
+class _Sum(Differentiable):
+    """Sums of runs of `batch` times as many values as `ends` say; the gradient is each sum's, spread over its run."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, ends: torch.Tensor, batch: int) -> torch.Tensor:
+        wide = widened(values)
+        made = library.sums(wide, ends, batch)
+        if made is None:
+            if is_on_host(ends):
+                ends = _checked_segments(ends, batch, values.numel())
+            made = sums_by_index(wide, ends.to(torch.int64) * batch)
+        return made.to(values.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.ends, ctx.batch = inputs
+        ctx.count = values.numel()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Spread.call(gradient, ctx.ends, ctx.batch, ctx.count), None, None
+
+
+class _Spread(Differentiable):
+    """Each entry as often as its run is long, 0 outside all runs: what `_Sum` is the gradient of."""
+
+    @staticmethod
+    def forward(each: torch.Tensor, ends: torch.Tensor, batch: int, count: int) -> torch.Tensor:
+        ends = ends.to(torch.int64) * batch
+        if not is_on_host(each):
+            return F.pad(each, (0, 1)).index_select(0, _run_of(ends, count))
+        first, last = int(ends[0]), int(ends[-1])
+        spread = each.index_select(0, torch.repeat_interleave(ends.diff(), output_size=last - first))
+        return spread if last - first == count else F.pad(spread, (first, count - last))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.ends, ctx.batch, _ = inputs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Sum.call(gradient, ctx.ends, ctx.batch), None, None, None
+
+
+def _run_of(ends: torch.Tensor, count: int) -> torch.Tensor:
+    """For each of `count` values its run, or one past the last."""
+    runs = ends.numel() - 1
+    found = torch.searchsorted(ends, torch.arange(count, dtype=ends.dtype, device=ends.device), right=True) - 1
+    return torch.where(found < 0, runs, found)
+
+
+def sums_by_index(values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The sums anywhere, without a wait for a device; on the CPU an integer one that does not fit is an error."""
+    checked = is_on_host(values) and not (values.is_floating_point() or values.is_complex())
+    base = values.new_zeros(ends.numel(), dtype=torch.int64 if checked else values.dtype)
+    made = base.index_add_(0, _run_of(ends, values.numel()), values.to(base.dtype))[:-1]
+    narrow = made.to(values.dtype)
+    if checked and not torch.equal(narrow.to(torch.int64), made):
+        raise OverflowError(f"a sum of values does not fit {values.dtype}; pass values.to(torch.int64)")
+    return narrow
+
+
+def pack_segments(t_in: torch.Tensor, lengths: torch.Tensor, max_length: int) -> torch.Tensor:
+    """Rows of `lengths` cut from `t_in` [N, ...] as a padded tensor [rows, max_length, ...]: cut off or filled with 0.
+
+    Lengths must add up to N; on a device that is checked by a later call. Values that are cut off have gradient 0
+    (FBGEMM gives them gradients of other rows). Any dtype; `max_length` may be 0.
+
+    >>> pack_segments(torch.tensor([1.0, 2, 3, 4]), torch.tensor([1, 0, 3]), 2)
+    tensor([[1., 0.],
+            [0., 0.],
+            [2., 3.]])
+    """
+    lengths = as_index_vector(lengths, "lengths")
+    check_rows(t_in, lengths, "t_in")
+    size = as_count(max_length, "max_length")
+    offsets = cut(lengths, t_in.shape[0])
+    level = Partition._of(offsets, t_in.shape[0], device_born=not is_on_host(lengths), exact=is_on_host(lengths))
+    return Grid((level,), [size], t_in.shape[0]).pad(t_in)

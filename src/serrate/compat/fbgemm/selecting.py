@@ -1,0 +1,185 @@
+"""Rows of a jagged tensor selected by index, by a slice of each, or by a mask, as FBGEMM's functions do it."""
+
+from __future__ import annotations
+
+import torch
+
+from serrate.compat.fbgemm.runs import Rows, Runs, check_rows, check_weights, counted, cut, is_on_host, take, within
+from serrate.errors import RaggednessError
+from serrate.library import rows as library
+from serrate.tensor import host
+from serrate.tensor.offsets import as_count, as_index_vector
+
+
+def jagged_index_select(
+    values: torch.Tensor, lengths: torch.Tensor, indices: torch.Tensor, num_dense_output_rows: int | None = None
+) -> list[torch.Tensor]:
+    """[values, lengths] of the jagged rows at `indices`, in that order, each as often as it is named.
+
+    `values` [N, ...] of any dtype are cut by `lengths`, which must add up to N. `num_dense_output_rows`, where given,
+    must be the number of selected values; on a device it saves a wait. On a device, wrong lengths and indices are
+    raised by a later call.
+
+    Unlike FBGEMM's, values may have any number of axes, float64 included, and indices are checked.
+
+    >>> values = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    >>> rows, lengths = jagged_index_select(values, torch.tensor([1, 0, 3]), torch.tensor([2, 0, 2]))
+    >>> rows.flatten(), lengths
+    (tensor([2., 3., 4., 1., 2., 3., 4.]), tensor([3, 1, 3]))
+    """
+    lengths = as_index_vector(lengths, "lengths")
+    check_rows(values, lengths)
+    source = cut(lengths, values.shape[0])
+    rows = as_index_vector(indices, "indices")
+    runs = selected(lengths, source, rows, num_dense_output_rows, ("indices", "rows", "num_dense_output_rows"))
+    return [take(values, runs), runs.lengths]
+
+
+def keyed_jagged_index_select_dim1(
+    values: torch.Tensor,
+    lengths: torch.Tensor,
+    offsets: torch.Tensor,
+    indices: torch.Tensor,
+    batch_size: int,
+    weights: torch.Tensor | None = None,
+    selected_lengths_sum: int | None = None,
+) -> list[torch.Tensor]:
+    """[values, lengths], and weights if given, of the samples at `indices`, the same ones for every key.
+
+    `lengths` [num_keys · batch_size] cut `values` [N, ...] and `weights` [N, ...]; `offsets` must be their complete
+    cumulative sum. `selected_lengths_sum`, where given, must be the number of selected values; on a device it saves a
+    wait. On a device, wrong lengths, offsets and indices are raised by a later call.
+
+    FBGEMM has no CPU kernel for this; Serrate has.
+
+    >>> lengths, values = torch.tensor([1, 2, 0, 3]), torch.arange(6)
+    >>> offsets = torch.tensor([0, 1, 3, 3, 6])
+    >>> keyed_jagged_index_select_dim1(values, lengths, offsets, torch.tensor([1, 1]), 2)
+    [tensor([1, 2, 1, 2, 3, 4, 5, 3, 4, 5]), tensor([2, 2, 3, 3])]
+    """
+    lengths = as_index_vector(lengths, "lengths")
+    check_rows(values, lengths)
+    check_weights(weights, values)
+    batch_size = as_count(batch_size, "batch_size")
+    if lengths.numel() % batch_size if batch_size else lengths.numel():
+        raise ValueError(f"lengths must have batch_size entries per key, {batch_size}, but there are {lengths.numel()}")
+    source = cut(lengths, values.shape[0])
+    _check_complete(as_index_vector(offsets, "offsets"), source)
+    samples = within(indices, batch_size, "indices", "samples")
+    keys = torch.arange(0, lengths.numel(), max(batch_size, 1), device=lengths.device)
+    rows = (keys[:, None] + samples).flatten()
+    runs = selected(lengths, source, rows, selected_lengths_sum, ("indices", "samples", "selected_lengths_sum"))
+    made = [take(values, runs), runs.lengths]
+    return made if weights is None else [*made, take(weights, runs)]
+
+
+def _check_complete(offsets: torch.Tensor, expected: torch.Tensor) -> None:
+    if offsets.shape != expected.shape:
+        raise RaggednessError(
+            f"offsets must have {expected.numel()} entries, one more than lengths, got {offsets.numel()}"
+        )
+
+    def error(i: int) -> RaggednessError:
+        return RaggednessError(
+            f"offsets must be the complete cumulative sum of lengths, {int(expected[i])} at position {i}, "
+            f"but hold {int(offsets[i])} there"
+        )
+
+    host.defer(host.first_fault(offsets != expected), error)
+
+
+def selected(
+    lengths: torch.Tensor,
+    source: torch.Tensor,
+    rows: torch.Tensor,
+    total: int | None,
+    names: tuple[str, str, str],
+    once: bool = False,
+) -> Runs:
+    """The components at `rows` of those that `lengths` cut from `source` on; `total` must be what they add up to.
+
+    `names` are those of the indices, of what they count, and of the total.
+    """
+    found = library.select_runs(lengths, source, rows)
+    if found is not None:
+        return Runs(found[0], found[1], counted(found[2], total, names[2]), once)
+    rows = within(rows, lengths.numel(), names[0], names[1])
+    picked = lengths.index_select(0, rows)
+    return Runs(source.index_select(0, rows), picked, counted(picked.sum(), total, names[2]), once)
+
+
+def jagged_slice(
+    x_values: torch.Tensor, x_lengths: torch.Tensor, start: torch.Tensor, slice_length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, lengths) of each row from its own `start` on, at most `slice_length` values of it.
+
+    A row's start must lie in 0 .. its length. On a device this waits for the number of values, as FBGEMM's does; wrong
+    lengths and starts are raised by a later call there.
+
+    Unlike FBGEMM's, values may have any number of axes and be float64, lengths may be int32, and a negative
+    `slice_length` is an error instead of undefined memory.
+
+    >>> values, lengths = torch.arange(9.0), torch.tensor([2, 4, 3])
+    >>> jagged_slice(values, lengths, torch.tensor([0, 2, 2]), 2)
+    (tensor([0., 1., 4., 5., 8.]), tensor([2, 2, 1]))
+    """
+    lengths = as_index_vector(x_lengths, "x_lengths")
+    check_rows(x_values, lengths, "x_values")
+    if slice_length < 0:
+        raise ValueError(f"slice_length must be 0 or more, got {slice_length}")
+    runs = _sliced(lengths, as_index_vector(start, "start"), x_values.shape[0], slice_length)
+    return take(x_values, runs), runs.lengths
+
+
+def _sliced(lengths: torch.Tensor, start: torch.Tensor, rows: int, most: int) -> Runs:
+    found = library.slice_runs(lengths, start, rows, most)
+    if found is not None:
+        return Runs(*found, once=True)
+    source = cut(lengths, rows, "x_lengths")
+    begin = _starts(start, lengths)
+    picked = (lengths - begin).clamp_(max=most).to(lengths.dtype)
+    return Runs(source[:-1] + begin, picked, counted(picked.sum(), None, ""), once=True)
+
+
+def _starts(start: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """`start`, in 0 .. length for each row."""
+    if start.shape != lengths.shape:
+        raise ValueError(f"start must have an entry for each of the {lengths.numel()} rows, got {start.numel()}")
+
+    def error(i: int) -> IndexError:
+        return IndexError(f"start must lie in 0 .. {int(lengths[i])}, the length of row {i}, but holds {int(start[i])}")
+
+    host.defer(host.first_fault((start < 0) | (start > lengths)), error)
+    return start if is_on_host(start) else torch.minimum(start.clamp(min=0), lengths.clamp(min=0))
+
+
+def masked_select_jagged_1d(
+    values: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor, check_length: bool | None = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, lengths) of the jagged tensor that is left of each row where `mask` holds.
+
+    `mask` is bool, one entry per value. On a device this waits for the number of values left, as FBGEMM's does.
+    Lengths are always checked, so `check_length` changes nothing: it stands for FBGEMM's signature.
+
+    Unlike FBGEMM's, values may have any number of axes and any dtype, and gradients flow.
+
+    >>> values, lengths = torch.tensor([1, 2, 3, 4]), torch.tensor([1, 0, 3])
+    >>> masked_select_jagged_1d(values, lengths, values % 2 == 0)
+    (tensor([2, 4]), tensor([0, 0, 2]))
+    """
+    lengths = as_index_vector(lengths, "lengths")
+    check_rows(values, lengths)
+    if mask.dtype != torch.bool or mask.shape != values.shape[:1] or mask.device != values.device:
+        raise ValueError(
+            f"mask must be bool, one entry for each of the {values.shape[0]} values and on their device, "
+            f"got {mask.dtype} of shape {list(mask.shape)} on {mask.device}"
+        )
+    found = library.keep(mask, lengths)
+    if found is not None:
+        return take(values, Rows(found[0])), found[1]
+    source = cut(lengths, values.shape[0])
+    if not is_on_host(mask):
+        host.read(mask.sum(), "filtering by a mask")
+    before = torch.zeros(mask.numel() + 1, dtype=lengths.dtype, device=mask.device)
+    torch.cumsum(mask, 0, dtype=lengths.dtype, out=before[1:])
+    return take(values, Rows(mask.nonzero().flatten())), before.index_select(0, source).diff()

@@ -1,0 +1,195 @@
+// Products of packed rows, component by component, without padding.
+//
+// Component b of B owns the packed rows offsets[b] .. offsets[b + 1], of which the first `most` count. Offsets that do
+// not cut `rows` rows, or fewer, give -1, and nothing is read or written by them. Products of matrices are those of
+// blocks, C[m, n] = Σ_k A[m, k] · B[k, n], computed in tiles that stay in registers.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64;
+#elif defined(__AVX__)
+constexpr int kBytes = 32;
+#else
+constexpr int kBytes = 16;
+#endif
+constexpr int kRows = 6, kVectors = 2;  // of a tile: 12 sums hide the latency of additions, and fit 16 registers
+
+template <class T>
+struct Lanes {
+  typedef T type __attribute__((vector_size(kBytes)));
+  typedef T memory __attribute__((vector_size(kBytes), aligned(alignof(T)), may_alias));  // a vector anywhere
+  static constexpr int count = kBytes / sizeof(T);
+  static constexpr int columns = count * kVectors;
+};
+
+// A matrix: element (i, j) is at data[i * row + j * column].
+template <class T>
+struct Matrix {
+  const T* data;
+  int64_t row, column;
+};
+
+// C[M, columns] = A[M, depth] · B[depth, columns], where lines of B and C are contiguous.
+template <class T, int M>
+void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
+  using V = typename Lanes<T>::type;
+  using Memory = typename Lanes<T>::memory;
+  V sums[M][kVectors] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    const Memory* line = reinterpret_cast<const Memory*>(b + k * b_row);
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i) {
+      const T factor = a.data[i * a.row + k * a.column];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[i][v] += factor * line[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) reinterpret_cast<Memory*>(c + i * c_row)[v] = sums[i][v];
+  }
+}
+
+template <class T>
+void tile_of(int64_t rows, int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
+  switch (rows) {
+    case 1: return tile<T, 1>(depth, a, b, b_row, c, c_row);
+    case 2: return tile<T, 2>(depth, a, b, b_row, c, c_row);
+    case 3: return tile<T, 3>(depth, a, b, b_row, c, c_row);
+    case 4: return tile<T, 4>(depth, a, b, b_row, c, c_row);
+    case 5: return tile<T, 5>(depth, a, b, b_row, c, c_row);
+    default: return tile<T, 6>(depth, a, b, b_row, c, c_row);
+  }
+}
+
+// Columns first .. first + count of B, as contiguous lines of a tile's width, 0 past the last.
+template <class T>
+void pack(int64_t depth, Matrix<T> b, int64_t first, int64_t count, T* packed) {
+  constexpr int kWidth = Lanes<T>::columns;
+  if (count < kWidth) std::fill(packed, packed + depth * kWidth, T(0));
+  for (int64_t j = 0; j < count; ++j) {
+    const T* column = b.data + (first + j) * b.column;
+    for (int64_t k = 0; k < depth; ++k) packed[k * kWidth + j] = column[k * b.row];
+  }
+}
+
+// C[m, n] = A[m, k] · B[k, n]; `packed` has room for k lines of a tile's width.
+template <class T>
+void multiply(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, T* c, T* packed) {
+  constexpr int kWidth = Lanes<T>::columns;
+  T edge[kRows * kWidth];
+  for (int64_t j = 0; j < n; j += kWidth) {
+    const int64_t columns = std::min<int64_t>(kWidth, n - j);
+    const bool direct = b.column == 1 && columns == kWidth;
+    if (!direct) pack(k, b, j, columns, packed);
+    const T* lines = direct ? b.data + j : packed;
+    const int64_t line = direct ? b.row : kWidth;
+    for (int64_t i = 0; i < m; i += kRows) {
+      const int64_t rows = std::min<int64_t>(kRows, m - i);
+      const Matrix<T> part{a.data + i * a.row, a.row, a.column};
+      T* out = c + i * n + j;
+      if (columns == kWidth) {
+        tile_of(rows, k, part, lines, line, out, n);
+        continue;
+      }
+      tile_of(rows, k, part, lines, line, edge, kWidth);
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kWidth, columns, out + r * n);
+    }
+  }
+}
+
+// The most rows of a component that count, or -1 for wrong offsets.
+int64_t longest(const int64_t* offsets, int64_t components, int64_t rows, int64_t most) {
+  bool good = offsets[0] == 0 && offsets[components] <= rows;
+  int64_t found = 0;
+  for (int64_t b = 0; b < components; ++b) {
+    good &= offsets[b + 1] >= offsets[b];
+    found = std::max(found, offsets[b + 1] - offsets[b]);
+  }
+  return good ? std::min(found, most) : -1;
+}
+
+// One of x [N, K], y [B, K, M] and z [N, M] out of the two others: the parts of Σ x[l, k] · y[b, k, m] · z[l, m].
+template <class T>
+int64_t product(int32_t part, const T* x, const T* y, const T* z, T* out, const int64_t* offsets, int64_t components,
+                int64_t rows, int64_t most, int64_t k, int64_t m, int32_t threads) {
+  const int64_t depth = longest(offsets, components, rows, most);
+  if (depth < 0) return -1;
+  const int64_t width = part == 0 ? k : m;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    std::vector<T> packed(Lanes<T>::columns * (part == 0 ? m : part == 1 ? depth : k));
+#pragma omp for schedule(dynamic, 4)
+    for (int64_t b = 0; b < components; ++b) {
+      const int64_t first = offsets[b], all = offsets[b + 1] - first, some = std::min(all, most);
+      const T *left = x + first * k, *matrix = y + b * k * m, *right = z + first * m;
+      if (part == 1) {
+        multiply<T>(k, m, some, {left, 1, k}, {right, m, 1}, out + b * k * m, packed.data());
+        continue;
+      }
+      T* made = out + first * width;
+      if (part == 2) multiply<T>(some, m, k, {left, k, 1}, {matrix, m, 1}, made, packed.data());
+      if (part == 0) multiply<T>(some, k, m, {right, m, 1}, {matrix, 1, m}, made, packed.data());
+      std::fill(made + some * width, made + all * width, T(0));
+    }
+  }
+  if (part != 1) std::fill(out + offsets[components] * width, out + rows * width, T(0));
+  return 0;
+}
+
+// One of v [B, H, L], a [N, H, D] and g [B, H, D] out of the two others: the parts of
+// Σ v[b, h, l] · a[l, h, d] · g[b, h, d].
+template <class T>
+int64_t weighted(int32_t part, const T* v, const T* a, const T* g, T* out, const int64_t* offsets, int64_t components,
+                 int64_t rows, int64_t most, int64_t heads, int64_t size, int32_t threads) {
+  if (longest(offsets, components, rows, most) < 0) return -1;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+  for (int64_t item = 0; item < components * heads; ++item) {
+    const int64_t b = item / heads, head = item % heads;
+    const int64_t first = offsets[b], all = offsets[b + 1] - first, some = std::min(all, most);
+    const int64_t weights = item * most, sum = item * size;
+    if (part == 0) std::fill(out + weights + some, out + weights + most, T(0));
+    if (part == 2) std::fill(out + sum, out + sum + size, T(0));
+    for (int64_t l = 0; l < all; ++l) {
+      const int64_t row = ((first + l) * heads + head) * size;
+      if (part == 1) {
+        const T weight = l < some ? v[weights + l] : T(0);
+        for (int64_t d = 0; d < size; ++d) out[row + d] = l < some ? weight * g[sum + d] : T(0);
+      } else if (l < some && part == 2) {
+        const T weight = v[weights + l];
+#pragma omp simd
+        for (int64_t d = 0; d < size; ++d) out[sum + d] += weight * a[row + d];
+      } else if (l < some) {
+        T dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t d = 0; d < size; ++d) dot += a[row + d] * g[sum + d];
+        out[weights + l] = dot;
+      }
+    }
+  }
+  if (part == 1) std::fill(out + offsets[components] * heads * size, out + rows * heads * size, T(0));
+  return 0;
+}
+
+}  // namespace
+
+#define SERRATE_PRODUCTS(NAME, T)                                                                                      \
+  extern "C" int64_t serrate_product_##NAME(int32_t part, const T* x, const T* y, const T* z, T* out,                  \
+                                         const int64_t* offsets, int64_t components, int64_t rows, int64_t most,       \
+                                         int64_t k, int64_t m, int32_t threads) {                                      \
+    return product(part, x, y, z, out, offsets, components, rows, most, k, m, threads);                                \
+  }                                                                                                                    \
+  extern "C" int64_t serrate_weighted_##NAME(int32_t part, const T* v, const T* a, const T* g, T* out,                 \
+                                          const int64_t* offsets, int64_t components, int64_t rows, int64_t most,      \
+                                          int64_t heads, int64_t size, int32_t threads) {                              \
+    return weighted(part, v, a, g, out, offsets, components, rows, most, heads, size, threads);                        \
+  }
+
+SERRATE_PRODUCTS(float32, float)
+SERRATE_PRODUCTS(float64, double)

@@ -1,0 +1,123 @@
+"""Products of packed rows on the CPU, by products.cpp, without padding; each with the products that are its gradients.
+
+Two sums of products of three operands are computed, each given by two of the operands as what it says of the third:
+
+- `matrices`: Σ x[l, k] · y[b, k, m] · z[l, m] for x [N, K], y [B, K, M], z [N, M]
+- `weights`: Σ v[b, h, l] · a[l, h, d] · g[b, h, d] for v [B, H, L], a [N, H, D], g [B, H, D]
+
+summed over the components b and the first `most` rows l of each. The gradients of one such product are the others.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.library.loading import POINTER, SIZE, SMALL, Routines, load, plain, threads_for
+from serrate.library.rows import empty
+from serrate.ops.differentiable import Differentiable
+
+_NAMES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+@cache
+def _library() -> Routines | None:
+    """The compiled source; None where it cannot be compiled."""
+    types = [SMALL, *[POINTER] * 5, *[SIZE] * 5, SMALL]
+    names = [f"{form}_{kind}" for form in ("product", "weighted") for kind in _NAMES.values()]
+    return load("products.cpp", dict.fromkeys(names, types), flags=("-ffp-contract=fast",))
+
+
+def serves(*operands: torch.Tensor) -> bool:
+    """Whether the products here take these operands: float32 or float64, one dtype for all, on the CPU."""
+    dtype = operands[0].dtype
+    return dtype in _NAMES and all(o.is_cpu and o.dtype == dtype for o in operands) and _library() is not None
+
+
+def times_matrices(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor, most: int) -> torch.Tensor:
+    """z [N, M]: the rows of each component of x [N, K] times its matrix of y [B, K, M]; 0 past the first `most`."""
+    return _matrices(x, y.shape[2], offsets, most).part(2, x, y)
+
+
+def summed_outer(x: torch.Tensor, z: torch.Tensor, offsets: torch.Tensor, most: int) -> torch.Tensor:
+    """y [B, K, M]: the sum of the outer products of the rows of x [N, K] and z [N, M]."""
+    return _matrices(x, z.shape[1], offsets, most).part(1, x, z)
+
+
+def weighted_sums(v: torch.Tensor, a: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """g [B, H, D]: the sum of the rows of each component of a [N, H, D], with the weights v [B, H, L]."""
+    rows, heads, size = a.shape
+    most, components = v.shape[2], offsets.numel() - 1
+    shapes = ((components, heads, most), (rows, heads, size), (components, heads, size))
+    return _Form("weighted", shapes, _wide(offsets), rows, most, heads, size).part(2, v, a)
+
+
+def _matrices(x: torch.Tensor, m: int, offsets: torch.Tensor, most: int) -> _Form:
+    rows, k = x.shape
+    shapes = ((rows, k), (offsets.numel() - 1, k, m), (rows, m))
+    return _Form("product", shapes, _wide(offsets), rows, most, k, m)
+
+
+def _wide(offsets: torch.Tensor) -> torch.Tensor:
+    return offsets.to(torch.int64).contiguous()
+
+
+class _Form(NamedTuple):
+    """A sum of products of three operands of these shapes, one or two of which have packed rows."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    offsets: torch.Tensor
+    """Checked; they cut `rows` rows, or fewer."""
+    rows: int
+    most: int
+    first: int
+    second: int
+
+    def part(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
+        """What the two other operands, in order, say of one."""
+        return _Part.call(*others, self, missing)
+
+    def compute(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
+        """The same, without a gradient."""
+        library = _library()
+        assert library is not None
+        given = [plain(other) for other in others]
+        made = empty(self.shapes[missing], given[0])
+        given.insert(missing, made)
+        if any(operand.shape != shape for operand, shape in zip(given, self.shapes, strict=True)):
+            raise ValueError(f"operands must have the shapes {self.shapes}, got {[list(o.shape) for o in given]}")
+        failed = 0
+        if made.numel():
+            failed = library[f"{self.name}_{_NAMES[made.dtype]}"](
+                missing, *(operand.data_ptr() for operand in given), made.data_ptr(), self.offsets.data_ptr(),
+                self.offsets.numel() - 1, self.rows, self.most, self.first, self.second,
+                threads_for(self.rows * self.first * self.second),
+            )  # fmt: skip
+        if failed:
+            raise RaggednessError(f"offsets must start with 0, never decrease and end with at most {self.rows} rows")
+        return made
+
+
+class _Part(Differentiable):
+    @staticmethod
+    def forward(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:
+        return form.compute(missing, first, second)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        first, second, ctx.form, ctx.missing = inputs
+        ctx.save_for_backward(first, second)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        operands = list(ctx.saved_tensors)
+        operands.insert(ctx.missing, gradient)
+        asked: list[torch.Tensor | None] = [None, None]
+        for place, wanted in enumerate(i for i in range(3) if i != ctx.missing):
+            if ctx.needs_input_grad[place]:
+                asked[place] = ctx.form.part(wanted, *(o for i, o in enumerate(operands) if i != wanted))
+        return *asked, None, None

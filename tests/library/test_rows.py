@@ -1,0 +1,318 @@
+"""Rows of components by compiled functions, against loops over rows; wrong arguments give None and touch nothing."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.library import loading, products, rows
+
+t = torch.tensor
+INTS = [torch.int32, torch.int64]
+ROWS = {"some": [2, 0, 3, 1, 0], "long": [40, 3, 17, 0, 33], "one": [4], "empty": [0, 0], "none": []}
+
+pytestmark = pytest.mark.skipif(rows._library() is None, reason="needs a C++ compiler")
+
+
+def offsets_of(lengths: list[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return t([0, *accumulate(lengths)], dtype=dtype)
+
+
+def same(made: torch.Tensor | None, expected: torch.Tensor) -> None:
+    assert made is not None
+    torch.testing.assert_close(made, expected, rtol=0, atol=0)
+
+
+def drawn(count: int, *features: int) -> torch.Tensor:
+    return torch.randn(count, *features, generator=torch.Generator().manual_seed(count))
+
+
+# --------------------------------------------------------------------------------------------- packed and padded
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("most", [0, 1, 3, 50])
+@pytest.mark.parametrize("spare", [0, 2])
+def test_padding_and_back(kind: str, dtype: torch.dtype, most: int, spare: int) -> None:
+    lengths = ROWS[kind]
+    offsets = offsets_of(lengths, dtype)
+    for features in [(), (3,), (2, 0)]:
+        values = drawn(sum(lengths) + spare, *features)
+        expected = torch.full((len(lengths), most, *features), 7.0)
+        back = torch.zeros_like(values)
+        for b, n in enumerate(lengths):
+            first, some = int(offsets[b]), min(n, most)
+            expected[b, :some] = values[first : first + some]
+            back[first : first + some] = values[first : first + some]
+        same(rows.pad(values, offsets, most, 7.0), expected)
+        same(rows.unpad(expected, offsets, values.shape[0]), back)
+
+
+def test_large_results_use_all_threads() -> None:
+    lengths = torch.randint(0, 60, (1000,)).tolist()
+    values, offsets = drawn(sum(lengths), 64), offsets_of(lengths)
+    made = rows.pad(values, offsets, 60)
+    assert made is not None
+    assert made.nbytes >= 2**23
+    mask = torch.arange(60) < t(lengths)[:, None]
+    same(made[mask], values)
+    assert not made[~mask].any()
+    same(rows.unpad(made, offsets, values.shape[0]), values)
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        t([1, 3]), t([0, 2, 1]), t([0, 9]), t([0, -1, 3]), t([], dtype=torch.int64), t([[0, 3]]), t([0.0, 3.0]),
+        t([0, 9, 3, 9])[::2], [0, 3], None, t([0, 3]).to("meta"), t([0, 2**62, 3]), t([-(2**62), 3]),
+    ],
+)  # fmt: skip
+def test_wrong_offsets(offsets: Any) -> None:
+    assert rows.pad(torch.ones(3), offsets, 2) is None
+    assert rows.unpad(torch.ones(1, 2), offsets, 3) is None
+    assert rows.total(offsets) is None or offsets.tolist() == [0, 9]  # which end past these values only
+
+
+def test_wrong_sizes() -> None:
+    assert rows.pad(torch.ones(3), t([0, 3]), -1) is None
+    assert rows.unpad(torch.ones(2, 2), t([0, 3]), 3) is None
+    assert rows.unpad(torch.ones(1, 2), t([0, 3]), 2) is None
+    with pytest.raises(ValueError, match=r"0\.5 does not fit"):
+        rows.pad(t([1]), t([0, 1]), 1, 0.5)
+
+
+def test_conjugates_and_strides() -> None:
+    values = torch.randn(6, 2, dtype=torch.complex64).conj()
+    same(rows.pad(values, t([0, 6]), 6), values[None].resolve_conj())
+    same(rows.unpad(values.T[..., None], t([0, 6, 12]), 12), values.T.reshape(12, 1).resolve_conj())
+
+
+def test_keys() -> None:
+    lengths, values = t([[2, 0, 1], [1, 1, 3]], dtype=torch.int32), drawn(10, 2)
+    made = rows.pad_keys(values, lengths, [1, 4, 10], [2, 4], 5)
+    assert made is not None
+    for key, (first, size) in enumerate([(1, 2), (4, 4)]):
+        same(made[key], rows.pad(values[first:], offsets_of(lengths[key].tolist()), size, 5))  # type: ignore[arg-type]
+    assert rows.pad_keys(values, lengths, [1, 3, 10], [2, 4]) is None  # the first key has three rows
+    assert rows.pad_keys(values, -lengths, [1, 4, 10], [2, 4]) is None
+
+
+# ------------------------------------------------------------------------------------------------- runs of rows
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("ints", INTS)
+@pytest.mark.parametrize("kind", ROWS)
+def test_selected_runs(dtype: torch.dtype, ints: torch.dtype, kind: str) -> None:
+    lengths = ROWS[kind]
+    values, offsets = drawn(sum(lengths), 3), offsets_of(lengths)
+    index = torch.randint(0, len(lengths), (7,), dtype=ints) if lengths else t([], dtype=ints)
+    found = rows.select_runs(t(lengths, dtype=dtype), offsets, index)
+    assert found is not None
+    parts = values.split(lengths) if lengths else []
+    expected = torch.cat([values[:0], *(parts[i] for i in index.tolist())])
+    assert found[1].dtype == dtype
+    assert found[2] == len(expected)
+    same(rows.copy_runs(values, *found), expected)
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("most", [0, 1, 2, 9])
+def test_sliced_runs_and_back(dtype: torch.dtype, most: int) -> None:
+    lengths, start = [3, 0, 4, 2], [1, 0, 0, 2]
+    values = drawn(9, 2)
+    found = rows.slice_runs(t(lengths, dtype=dtype), t(start, dtype=dtype), 9, most)
+    assert found is not None
+    index: list[int] = []
+    for first, n, s in zip([0, 3, 3, 7], lengths, start, strict=True):
+        index += list(range(first + s, min(first + n, first + s + most)))
+    made = rows.copy_runs(values, *found)
+    same(made, values[index])
+    back = torch.zeros_like(values)
+    back[index] = values[index]
+    same(rows.put_runs(made, found[0], found[1], 9), back)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("index", [t([0, 5]), t([-1]), t([2**40]), t([0.0]), t([[0]]), t([0, 1, 0])[::2], t([True])])
+def test_wrong_indices(index: torch.Tensor) -> None:
+    assert rows.select_runs(t([2, 1, 0, 0, 0]), t([0, 2, 3, 3, 3, 3]), index) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "start", "count"),
+    [([2, -1], [0, 0], 1), ([2, 2], [0, 0], 3), ([2], [3], 2), ([2], [-1], 2), ([2], [0, 0], 2), ([1], [0], 2)],
+)
+def test_wrong_slices(lengths: list[int], start: list[int], count: int) -> None:
+    assert rows.slice_runs(t(lengths), t(start), count, 1) is None
+    assert rows.slice_runs(t([2]), t([0]), 2, -1) is None
+    assert rows.slice_runs(t([2], dtype=torch.int32), t([2**32]), 2, 1) is None  # 0 in 32 bits
+
+
+# --------------------------------------------------------------------------------------------- numbers of rows
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("shape", [(0,), (1,), (9,), (1030,), (2, 5), (3, 0), (0, 3)])
+def test_running_sums(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    given = torch.randint(-9, 9, shape).to(dtype)
+    expected = torch.nn.functional.pad(given.cumsum(-1), (1, 0))
+    same(rows.complete(given), expected.to(dtype))
+    same(rows.offsets(given.abs()), torch.nn.functional.pad(given.abs().cumsum(-1), (1, 0)))
+
+
+def test_sums_that_do_not_fit() -> None:
+    top, low = 2**31 - 1, -(2**31)
+    narrow = torch.int32
+    same(rows.complete(t([top, -1, 1], dtype=narrow)), t([0, top, top - 1, top], dtype=narrow))
+    same(rows.offsets(t([top, top], dtype=narrow)), t([0, top, 2 * top]))
+    for wrong in ([top, 1, -1], [low, -1, 1]):
+        assert rows.complete(t(wrong, dtype=narrow)) is None
+    assert rows.complete(t([2**63 - 1, 1])) is None
+    assert rows.offsets(t([2**63 - 1, 1])) is None
+    assert rows.offsets(t([3, -1])) is None
+    assert rows.complete(t([1, 2, 3])[::2]) is None
+    assert rows.complete(t([1.0])) is None
+
+
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("kind", ROWS)
+def test_ranges(dtype: torch.dtype, kind: str) -> None:
+    lengths = ROWS[kind]
+    expected = t([i for n in lengths for i in range(n)], dtype=dtype)
+    same(rows.ranges(offsets_of(lengths, dtype), sum(lengths)), expected)
+    for wrong in ([1], [0, 2, 1], [0, sum(lengths) + 1]):
+        assert rows.ranges(t(wrong, dtype=dtype), sum(lengths)) is None
+    assert rows.ranges(t([], dtype=dtype), 2) is None
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_expanded_permutations(dtype: torch.dtype) -> None:
+    given, permute = t([0, 2, 2, 5], dtype=dtype), t([2, 0, 2, 1], dtype=torch.int32)
+    places = t([0, 3, 5, 8, 8], dtype=dtype)
+    same(rows.expand(permute, given, places, 8), t([2, 3, 4, 0, 1, 2, 3, 4], dtype=dtype))
+    same(rows.expand(permute[:0], given, places[:1], 0), given[:0])
+    for wrong in (
+        (permute + 1, given, places, 8),
+        (permute - 1, given, places, 8),
+        (permute, given.flip(0), places, 8),
+        (permute, given + 1, places, 8),
+        (permute, given, places + 1, 9),
+        (permute, given, places, 7),
+        (permute, given, t([0, 3, 5, 9, 8], dtype=dtype), 8),
+        (permute, given, places[:-1], 8),
+        (permute, given[:0], places, 8),
+        (permute, given, places, -1),
+    ):
+        assert rows.expand(*wrong) is None
+    assert rows.expand(t([2**32]), t([0, 1], dtype=torch.int32), t([0, 1], dtype=torch.int32), 1) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *INTS])
+@pytest.mark.parametrize("ints", INTS)
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_sums(dtype: torch.dtype, ints: torch.dtype, kind: str, batch: int) -> None:
+    lengths = ROWS[kind]
+    values = torch.randint(-9, 9, (sum(lengths) * max(batch, 1) + 1,)).to(dtype)
+    parts = values.split([*(n * batch for n in lengths), values.numel() - sum(lengths) * batch])[:-1]
+    expected = torch.stack([p.sum() for p in parts]).to(dtype) if parts else values[:0]
+    same(rows.sums(values, offsets_of(lengths, ints), batch), expected)
+
+
+def test_sums_stay_in_their_run() -> None:
+    values = torch.full((40,), float("nan"))
+    values[3:14] = 1
+    same(rows.sums(values, t([3, 5, 14])), t([2.0, 9.0]))
+    values[39] = 2
+    same(rows.sums(values, t([39, 40])), t([2.0]))
+
+
+@pytest.mark.parametrize("ends", [[-1, 2], [0, 3, 2], [0, 7], []])
+def test_wrong_ends(ends: list[int]) -> None:
+    assert rows.sums(torch.ones(6), t(ends, dtype=torch.int64)) is None
+    assert rows.sums(torch.ones(6), t([0, 4]), 2) is None
+    assert rows.sums(torch.ones(6).half(), t([0, 4])) is None
+    assert rows.sums(t([2**31 - 1, 1], dtype=torch.int32), t([0, 2])) is None
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_kept(dtype: torch.dtype) -> None:
+    mask = t([1, 0, 1, 1, 0, 1], dtype=torch.bool)
+    found = rows.keep(mask, t([2, 0, 3, 1], dtype=dtype))
+    assert found is not None
+    same(found[0], t([0, 2, 3, 5]))
+    same(found[1], t([1, 0, 2, 1], dtype=dtype))
+    for wrong in ([2, 3], [7], [7, -1]):
+        assert rows.keep(mask, t(wrong, dtype=dtype)) is None
+    assert rows.keep(mask.int(), t([6], dtype=dtype)) is None
+
+
+# ---------------------------------------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 6), (7, 31), (32, 33), (70, 64), (0, 3), (3, 0)])
+@pytest.mark.parametrize("most", [0, 6, 50])
+def test_products(dtype: torch.dtype, sizes: tuple[int, int], most: int) -> None:
+    """Tiles have 6 rows and as many columns as two vectors hold: sizes are at, below and past both."""
+    k, m = sizes
+    for kind, lengths in ROWS.items():
+        offsets = offsets_of(lengths)
+        x, z = (drawn(sum(lengths) + 1, n).to(dtype) for n in (k, m))
+        y = drawn(len(lengths), k, m).to(dtype)
+        for_z, for_x, for_y = torch.zeros_like(z), torch.zeros_like(x), torch.zeros_like(y)
+        for b, n in enumerate(lengths):
+            here = slice(int(offsets[b]), int(offsets[b]) + min(n, most))
+            for_z[here], for_x[here], for_y[b] = x[here] @ y[b], z[here] @ y[b].T, x[here].T @ z[here]
+        x.requires_grad_()
+        made = products.times_matrices(x, y, offsets, most)
+        torch.testing.assert_close(made.detach(), for_z, rtol=1e-5, atol=1e-5, msg=kind)
+        torch.testing.assert_close(torch.autograd.grad(made, x, z)[0], for_x, rtol=1e-5, atol=1e-5, msg=kind)
+        torch.testing.assert_close(products.summed_outer(x.detach(), z, offsets, most), for_y, rtol=1e-5, atol=1e-5)
+
+
+def test_products_by_many_threads() -> None:
+    lengths = torch.randint(0, 40, (300,)).tolist()
+    x, y = drawn(sum(lengths), 48), drawn(300, 48, 40)
+    made = products.times_matrices(x, y, offsets_of(lengths), 99)
+    expected = torch.cat([part @ matrix for part, matrix in zip(x.split(lengths), y, strict=True)])
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_products_serve() -> None:
+    x = torch.ones(2, 2)
+    assert products.serves(x, x)
+    assert not products.serves(x, x.double())
+    assert not products.serves(x.half(), x.half())
+    assert not products.serves(x.to("meta"), x)
+
+
+def test_products_of_wrong_operands() -> None:
+    x, y = torch.ones(3, 2), torch.ones(2, 2, 2)
+    for offsets in ([1, 2, 3], [0, 2, 1], [0, 2, 4]):
+        with pytest.raises(RaggednessError, match="offsets must start with 0, never decrease and end with at most 3"):
+            products.times_matrices(x, y, t(offsets), 3)
+    with pytest.raises(ValueError, match="operands must have the shapes"):
+        products.times_matrices(x, y[:1], t([0, 1, 3]), 3)
+    with pytest.raises(ValueError, match="operands must have the shapes"):
+        products.weighted_sums(torch.ones(1, 1, 2), torch.ones(3, 2, 2), t([0, 3]))
+
+
+# -------------------------------------------------------------------------------------------------- no compiler
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
+    assert loading.load("rows.cpp", {}) is None
+    monkeypatch.setattr(rows, "_library", lambda: None)
+    assert rows.pad(torch.ones(3), t([0, 3]), 2) is None
+    assert rows.complete(t([1])) is None
+    assert rows.sums(torch.ones(3), t([0, 3])) is None
+    assert rows.empty((2, 3), torch.ones(1)).shape == (2, 3)
+    monkeypatch.setattr(products, "_library", lambda: None)
+    assert not products.serves(torch.ones(1))
