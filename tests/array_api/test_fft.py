@@ -239,7 +239,7 @@ def test_torch_functions_have_torchs_defaults():
     whole = sr.from_lengths(torch.arange(6), [2, 4])[0]
     torch.testing.assert_close(torch.fft.fft(whole), torch.fft.fft(torch.arange(2)))
     assert torch.fft.fftshift(whole).tolist() == [1, 0]
-    with pytest.raises(TypeError, match="take no out"):
+    with pytest.raises(TypeError, match=r"fft\(out=…\) is not defined"):
         torch.fft.fft(x, out=x.values)
 
 

@@ -12,18 +12,11 @@ from torch.autograd import gradcheck, gradgradcheck
 import serrate as sr
 from serrate.compat import fbgemm
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+
+pytestmark = pytest.mark.usefixtures("way")
 
 pytest.importorskip("fbgemm_gpu")
 theirs = torch.ops.fbgemm
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs with the compiled copies and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "_library", lambda: None)
-    return str(request.param)
 
 
 def first(made: Any) -> torch.Tensor:

@@ -15,19 +15,12 @@ import serrate as sr
 from serrate.compat import fbgemm
 from serrate.compat.fbgemm.moves import Move, first_rows, to_grid
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
 from serrate.tensor.partition import Partition
+
+pytestmark = pytest.mark.usefixtures("way")
 
 pytest.importorskip("fbgemm_gpu")
 theirs = torch.ops.fbgemm
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs with the compiled copies and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "_library", lambda: None)
-    return str(request.param)
 
 
 def values_for(offsets: list[torch.Tensor], features: tuple[int, ...], dtype: torch.dtype, spare: int = 0) -> Any:

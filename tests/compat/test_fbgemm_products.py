@@ -14,23 +14,13 @@ import serrate as sr
 from serrate.compat import fbgemm
 from serrate.compat.fbgemm import products, structure
 from serrate.errors import RaggednessError
-from serrate.library import products as library_of_products
-from serrate.library import rows as library_of_rows
 from serrate.tensor.partition import Partition
+
+pytestmark = pytest.mark.usefixtures("way")
 
 pytest.importorskip("fbgemm_gpu")
 theirs = torch.ops.fbgemm
 LENGTHS = ([3, 0, 5, 1], [2, 2, 2], [0, 0], [7], [])
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs with the compiled functions and without, where few elements are not padded either."""
-    if request.param == "torch":
-        monkeypatch.setattr(products, "_FEW", -1)
-        monkeypatch.setattr(library_of_products, "_library", lambda: None)
-        monkeypatch.setattr(library_of_rows, "_library", lambda: None)
-    return str(request.param)
 
 
 def spans(offsets: torch.Tensor, most: int) -> list[slice]:

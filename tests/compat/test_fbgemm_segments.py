@@ -14,25 +14,13 @@ from serrate.compat.fbgemm.segments import (
     sums_by_index,
 )
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+
+pytestmark = pytest.mark.usefixtures("way")
 
 t = torch.tensor
 INTS = [torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 ROWS = {"some": [2, 0, 3, 1, 0], "first empty": [0, 0, 4], "one": [4], "equal": [2, 2], "empty": [0, 0], "none": []}
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request, monkeypatch):
-    """Every test runs with the compiled functions and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "_library", lambda: None)
-
-
-@pytest.fixture(scope="module")
-def fbgemm():
-    pytest.importorskip("fbgemm_gpu")
-    return torch.ops.fbgemm
 
 
 def same(made, expected):

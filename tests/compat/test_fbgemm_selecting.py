@@ -14,7 +14,8 @@ from serrate.compat.fbgemm.selecting import (
     masked_select_jagged_1d,
 )
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+
+pytestmark = pytest.mark.usefixtures("way")
 
 t = torch.tensor
 INTS = [torch.int32, torch.int64]
@@ -29,19 +30,6 @@ DTYPES = [
     torch.bool,
 ]
 ROWS = {"some": [2, 0, 3, 1, 0], "one": [4], "equal": [2, 2, 2], "empty": [0, 0], "none": []}
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request, monkeypatch):
-    """Every test runs with the compiled functions and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "_library", lambda: None)
-
-
-@pytest.fixture(scope="module")
-def fbgemm():
-    pytest.importorskip("fbgemm_gpu")
-    return torch.ops.fbgemm
 
 
 def drawn(lengths, *features, dtype=torch.float32, seed=0):

@@ -12,23 +12,11 @@ from torch.autograd import gradcheck, gradgradcheck
 from serrate.compat.fbgemm.bucketizing import block_bucketize_sparse_features
 from serrate.compat.fbgemm.sparse import expand_into_jagged_permute, jagged_unique_indices, permute_2D_sparse_data
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+
+pytestmark = pytest.mark.usefixtures("way")
 
 t = torch.tensor
 INTS = [torch.int32, torch.int64]
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def way(request, monkeypatch):
-    """Every test runs with the compiled functions and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "_library", lambda: None)
-
-
-@pytest.fixture(scope="module")
-def fbgemm():
-    pytest.importorskip("fbgemm_gpu")
-    return torch.ops.fbgemm
 
 
 def same(made, expected):

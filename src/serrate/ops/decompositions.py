@@ -15,7 +15,7 @@ from serrate.ops import elementwise as _elementwise  # noqa: F401 (the operation
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops.apply import apply
 from serrate.ops.stacks import LinAlgError, Stack, answer, floating, stack
-from serrate.ops.table import TABLE, Error, record
+from serrate.ops.table import TABLE, Error, record, refuse_out
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import canonical
@@ -208,8 +208,7 @@ def _solutions(left: Stack, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _answer_qr(A: Any = None, mode: str = "reduced", *, input: Any = None, out: Any = None) -> QRResult:
-    if out is not None:
-        raise TypeError("qr(out=…) is not defined for sr.Tensor")
+    refuse_out("qr", out)
     given = stack("qr", A if input is None else input)
     q, r = torch.linalg.qr(given.values, mode)
     return QRResult(Tensor(q) if mode == "r" else given.result(q), given.result(r))  # without Q, torch's is empty
@@ -217,8 +216,7 @@ def _answer_qr(A: Any = None, mode: str = "reduced", *, input: Any = None, out: 
 
 def _answer_solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Tensor:
     """torch's: B is a stack of vectors too if it has the shape of A without its last axis."""
-    if out is not None:
-        raise TypeError("solve(out=…) is not defined for sr.Tensor")
+    refuse_out("solve", out)
     a, b = as_tensor(A), as_tensor(B)
     if not left:
         return _solve(a.mT, b.mT).mT
@@ -228,14 +226,12 @@ def _answer_solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Tens
 
 
 def _answer_inverse(A: Any = None, *, input: Any = None, out: Any = None) -> Tensor:
-    if out is not None:
-        raise TypeError("inv(out=…) is not defined for sr.Tensor")
+    refuse_out("inv", out)
     return _inv(A if input is None else input)
 
 
 def _answer_cholesky(A: Any = None, upper: bool = False, *, input: Any = None, out: Any = None) -> Tensor:
-    if out is not None:
-        raise TypeError("cholesky(out=…) is not defined for sr.Tensor")
+    refuse_out("cholesky", out)
     return _cholesky(A if input is None else input, upper=upper)
 
 

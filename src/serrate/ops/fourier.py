@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.precision import ACCUMULATE, widened
 from serrate.ops.stacks import dimensions, floating
-from serrate.ops.table import TORCH, Error, members, record
+from serrate.ops.table import TORCH, Error, members, record, refuse_out
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _NORMS = ("backward", "ortho", "forward")
@@ -190,8 +190,7 @@ def _answer_shift(name: str) -> Callable[..., Tensor]:
 
 
 def _refuse_out(out: Any) -> None:
-    if out is not None:
-        raise TypeError("transforms of an sr.Tensor take no out")
+    refuse_out("fft", out)
 
 
 # -------------------------------------------------------------------------------------------------------- records

@@ -12,7 +12,7 @@ from serrate.errors import AxisError, RaggednessError
 from serrate.ops.addresses import Address, combined, depends_on, lengths_of, values_of
 from serrate.ops.grouping import beside, integers
 from serrate.ops.reductions import ALL, NUMERIC
-from serrate.ops.table import TORCH, Error, Kind, record, torch_names
+from serrate.ops.table import TORCH, Error, Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -188,31 +188,26 @@ def _add_rows(x: Tensor, axis: int, index: torch.Tensor, source: Any) -> Tensor:
 # ------------------------------------------------------------------------------------------------ torch's spelling
 
 
-def _no_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
-
-
 def _answer_gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Tensor:
-    _no_out("gather", out)
+    refuse_out("gather", out)
     return _gather(input, index, axis=dim)
 
 
 def _answer_take_along(input: Any, indices: Any, dim: int | None = None, out: Any = None) -> Tensor:
-    _no_out("take_along_dim", out)
+    refuse_out("take_along_dim", out)
     return _answer_take(input, indices) if dim is None else _take_along_axis(input, indices, axis=dim)
 
 
 def _answer_take(input: Any, index: Any, out: Any = None) -> Tensor:
     """torch.take: places among the packed elements."""
-    _no_out("take", out)
+    refuse_out("take", out)
     places = as_tensor(index)
     flat = Tensor(exact(as_tensor(input)).values.reshape(-1))
     return places._with(_take(flat, Tensor(places.values.reshape(-1)), axis=0).values.view(places.values.shape))
 
 
 def _answer_index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Tensor:
-    _no_out("index_select", out)
+    refuse_out("index_select", out)
     return _take(input, as_tensor(index).torch().reshape(-1), axis=dim)
 
 
@@ -222,20 +217,20 @@ _TORCH_REDUCE = {"add": "sum", "multiply": "prod"}
 def _answer_scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None, out: Any = None
 ) -> Tensor:
-    _no_out("scatter", out)
+    refuse_out("scatter", out)
     source = value if src is None else src
     return _scatter_first(input, dim, index, source, None if reduce is None else _TORCH_REDUCE.get(reduce, reduce))
 
 
 def _answer_scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Tensor:
-    _no_out("scatter_add", out)
+    refuse_out("scatter_add", out)
     return _scatter_first(input, dim, index, src, "sum")
 
 
 def _answer_scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True, out: Any = None
 ) -> Tensor:
-    _no_out("scatter_reduce", out)
+    refuse_out("scatter_reduce", out)
     return _scatter_first(input, dim, index, src, reduce, include_self)
 
 
@@ -251,7 +246,7 @@ def _scatter_first(input: Any, dim: int, index: Any, src: Any, reduce: str | Non
 
 
 def _answer_index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
-    _no_out("index_add", out)
+    refuse_out("index_add", out)
     return _index_add(input, index, source, axis=dim, alpha=alpha)
 
 

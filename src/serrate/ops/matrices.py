@@ -10,7 +10,7 @@ import torch
 from serrate.errors import AxisError
 from serrate.ops import reductions as _reductions  # noqa: F401 (the operations used below)
 from serrate.ops.stacks import dimensions, floating, last, numeric, stack
-from serrate.ops.table import TABLE, TORCH, Error, record
+from serrate.ops.table import TABLE, TORCH, Error, record, refuse_out
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -89,8 +89,7 @@ def _answer_old_cross(input: Any, other: Any, dim: int | None = None, *, out: An
 def _answer_vector_norm(
     x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
-    if out is not None:
-        raise TypeError("vector_norm(out=…) is not defined for sr.Tensor")
+    refuse_out("vector_norm", out)
     axis = None if dim == () else dim
     return _vector_norm(x if dtype is None else x.to(dtype), axis=axis, keepdims=keepdim, ord=ord)
 
@@ -98,8 +97,7 @@ def _answer_vector_norm(
 def _answer_matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
-    if out is not None:
-        raise TypeError("matrix_norm(out=…) is not defined for sr.Tensor")
+    refuse_out("matrix_norm", out)
     tensor = as_tensor(A) if dtype is None else as_tensor(A).to(dtype)
     made = _matrix_norm(last(tensor, dim), ord=ord)
     for axis in sorted(tensor._axis(a) for a in dim) if keepdim else ():

@@ -27,7 +27,7 @@ from serrate.ops.runs import (
     settled,
     tagged,
 )
-from serrate.ops.table import Error, Kind, Result, record, torch_names
+from serrate.ops.table import Error, Kind, Result, record, refuse_out, torch_names
 from serrate.ops.unsigned import summed, summed_by_torch
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
@@ -294,8 +294,7 @@ def _answer_cumulative(eager: Callable[..., Any], sums: bool) -> Callable[..., A
     """torch's spelling: dim or axis, no other options but dtype."""
 
     def handler(input: Any, dim: Any = None, *, out: Any = None, **options: Any) -> Any:
-        if out is not None:
-            raise TypeError(f"{eager.__name__}(out=…) is not defined for sr.Tensor")
+        refuse_out(eager.__name__, out)
         axis = options.pop("axis", dim)
         if axis is None:
             raise TypeError(f"{eager.__name__} of an sr.Tensor needs dim")
@@ -309,8 +308,7 @@ def _answer_cumulative(eager: Callable[..., Any], sums: bool) -> Callable[..., A
 def _answer_diff(
     input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *, out: Any = None, **options: Any
 ) -> Tensor:
-    if out is not None:
-        raise TypeError("diff(out=…) is not defined for sr.Tensor")
+    refuse_out("diff", out)
     return _diff(input, axis=options.pop("axis", dim), n=n, prepend=prepend, append=append, **options)
 
 

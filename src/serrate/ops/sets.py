@@ -14,7 +14,7 @@ import torch
 
 from serrate.errors import AxisError
 from serrate.ops.runs import BAD_AXIS, NO_TENSOR, Along, along, ordered, sort_rows
-from serrate.ops.table import Kind, record, torch_names
+from serrate.ops.table import Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, host
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -256,8 +256,7 @@ def _answer_unique(
 
 
 def _answer_nonzero(input: Any, *, as_tuple: bool = False, out: Any = None) -> Any:
-    if out is not None:
-        raise TypeError("nonzero(out=…) is not defined for sr.Tensor")
+    refuse_out("nonzero", out)
     found = _nonzero(input)
     return found if as_tuple else Tensor(torch.stack([place.values for place in found], 1))
 

@@ -136,6 +136,12 @@ def answer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return plain(handler(*args, **kwargs))
 
 
+def refuse_out(name: str, out: Any) -> None:
+    """torch's `out=`, which no operation on Tensors has."""
+    if out is not None:
+        raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
+
+
 def _nearest(name: str) -> str:
     """What to use instead: the operation that answers to that name, in place or not, else one spelt nearly so."""
     import difflib

@@ -99,4 +99,4 @@ def require_whole(given: torch.dtype | str, dtype: torch.dtype) -> None:
 def require_fit(name: str, number: Any, dtype: torch.dtype) -> None:
     """An OverflowError if an integer dtype does not hold the number."""
     if not fits(number, dtype):
-        raise OverflowError(f"{name} of {dtype} and {number}, which that type does not hold: overflow")
+        raise OverflowError(f"{name} of {dtype} and {number}, which that type does not hold; sr.astype(x, …) widens it")
