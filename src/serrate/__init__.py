@@ -30,6 +30,8 @@ from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from serrate.ops.grouping import Grouped
 from serrate.ops.operators import attach, public
+from serrate.table import Table, TableWriter
+from serrate.table import open_table as open
 from serrate.tensor.broadcast import broadcast_shapes
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
@@ -67,6 +69,8 @@ __all__ = [
     "Grouped",
     "Partition",
     "Ragged",
+    "Table",
+    "TableWriter",
     "Tensor",
     "__array_api_version__",
     "__array_namespace_info__",
@@ -107,6 +111,7 @@ __all__ = [
     "linalg",
     "nan",
     "newaxis",
+    "open",
     "pi",
     "positions",
     "ragged",

@@ -33,6 +33,9 @@ from serrate.ops.dtypes import iinfo as iinfo
 from serrate.ops.dtypes import isdtype as isdtype
 from serrate.ops.dtypes import result_type as result_type
 from serrate.ops.grouping import Grouped as Grouped
+from serrate.table import Table as Table
+from serrate.table import TableWriter as TableWriter
+from serrate.table import open_table as open_table
 from serrate.tensor.broadcast import broadcast_shapes as broadcast_shapes
 from serrate.tensor.collate import collate as collate
 from serrate.tensor.construct import asarray as asarray

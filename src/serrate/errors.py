@@ -10,6 +10,7 @@ __all__ = [
     "RaggednessError",
     "ScheduleError",
     "SyncError",
+    "TableFormatError",
 ]
 
 
@@ -51,3 +52,7 @@ class CompileError(RuntimeError):
         self.command, self.output, self.source = command, output, source
         numbered = "\n".join(f"{number:4} {line}" for number, line in enumerate(source.splitlines(), 1))
         super().__init__(f"the compiler failed\n$ {command}\n{output.rstrip()}\nthe source was\n{numbered}")
+
+
+class TableFormatError(ValueError):
+    """A file or folder that is no table, is damaged, or changed while it was open; names the file and the fault."""

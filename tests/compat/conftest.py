@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from serrate.library import products, rows
+from serrate.library import padded, products, rows
 
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs with the compiled functions and without."""
     if request.param == "torch":
-        for library in (rows, products):
+        for library in (padded, rows, products):
             monkeypatch.setattr(library, "_library", lambda: None)
     return str(request.param)
 

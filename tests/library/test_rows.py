@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
 
 import pytest
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library import loading, products, rows
+from serrate.library import loading, padded, products, rows
 
 t = torch.tensor
 INTS = [torch.int32, torch.int64]
@@ -29,77 +28,6 @@ def same(made: torch.Tensor | None, expected: torch.Tensor) -> None:
 
 def drawn(count: int, *features: int) -> torch.Tensor:
     return torch.randn(count, *features, generator=torch.Generator().manual_seed(count))
-
-
-# --------------------------------------------------------------------------------------------- packed and padded
-
-
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("dtype", INTS)
-@pytest.mark.parametrize("most", [0, 1, 3, 50])
-@pytest.mark.parametrize("spare", [0, 2])
-def test_padding_and_back(kind: str, dtype: torch.dtype, most: int, spare: int) -> None:
-    lengths = ROWS[kind]
-    offsets = offsets_of(lengths, dtype)
-    for features in [(), (3,), (2, 0)]:
-        values = drawn(sum(lengths) + spare, *features)
-        expected = torch.full((len(lengths), most, *features), 7.0)
-        back = torch.zeros_like(values)
-        for b, n in enumerate(lengths):
-            first, some = int(offsets[b]), min(n, most)
-            expected[b, :some] = values[first : first + some]
-            back[first : first + some] = values[first : first + some]
-        same(rows.pad(values, offsets, most, 7.0), expected)
-        same(rows.unpad(expected, offsets, values.shape[0]), back)
-
-
-def test_large_results_use_all_threads() -> None:
-    lengths = torch.randint(0, 60, (1000,)).tolist()
-    values, offsets = drawn(sum(lengths), 64), offsets_of(lengths)
-    made = rows.pad(values, offsets, 60)
-    assert made is not None
-    assert made.nbytes >= 2**23
-    mask = torch.arange(60) < t(lengths)[:, None]
-    same(made[mask], values)
-    assert not made[~mask].any()
-    same(rows.unpad(made, offsets, values.shape[0]), values)
-
-
-@pytest.mark.parametrize(
-    "offsets",
-    [
-        t([1, 3]), t([0, 2, 1]), t([0, 9]), t([0, -1, 3]), t([], dtype=torch.int64), t([[0, 3]]), t([0.0, 3.0]),
-        t([0, 9, 3, 9])[::2], [0, 3], None, t([0, 3]).to("meta"), t([0, 2**62, 3]), t([-(2**62), 3]),
-    ],
-)  # fmt: skip
-def test_wrong_offsets(offsets: Any) -> None:
-    assert rows.pad(torch.ones(3), offsets, 2) is None
-    assert rows.unpad(torch.ones(1, 2), offsets, 3) is None
-    assert rows.total(offsets) is None or offsets.tolist() == [0, 9]  # which end past these values only
-
-
-def test_wrong_sizes() -> None:
-    assert rows.pad(torch.ones(3), t([0, 3]), -1) is None
-    assert rows.unpad(torch.ones(2, 2), t([0, 3]), 3) is None
-    assert rows.unpad(torch.ones(1, 2), t([0, 3]), 2) is None
-    with pytest.raises(ValueError, match=r"0\.5 does not fit"):
-        rows.pad(t([1]), t([0, 1]), 1, 0.5)
-
-
-def test_conjugates_and_strides() -> None:
-    values = torch.randn(6, 2, dtype=torch.complex64).conj()
-    same(rows.pad(values, t([0, 6]), 6), values[None].resolve_conj())
-    same(rows.unpad(values.T[..., None], t([0, 6, 12]), 12), values.T.reshape(12, 1).resolve_conj())
-
-
-def test_keys() -> None:
-    lengths, values = t([[2, 0, 1], [1, 1, 3]], dtype=torch.int32), drawn(10, 2)
-    made = rows.pad_keys(values, lengths, [1, 4, 10], [2, 4], 5)
-    assert made is not None
-    for key, (first, size) in enumerate([(1, 2), (4, 4)]):
-        same(made[key], rows.pad(values[first:], offsets_of(lengths[key].tolist()), size, 5))  # type: ignore[arg-type]
-    assert rows.pad_keys(values, lengths, [1, 3, 10], [2, 4]) is None  # the first key has three rows
-    assert rows.pad_keys(values, -lengths, [1, 4, 10], [2, 4]) is None
 
 
 # ------------------------------------------------------------------------------------------------- runs of rows
@@ -138,6 +66,24 @@ def test_sliced_runs_and_back(dtype: torch.dtype, most: int) -> None:
     same(rows.put_runs(made, found[0], found[1], 9), back)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("floats", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ROWS)
+def test_runs_added_up(dtype: torch.dtype, floats: torch.dtype, kind: str) -> None:
+    lengths = ROWS[kind]
+    offsets = offsets_of(lengths)
+    index = torch.randint(0, len(lengths), (9,)) if lengths else t([], dtype=torch.int64)
+    found = rows.select_runs(t(lengths, dtype=dtype), offsets, index)
+    assert found is not None
+    values = drawn(found[2], 3).to(floats)
+    expected, at = torch.zeros(sum(lengths) + 1, 3, dtype=floats), 0
+    for i in index.tolist():
+        expected[int(offsets[i]) : int(offsets[i + 1])] += values[at : at + lengths[i]]
+        at += lengths[i]
+    same(rows.add_runs(values, found[0], found[1], sum(lengths) + 1), expected)
+    assert rows.add_runs(values.half(), found[0], found[1], sum(lengths) + 1) is None
+
+
 @pytest.mark.parametrize("index", [t([0, 5]), t([-1]), t([2**40]), t([0.0]), t([[0]]), t([0, 1, 0])[::2], t([True])])
 def test_wrong_indices(index: torch.Tensor) -> None:
     assert rows.select_runs(t([2, 1, 0, 0, 0]), t([0, 2, 3, 3, 3, 3]), index) is None
@@ -172,6 +118,11 @@ def test_sums_that_do_not_fit() -> None:
     same(rows.offsets(t([top, top], dtype=narrow)), t([0, top, 2 * top]))
     for wrong in ([top, 1, -1], [low, -1, 1]):
         assert rows.complete(t(wrong, dtype=narrow)) is None
+    many = [0] * 20
+    same(rows.complete(t([top, *many, -1, 1, *many], dtype=narrow))[-3:], t([top, top, top], dtype=narrow))  # type: ignore[index]
+    for wrong in ([top, *many, 1, *many], [*many, top // 2, top // 2, 2], [low, *many, -1, 1]):
+        assert rows.complete(t(wrong, dtype=narrow)) is None
+    assert rows.offsets(t([*many, -1, *many, 1], dtype=narrow)) is None
     assert rows.complete(t([2**63 - 1, 1])) is None
     assert rows.offsets(t([2**63 - 1, 1])) is None
     assert rows.offsets(t([3, -1])) is None
@@ -238,6 +189,11 @@ def test_wrong_ends(ends: list[int]) -> None:
     assert rows.sums(torch.ones(6), t([0, 4]), 2) is None
     assert rows.sums(torch.ones(6).half(), t([0, 4])) is None
     assert rows.sums(t([2**31 - 1, 1], dtype=torch.int32), t([0, 2])) is None
+    large = torch.full((64,), 2**26, dtype=torch.int32)
+    same(rows.sums(large, t([0, 31, 31])), t([31 * 2**26, 0], dtype=torch.int32))
+    same(rows.sums(torch.cat([large, -large]), t([0, 97])), t([31 * 2**26], dtype=torch.int32))
+    for end in (32, 64):
+        assert rows.sums(large, t([0, end])) is None
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -300,7 +256,7 @@ def test_products_of_wrong_operands() -> None:
     with pytest.raises(ValueError, match="operands must have the shapes"):
         products.times_matrices(x, y[:1], t([0, 1, 3]), 3)
     with pytest.raises(ValueError, match="operands must have the shapes"):
-        products.weighted_sums(torch.ones(1, 1, 2), torch.ones(3, 2, 2), t([0, 3]))
+        products.weighted_sums(torch.ones(1, 2), torch.ones(3, 4), t([0, 3]), 2)
 
 
 # -------------------------------------------------------------------------------------------------- no compiler
@@ -308,11 +264,16 @@ def test_products_of_wrong_operands() -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
-    assert loading.load("rows.cpp", {}) is None
+    assert loading.load("products.cpp", {}) is None
+    assert loading.load("rows.cpp", []) is None
     monkeypatch.setattr(rows, "_library", lambda: None)
-    assert rows.pad(torch.ones(3), t([0, 3]), 2) is None
     assert rows.complete(t([1])) is None
     assert rows.sums(torch.ones(3), t([0, 3])) is None
-    assert rows.empty((2, 3), torch.ones(1)).shape == (2, 3)
+    assert rows.add_runs(torch.ones(3), t([0]), t([3]), 3) is None
+    monkeypatch.setattr(padded, "_library", lambda: None)
+    assert padded.total(t([0, 3])) is None
+    assert padded.pad(torch.ones(3), t([0, 3]), 2) is None
+    assert padded.unpad(torch.ones(1, 3), t([0, 3]), 3) is None
+    assert padded.padded_sum(torch.ones(3), t([0, 3]), torch.ones(1, 3)) is None
     monkeypatch.setattr(products, "_library", lambda: None)
     assert not products.serves(torch.ones(1))

@@ -1,35 +1,42 @@
-"""C++ sources of this folder as functions, one for each signature that is asked for."""
+"""C++ sources of this folder as functions of integers and addresses."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import torch
 
 from serrate.errors import CompileError
 
-POINTER, SIZE, SMALL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 Routines = Mapping[str, Callable[..., int]]
 
 
-def load(name: str, signatures: Mapping[str, Sequence[type]], flags: Sequence[str] = ()) -> Routines | None:
-    """The functions `serrate_…` of a source, which all give an int64 or nothing; None where it cannot be compiled."""
+def load(name: str, functions: Iterable[str], flags: Sequence[str] = ()) -> Routines | None:
+    """Some functions that a source exports, see common.h, by name; None where it cannot be compiled."""
     from serrate.runtime.compiler import compile
 
-    source = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    source = "\n".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("common.h", name))
     try:
         library = ctypes.CDLL(str(compile(source, flags=flags).path))
     except (CompileError, OSError):
         return None
-    made: dict[str, Callable[..., int]] = {}
-    for function, arguments in signatures.items():
-        routine = library[f"serrate_{function}"]
-        routine.restype, routine.argtypes = SIZE, list(arguments)
-        made[function] = routine
-    return made
+    return {function: _exported(library[f"serrate_{function}"]) for function in functions}
+
+
+def _exported(routine: Any) -> Callable[..., int]:
+    """A function whose arguments go as one record of 64-bit words; asked with none it says how many it takes."""
+    routine.restype, routine.argtypes = ctypes.c_int64, [ctypes.c_char_p]
+    pack = Struct(f"{routine(None)}q").pack
+
+    def call(*arguments: int) -> int:
+        return routine(pack(*arguments))  # type: ignore[no-any-return]
+
+    return call
 
 
 def plain(values: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,6 @@
 // not cut `rows` rows, or fewer, give -1, and nothing is read or written by them. Products of matrices are those of
 // blocks, C[m, n] = Σ_k A[m, k] · B[k, n], computed in tiles that stay in registers.
 
-#include <algorithm>
-#include <cstdint>
 #include <vector>
 
 namespace {
@@ -122,6 +120,7 @@ int64_t product(int32_t part, const T* x, const T* y, const T* z, T* out, const 
   const int64_t depth = longest(offsets, components, rows, most);
   if (depth < 0) return -1;
   const int64_t width = part == 0 ? k : m;
+  advise(out, (part == 1 ? components * k * m : rows * width) * sizeof(T));
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     std::vector<T> packed(Lanes<T>::columns * (part == 0 ? m : part == 1 ? depth : k));
@@ -143,12 +142,45 @@ int64_t product(int32_t part, const T* x, const T* y, const T* z, T* out, const 
   return 0;
 }
 
+// The sum of the lanes of a vector, by halves.
+template <class T, int N>
+struct Sum {
+  typedef T type __attribute__((vector_size(N * sizeof(T))));
+  typedef T half __attribute__((vector_size(N / 2 * sizeof(T))));
+  static T of(type v) {
+    half low, high;
+    std::memcpy(&low, &v, sizeof(half));
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof(half), sizeof(half));
+    return Sum<T, N / 2>::of(low + high);
+  }
+};
+
+template <class T>
+struct Sum<T, 1> {
+  typedef T type __attribute__((vector_size(sizeof(T))));
+  static T of(type v) { return v[0]; }
+};
+
+template <class T>
+T dot(const T* a, const T* b, int64_t count) {
+  using Memory = typename Lanes<T>::memory;
+  typename Lanes<T>::type sums = {};
+  int64_t i = 0;
+  for (; i + Lanes<T>::count <= count; i += Lanes<T>::count) {
+    sums += *reinterpret_cast<const Memory*>(a + i) * *reinterpret_cast<const Memory*>(b + i);
+  }
+  T rest = 0;
+  for (; i < count; ++i) rest += a[i] * b[i];
+  return Sum<T, Lanes<T>::count>::of(sums) + rest;
+}
+
 // One of v [B, H, L], a [N, H, D] and g [B, H, D] out of the two others: the parts of
 // Σ v[b, h, l] · a[l, h, d] · g[b, h, d].
 template <class T>
 int64_t weighted(int32_t part, const T* v, const T* a, const T* g, T* out, const int64_t* offsets, int64_t components,
                  int64_t rows, int64_t most, int64_t heads, int64_t size, int32_t threads) {
   if (longest(offsets, components, rows, most) < 0) return -1;
+  advise(out, (part == 1 ? rows * size : components * (part == 0 ? most : size)) * heads * sizeof(T));
 #pragma omp parallel for num_threads(threads) if (threads > 1)
   for (int64_t item = 0; item < components * heads; ++item) {
     const int64_t b = item / heads, head = item % heads;
@@ -166,10 +198,7 @@ int64_t weighted(int32_t part, const T* v, const T* a, const T* g, T* out, const
 #pragma omp simd
         for (int64_t d = 0; d < size; ++d) out[sum + d] += weight * a[row + d];
       } else if (l < some) {
-        T dot = 0;
-#pragma omp simd reduction(+ : dot)
-        for (int64_t d = 0; d < size; ++d) dot += a[row + d] * g[sum + d];
-        out[weights + l] = dot;
+        out[weights + l] = dot(a + row, g + sum, size);
       }
     }
   }
@@ -179,17 +208,7 @@ int64_t weighted(int32_t part, const T* v, const T* a, const T* g, T* out, const
 
 }  // namespace
 
-#define SERRATE_PRODUCTS(NAME, T)                                                                                      \
-  extern "C" int64_t serrate_product_##NAME(int32_t part, const T* x, const T* y, const T* z, T* out,                  \
-                                         const int64_t* offsets, int64_t components, int64_t rows, int64_t most,       \
-                                         int64_t k, int64_t m, int32_t threads) {                                      \
-    return product(part, x, y, z, out, offsets, components, rows, most, k, m, threads);                                \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_weighted_##NAME(int32_t part, const T* v, const T* a, const T* g, T* out,                 \
-                                          const int64_t* offsets, int64_t components, int64_t rows, int64_t most,      \
-                                          int64_t heads, int64_t size, int32_t threads) {                              \
-    return weighted(part, v, a, g, out, offsets, components, rows, most, heads, size, threads);                        \
-  }
-
-SERRATE_PRODUCTS(float32, float)
-SERRATE_PRODUCTS(float64, double)
+SERRATE_EXPORT(product_float32, product<float>)
+SERRATE_EXPORT(product_float64, product<double>)
+SERRATE_EXPORT(weighted_float32, weighted<float>)
+SERRATE_EXPORT(weighted_float64, weighted<double>)

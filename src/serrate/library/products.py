@@ -3,7 +3,7 @@
 Two sums of products of three operands are computed, each given by two of the operands as what it says of the third:
 
 - `matrices`: Σ x[l, k] · y[b, k, m] · z[l, m] for x [N, K], y [B, K, M], z [N, M]
-- `weights`: Σ v[b, h, l] · a[l, h, d] · g[b, h, d] for v [B, H, L], a [N, H, D], g [B, H, D]
+- `weights`: Σ v[b, h, l] · a[l, h, d] · g[b, h, d] for v [B · H, L], a [N, H · D], g [B · H, D]
 
 summed over the components b and the first `most` rows l of each. The gradients of one such product are the others.
 """
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import POINTER, SIZE, SMALL, Routines, load, plain, threads_for
-from serrate.library.rows import empty
+from serrate.library.loading import Routines, load, plain, threads_for
 from serrate.ops.differentiable import Differentiable
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -26,9 +25,8 @@ _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 @cache
 def _library() -> Routines | None:
     """The compiled source; None where it cannot be compiled."""
-    types = [SMALL, *[POINTER] * 5, *[SIZE] * 5, SMALL]
     names = [f"{form}_{kind}" for form in ("product", "weighted") for kind in _NAMES.values()]
-    return load("products.cpp", dict.fromkeys(names, types), flags=("-ffp-contract=fast",))
+    return load("products.cpp", names, flags=("-ffp-contract=fast",))
 
 
 def serves(*operands: torch.Tensor) -> bool:
@@ -47,11 +45,11 @@ def summed_outer(x: torch.Tensor, z: torch.Tensor, offsets: torch.Tensor, most: 
     return _matrices(x, z.shape[1], offsets, most).part(1, x, z)
 
 
-def weighted_sums(v: torch.Tensor, a: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """g [B, H, D]: the sum of the rows of each component of a [N, H, D], with the weights v [B, H, L]."""
-    rows, heads, size = a.shape
-    most, components = v.shape[2], offsets.numel() - 1
-    shapes = ((components, heads, most), (rows, heads, size), (components, heads, size))
+def weighted_sums(v: torch.Tensor, a: torch.Tensor, offsets: torch.Tensor, heads: int) -> torch.Tensor:
+    """g [B · H, D]: the sum of the rows of each component of a [N, H · D], with the weights v [B · H, L]."""
+    rows, size = a.shape[0], a.shape[1] // heads
+    most, lines = v.shape[1], (offsets.numel() - 1) * heads
+    shapes = ((lines, most), (rows, heads * size), (lines, size))
     return _Form("weighted", shapes, _wide(offsets), rows, most, heads, size).part(2, v, a)
 
 
@@ -79,6 +77,9 @@ class _Form(NamedTuple):
 
     def part(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
         """What the two other operands, in order, say of one."""
+        shapes = [shape for place, shape in enumerate(self.shapes) if place != missing]
+        if [other.shape for other in others] != shapes:
+            raise ValueError(f"operands must have the shapes {shapes}, got {[list(other.shape) for other in others]}")
         return _Part.call(*others, self, missing)
 
     def compute(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
@@ -86,18 +87,15 @@ class _Form(NamedTuple):
         library = _library()
         assert library is not None
         given = [plain(other) for other in others]
-        made = empty(self.shapes[missing], given[0])
-        given.insert(missing, made)
-        if any(operand.shape != shape for operand, shape in zip(given, self.shapes, strict=True)):
-            raise ValueError(f"operands must have the shapes {self.shapes}, got {[list(o.shape) for o in given]}")
-        failed = 0
-        if made.numel():
-            failed = library[f"{self.name}_{_NAMES[made.dtype]}"](
-                missing, *(operand.data_ptr() for operand in given), made.data_ptr(), self.offsets.data_ptr(),
-                self.offsets.numel() - 1, self.rows, self.most, self.first, self.second,
-                threads_for(self.rows * self.first * self.second),
-            )  # fmt: skip
-        if failed:
+        made = given[0].new_empty(self.shapes[missing])
+        if not made.numel():
+            return made
+        addresses = [operand.data_ptr() for operand in given]
+        addresses.insert(missing, 0)
+        if library[f"{self.name}_{_NAMES[made.dtype]}"](
+            missing, *addresses, made.data_ptr(), self.offsets.data_ptr(), self.offsets.numel() - 1, self.rows,
+            self.most, self.first, self.second, threads_for(self.rows * self.first * self.second),
+        ):  # fmt: skip
             raise RaggednessError(f"offsets must start with 0, never decrease and end with at most {self.rows} rows")
         return made
 
@@ -114,10 +112,14 @@ class _Part(Differentiable):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        operands = list(ctx.saved_tensors)
-        operands.insert(ctx.missing, gradient)
-        asked: list[torch.Tensor | None] = [None, None]
-        for place, wanted in enumerate(i for i in range(3) if i != ctx.missing):
-            if ctx.needs_input_grad[place]:
-                asked[place] = ctx.form.part(wanted, *(o for i, o in enumerate(operands) if i != wanted))
-        return *asked, None, None
+        first, second = ctx.saved_tensors
+        form, missing = ctx.form, ctx.missing
+        # The operands that are there are 1 and 2, 0 and 2, or 0 and 1, the gradient takes the place of the third.
+        by_first = (gradient, first) if missing == 0 else (first, gradient)
+        by_second = (second, gradient) if missing == 2 else (gradient, second)
+        return (
+            _Part.call(*by_second, form, 1 if missing == 0 else 0) if ctx.needs_input_grad[0] else None,
+            _Part.call(*by_first, form, 1 if missing == 2 else 2) if ctx.needs_input_grad[1] else None,
+            None,
+            None,
+        )

@@ -1,87 +1,7 @@
-// Rows of components on the CPU: copied between packed and padded memory, counted, cut and summed.
+// Runs of packed rows on the CPU: copied, counted, cut and summed.
 //
-// Component b of B owns the packed rows offsets[b] .. offsets[b + 1]; the padded memory has `most` rows for each. A row
-// has `width` bytes. Functions that take lengths, indices or offsets from a user check them before anything is read or
-// written by them, and give -1 for wrong ones; others say what they rely on.
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
-namespace {
-
-void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
-  if (filling == nullptr) {
-    std::memset(out, 0, bytes);
-    return;
-  }
-  int64_t done = std::min(size, bytes);
-  std::memcpy(out, filling, done);
-  while (done < bytes) {
-    const int64_t next = std::min(done, bytes - done);
-    std::memcpy(out + done, out, next);
-    done += next;
-  }
-}
-
-}  // namespace
-
-// Ask for large pages below a result that nobody has touched yet: a thousandth of the page faults.
-extern "C" void serrate_advise(char* memory, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kPage = uintptr_t(1) << 21;
-  const uintptr_t first = reinterpret_cast<uintptr_t>(memory), begin = (first + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (first + bytes) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
-
-// The last of `count` offsets, or -1 unless they start with 0 and never decrease.
-extern "C" int64_t serrate_total(const int64_t* offsets, int64_t count) {
-  bool rise = offsets[0] == 0;
-  for (int64_t i = 1; i < count; ++i) rise &= offsets[i] >= offsets[i - 1];
-  return rise ? offsets[count - 1] : -1;
-}
-
-// ------------------------------------------------------------------------------------------------ packed and padded
-
-// Padded rows out of `rows` packed ones; `filling` is one element of `size` bytes, null for zeros.
-extern "C" int64_t serrate_pad(const char* packed, const int64_t* offsets, char* padded, int64_t components,
-                               int64_t rows, int64_t most, int64_t width, const char* filling, int64_t size,
-                               int32_t threads) {
-  const int64_t total = serrate_total(offsets, components + 1);
-  if (total < 0 || total > rows) return -1;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) {
-    const size_t have = std::min(offsets[b + 1] - offsets[b], most) * width, all = most * width;
-    char* row = padded + b * all;
-    if (have) std::memcpy(row, packed + offsets[b] * width, have);
-    if (all > have) fill(row + have, all - have, filling, size);
-  }
-  return 0;
-}
-
-// `rows` packed rows out of padded ones, 0 where a component is longer than `most`, and from the last offset on.
-extern "C" int64_t serrate_unpad(const char* padded, const int64_t* offsets, char* packed, int64_t components,
-                                 int64_t rows, int64_t most, int64_t width, int32_t threads) {
-  const int64_t total = serrate_total(offsets, components + 1);
-  if (total < 0 || total > rows) return -1;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) {
-    const size_t all = (offsets[b + 1] - offsets[b]) * width, have = std::min<size_t>(all, most * width);
-    char* row = packed + offsets[b] * width;
-    if (have) std::memcpy(row, padded + b * most * width, have);
-    if (all > have) std::memset(row + have, 0, all - have);
-  }
-  if (rows > total && width) std::memset(packed + total * width, 0, (rows - total) * width);
-  return 0;
-}
+// A row has `width` bytes. Functions that take lengths, indices or offsets from a user check them before anything is
+// read or written by them, and give -1 for wrong ones; others say what they rely on.
 
 // ------------------------------------------------------------------------------------------------- runs of rows
 
@@ -89,18 +9,22 @@ namespace {
 
 // Run j, rows source[j] .. source[j] + lengths[j] of one side, is what follows run j - 1 on the other.
 template <class T>
-void copy_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width, char* out) {
+int64_t copy_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
+                  int64_t rows, char* out) {
+  advise(out, rows * width);
   for (int64_t j = 0; j < count; ++j) {
     const int64_t bytes = lengths[j] * width;
     if (bytes) std::memcpy(out, values + source[j] * width, bytes);
     out += bytes;
   }
+  return 0;
 }
 
 // The same back, for runs that share no row; 0 in all other rows.
 template <class T>
-void put_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width, int64_t rows,
-              char* out) {
+int64_t put_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
+                 int64_t rows, char* out) {
+  advise(out, rows * width);
   int64_t covered = 0;
   for (int64_t j = 0; j < count; ++j) covered += lengths[j];
   if (covered < rows) std::memset(out, 0, rows * width);
@@ -109,6 +33,23 @@ void put_runs(const char* values, const int64_t* source, const T* lengths, int64
     if (bytes) std::memcpy(out + source[j] * width, values, bytes);
     values += bytes;
   }
+  return 0;
+}
+
+// The same for runs that may share rows of `width` elements, which are added up.
+template <class Number, class T>
+int64_t add_runs(const Number* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
+                 int64_t rows, Number* out) {
+  advise(out, rows * width * sizeof(Number));
+  std::fill(out, out + rows * width, Number(0));
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t size = lengths[j] * width;
+    Number* run = out + source[j] * width;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < size; ++i) run[i] += values[i];
+    values += size;
+  }
+  return 0;
 }
 
 // The runs of lengths[index[j]] rows, where lengths cut rows one after the other; how many rows they have together.
@@ -146,38 +87,70 @@ int64_t slice_runs(const T* lengths, const T* start, int64_t count, int64_t rows
 
 // ------------------------------------------------------------------------------------------------- numbers of rows
 
+constexpr int kLanes = 8;
+
+template <class T>
+using Lanes __attribute__((vector_size(kLanes * sizeof(T)))) = T;
+
+#ifdef __clang__
+#define SERRATE_SHIFTED(V, ...) __builtin_shufflevector(Lanes<T>{}, V, __VA_ARGS__)
+#else
+#define SERRATE_SHIFTED(V, ...) __builtin_shuffle(Lanes<T>{}, V, Lanes<T>{__VA_ARGS__})
+#endif
+
+// The running sums of some numbers.
+template <class T>
+Lanes<T> running(Lanes<T> v) {
+  v += SERRATE_SHIFTED(v, 0, 8, 9, 10, 11, 12, 13, 14);
+  v += SERRATE_SHIFTED(v, 0, 1, 8, 9, 10, 11, 12, 13);
+  v += SERRATE_SHIFTED(v, 0, 1, 2, 3, 8, 9, 10, 11);
+  return v;
+}
+
+// The running sums of `count` numbers, with a 0 before; a number that is not below any of them, if none is negative.
+template <class T, class Out>
+T complete_line(const T* lengths, int64_t count, Out* out) {
+  Lanes<T> bits = {};
+  T most = 0;
+  Out sum = 0;
+  *out++ = 0;
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    Lanes<T> some;
+    std::memcpy(&some, lengths + j, sizeof(some));
+    bits |= some;
+    Lanes<Out> sums = running<Out>(__builtin_convertvector(some, Lanes<Out>));
+    const Out next = sum + sums[kLanes - 1];
+    sums += sum;
+    std::memcpy(out + j, &sums, sizeof(sums));
+    sum = next;
+  }
+  for (; j < count; ++j) {
+    most |= lengths[j];
+    out[j] = sum += lengths[j];
+  }
+  for (int lane = 0; lane < kLanes; ++lane) most |= bits[lane];
+  return most;
+}
+
 constexpr int64_t kNegative = 1, kTooLarge = 2;
 
 // Running sums of each line of `columns` lengths with a 0 before it: what was wrong with them, if anything.
 template <class T, class Out>
 int64_t complete(const T* lengths, int64_t lines, int64_t columns, Out* out) {
-  T least = 0, most = 0;
-  for (int64_t i = 0; i < lines * columns; ++i) {
-    least = std::min(least, lengths[i]);
-    most = std::max(most, lengths[i]);
-  }
-  const Out each = columns ? std::numeric_limits<Out>::max() / columns : 0;
-  const bool small = most <= each && least >= -each;  // then no sum can be too large
-  bool fits = true;
-  for (int64_t i = 0; i < lines; ++i, lengths += columns) {
+  T bits = 0;
+  for (int64_t i = 0; i < lines; ++i) bits |= complete_line(lengths + i * columns, columns, out + i * (columns + 1));
+  if (bits >= 0 && bits <= std::numeric_limits<Out>::max() / std::max<int64_t>(columns, 1)) return 0;
+  bool negative = false, fits = true;
+  for (int64_t i = 0; i < lines; ++i) {
     Out sum = 0;
-    *out++ = 0;
-    if (small) {
-      int64_t j = 0;
-      for (; j + 4 <= columns; j += 4) {  // four at once: only every fourth sum waits for the one before
-        const Out one = lengths[j], two = one + lengths[j + 1], three = two + lengths[j + 2];
-        out[j] = sum + one;
-        out[j + 1] = sum + two;
-        out[j + 2] = sum + three;
-        out[j + 3] = sum += three + lengths[j + 3];
-      }
-      for (; j < columns; ++j) out[j] = sum += lengths[j];
-      out += columns;
-    } else {
-      for (int64_t j = 0; j < columns; ++j, *out++ = sum) fits &= !__builtin_add_overflow(sum, lengths[j], &sum);
+    for (int64_t j = 0; j < columns; ++j) {
+      const T length = lengths[i * columns + j];
+      negative |= length < 0;
+      fits &= !__builtin_add_overflow(sum, length, &sum);
     }
   }
-  return (least < 0 ? kNegative : 0) | (fits ? 0 : kTooLarge);
+  return (negative ? kNegative : 0) | (fits ? 0 : kTooLarge);
 }
 
 // Where a mask holds, and for how many values of each component; `index` has room for one entry more than the mask.
@@ -246,7 +219,6 @@ int64_t expand(const T* permute, const T* input, const T* output, int64_t featur
 // The sum of a run of `length` values, of which `left` may be read: whole vectors, what is past the run left out.
 template <class T>
 T sum_of(const T* run, int64_t length, int64_t left) {
-  constexpr int kLanes = 8;
   using Number = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   typedef T Vector __attribute__((vector_size(kLanes * sizeof(T))));
   typedef T Memory __attribute__((vector_size(kLanes * sizeof(T)), aligned(alignof(T)), may_alias));
@@ -264,6 +236,24 @@ T sum_of(const T* run, int64_t length, int64_t left) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
+// The sum of a run of integers.
+template <class T>
+int64_t sum_of_integers(const T* run, int64_t length) {
+  using Bits = std::make_unsigned_t<T>;
+  Bits bits = 0, sum = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    bits |= static_cast<Bits>(run[j]);
+    sum += static_cast<Bits>(run[j]);
+  }
+  // No value is more than `bits`: if that is small, so was every sum.
+  if (bits <= static_cast<Bits>(std::numeric_limits<T>::max()) / static_cast<uint64_t>(std::max<int64_t>(length, 1))) {
+    return sum;
+  }
+  int64_t wide = 0;
+  for (int64_t j = 0; j < length; ++j) wide += run[j];
+  return wide;
+}
+
 // Sums of the values ends[i] · batch .. ends[i + 1] · batch of `count`: -1 for wrong ends, 1 for a sum too large.
 template <class T, class End>
 int64_t sums(const T* values, int64_t count, const End* ends, int64_t segments, int64_t batch, T* out) {
@@ -274,8 +264,7 @@ int64_t sums(const T* values, int64_t count, const End* ends, int64_t segments, 
   for (int64_t i = 0; i < segments; ++i) {
     const int64_t first = ends[i] * batch, length = (ends[i + 1] - ends[i]) * batch;
     if constexpr (std::is_integral_v<T>) {
-      int64_t sum = 0;
-      for (int64_t j = 0; j < length; ++j) sum += values[first + j];
+      const int64_t sum = sum_of_integers(values + first, length);
       out[i] = static_cast<T>(sum);
       fits &= out[i] == sum;
     } else {
@@ -287,54 +276,22 @@ int64_t sums(const T* values, int64_t count, const End* ends, int64_t segments, 
 
 }  // namespace
 
-#define SERRATE_FOR_LENGTHS(NAME, T)                                                                                   \
-  extern "C" void serrate_copy_runs_##NAME(const char* values, const int64_t* source, const T* lengths, int64_t count, \
-                                           int64_t width, char* out) {                                                 \
-    copy_runs(values, source, lengths, count, width, out);                                                             \
-  }                                                                                                                    \
-  extern "C" void serrate_put_runs_##NAME(const char* values, const int64_t* source, const T* lengths, int64_t count,  \
-                                          int64_t width, int64_t rows, char* out) {                                    \
-    put_runs(values, source, lengths, count, width, rows, out);                                                        \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_select_runs_##NAME(const T* lengths, const int64_t* offsets, int64_t count,               \
-                                                const int64_t* index, int64_t chosen, int64_t* source, T* picked) {    \
-    return select_runs(lengths, offsets, count, index, chosen, source, picked);                                        \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_slice_runs_##NAME(const T* lengths, const T* start, int64_t count, int64_t rows,          \
-                                               int64_t most, int64_t* source, T* picked) {                             \
-    return slice_runs(lengths, start, count, rows, most, source, picked);                                              \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_complete_##NAME(const T* lengths, int64_t lines, int64_t columns, T* out) {               \
-    return complete(lengths, lines, columns, out);                                                                     \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_offsets_##NAME(const T* lengths, int64_t lines, int64_t columns, int64_t* out) {          \
-    return complete(lengths, lines, columns, out);                                                                     \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_keep_##NAME(const uint8_t* mask, const T* lengths, int64_t count, int64_t rows,           \
-                                         int64_t* index, T* kept) {                                                    \
-    return keep(mask, lengths, count, rows, index, kept);                                                              \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_ranges_##NAME(const T* starts, int64_t count, int64_t size, T* out) {                     \
-    return ranges(starts, count, size, out);                                                                           \
-  }                                                                                                                    \
-  extern "C" int64_t serrate_expand_##NAME(const T* permute, const T* input, const T* output, int64_t features,        \
-                                           int64_t chosen, int64_t size, T* out) {                                     \
-    return expand(permute, input, output, features, chosen, size, out);                                                \
-  }
+#define SERRATE_FOR_LENGTHS(NAME, T)               \
+  SERRATE_EXPORT(copy_runs_##NAME, copy_runs<T>)   \
+  SERRATE_EXPORT(put_runs_##NAME, put_runs<T>)     \
+  SERRATE_EXPORT(select_runs_##NAME, select_runs<T>) \
+  SERRATE_EXPORT(slice_runs_##NAME, slice_runs<T>) \
+  SERRATE_EXPORT(complete_##NAME, complete<T, T>)  \
+  SERRATE_EXPORT(offsets_##NAME, complete<T, int64_t>) \
+  SERRATE_EXPORT(keep_##NAME, keep<T>)             \
+  SERRATE_EXPORT(ranges_##NAME, ranges<T>)         \
+  SERRATE_EXPORT(expand_##NAME, expand<T>)         \
+  SERRATE_EXPORT(add_runs_float32_##NAME, add_runs<float, T>) \
+  SERRATE_EXPORT(add_runs_float64_##NAME, add_runs<double, T>) \
+  SERRATE_EXPORT(sums_float32_##NAME, sums<float, T>) \
+  SERRATE_EXPORT(sums_float64_##NAME, sums<double, T>) \
+  SERRATE_EXPORT(sums_int32_##NAME, sums<int32_t, T>) \
+  SERRATE_EXPORT(sums_int64_##NAME, sums<int64_t, T>)
 
 SERRATE_FOR_LENGTHS(int32, int32_t)
 SERRATE_FOR_LENGTHS(int64, int64_t)
-
-#define SERRATE_SUMS(NAME, T, END_NAME, END)                                                                       \
-  extern "C" int64_t serrate_sums_##NAME##_##END_NAME(const T* values, int64_t count, const END* ends,             \
-                                                      int64_t segments, int64_t batch, T* out) {                   \
-    return sums(values, count, ends, segments, batch, out);                                                        \
-  }
-#define SERRATE_SUMS_OF(NAME, T)             \
-  SERRATE_SUMS(NAME, T, int32, int32_t)      \
-  SERRATE_SUMS(NAME, T, int64, int64_t)
-
-SERRATE_SUMS_OF(float32, float)
-SERRATE_SUMS_OF(float64, double)
-SERRATE_SUMS_OF(int32, int32_t)
-SERRATE_SUMS_OF(int64, int64_t)

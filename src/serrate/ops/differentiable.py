@@ -19,12 +19,15 @@ class Differentiable(torch.autograd.Function):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+        cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
     @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
-        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            if torch._C._are_functorch_transforms_active():
-                return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
-            return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(args))  # type: ignore[misc, no-any-return]
+        if torch.is_grad_enabled():
+            for given in args:
+                if isinstance(given, torch.Tensor) and given.requires_grad:
+                    if torch._C._are_functorch_transforms_active():
+                        return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
+                    return cls._node(*unwrap_dead_wrappers(args))  # type: ignore[attr-defined, no-any-return]
         return cls.forward(*args)  # type: ignore[no-any-return]

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from serrate.compat.fbgemm.grid import Grid
-from serrate.compat.fbgemm.structure import Levels, level_of, levels_of, packed, sizes_of
+from serrate.compat.fbgemm.structure import Levels, level_of, levels_of, only, packed, sizes_of
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+from serrate.library import padded as library
+from serrate.library import rows
 from serrate.tensor.offsets import as_count
 
 
@@ -30,18 +31,16 @@ def jagged_to_padded_dense(
              [-1, -1]]])
     """
     values = packed(values, "values")
-    if isinstance(offsets, list) and isinstance(max_lengths, list) and len(offsets) == len(max_lengths) == 1:
-        made = _at_once(values, offsets[0], max_lengths[0], padding_value)
-        if made is not None:
-            return made
+    made = _at_once(values, only(offsets), only(max_lengths), padding_value)
+    if made is not None:
+        return made
     levels = levels_of(offsets, values, values.shape[0])
     return Grid(levels, sizes_of(max_lengths, levels, "max_lengths"), values.shape[0]).pad(values, padding_value)
 
 
 def _at_once(values: torch.Tensor, offsets: Any, most: Any, padding: float) -> torch.Tensor | None:
-    """One level without gradients, in one call; None where something is wrong, or otherwise."""
-    plain = type(most) is int and not values.requires_grad
-    return library.pad(values, offsets, most, padding) if plain else None
+    """One level in one call; None where something is wrong, or otherwise."""
+    return library.pad(values, offsets, most, padding) if type(most) is int else None
 
 
 def jagged_1d_to_dense(
@@ -97,7 +96,10 @@ def dense_to_jagged(
             [0.]]), [tensor([0, 1, 4])])
     """
     dense = packed(dense, "dense")
-    rows = None if total_L is None else as_count(total_L, "total_L")
+    rows = library.total(only(x_offsets)) if total_L is None else as_count(total_L, "total_L")
+    made = None if rows is None else library.unpad(dense, only(x_offsets), rows)
+    if made is not None:
+        return made, list(x_offsets)
     levels = levels_of(x_offsets, dense, rows, "x_offsets")
     return unpadded(dense, levels, levels[-1].num_values if rows is None else rows, "dense"), list(x_offsets)
 
@@ -177,7 +179,8 @@ def _stacked(
             f"offset_per_key must never decrease and end with at most {values.shape[0]}, the rows there are, got {ends}"
         )
     most = [as_count(size, "max_lengths_per_key") for size in sizes]
-    made = None if values.requires_grad else library.pad_keys(values, lengths, ends, most, padding)
+    offsets = None if values.requires_grad else rows.offsets(lengths)
+    made = None if offsets is None else library.pad_keys(values, offsets, ends, most, padding)
     return _stacked_by_key(values, lengths, ends, most, padding) if made is None else made
 
 

@@ -14,7 +14,7 @@ from serrate.compat.fbgemm.moves import Move, first_rows, longest
 from serrate.compat.fbgemm.structure import level_of, packed, tensor_of
 from serrate.errors import RaggednessError
 from serrate.library import products as library
-from serrate.ops.precision import for_products, widened
+from serrate.ops.precision import ACCUMULATE, for_products, widened
 from serrate.ops.table import TABLE
 from serrate.tensor.offsets import as_count
 from serrate.tensor.partition import Partition
@@ -124,16 +124,16 @@ def batched_dense_vec_jagged_2d_mul(v: torch.Tensor, a_values: torch.Tensor, a_o
             f"v must be [B·H, L] with B = {batch}, as the offsets say, and an H that divides {width}, the features of "
             f"a_values, got shape {list(v.shape)}"
         )
-    weights, rows = v.reshape(batch, heads, v.shape[1]), a_values.reshape(a_values.shape[0], heads, width // heads)
-    operands = _operands(weights, rows)
+    operands = _operands(v, a_values)
     if level.is_host_born and library.serves(*operands):
-        made = library.weighted_sums(*operands, level.offsets).to(torch.promote_types(v.dtype, a_values.dtype))
-    else:
-        level, move = first_rows(level, v.shape[1], a_values.shape[0])
-        grid = Grid((level,), [v.shape[1]], level.num_values)
-        w = grid.unpad(weights.transpose(1, 2))
-        made = TABLE["einsum"].eager("brh,brhd->bhd", tensor_of(w, level), _cut(rows, level, move)).values
-    return made.reshape(batch * heads, width // heads)
+        made = library.weighted_sums(*operands, level.offsets, heads)
+        return made.to(torch.promote_types(v.dtype, a_values.dtype))
+    weights, rows = v.reshape(batch, heads, v.shape[1]), a_values.reshape(a_values.shape[0], heads, width // heads)
+    level, move = first_rows(level, v.shape[1], a_values.shape[0])
+    grid = Grid((level,), [v.shape[1]], level.num_values)
+    w = grid.unpad(weights.transpose(1, 2))
+    summed: Tensor = TABLE["einsum"].eager("brh,brhd->bhd", tensor_of(w, level), _cut(rows, level, move))
+    return summed.values.reshape(batch * heads, width // heads)
 
 
 def _level(values: torch.Tensor, offsets: torch.Tensor, most: int) -> tuple[Partition, int]:
@@ -144,6 +144,8 @@ def _level(values: torch.Tensor, offsets: torch.Tensor, most: int) -> tuple[Part
 def _operands(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Both in the dtype that their products are summed in."""
     left, right = for_products(left, right)
+    if left.dtype is right.dtype and left.dtype not in ACCUMULATE:
+        return left, right
     dtype = torch.promote_types(left.dtype, right.dtype)
     return widened(left.to(dtype)), widened(right.to(dtype))
 

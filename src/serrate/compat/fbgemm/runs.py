@@ -123,7 +123,8 @@ class Runs:
 
     def put(self, values: torch.Tensor, rows: int) -> torch.Tensor:
         """`rows` rows with `values` at these, added up, and 0 elsewhere."""
-        made = library.put_runs(values, self.starts, self.lengths, rows) if self.once else None
+        put = library.put_runs if self.once else library.add_runs
+        made = put(values, self.starts, self.lengths, rows)
         return _put(values, self.index, rows, self.once) if made is None else made
 
 

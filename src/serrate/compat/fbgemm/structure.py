@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import OffsetsDeviceError, RaggednessError
-from serrate.library import rows as library
+from serrate.library import padded as library
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector, check_offsets
 from serrate.tensor.partition import Partition
@@ -35,6 +35,11 @@ def levels_of(offsets: Any, values: torch.Tensor, rows: int | None, name: str = 
         inner = made[0].num_components
         made.insert(0, _level(offsets[number], values, inner, f"{name}[{number}]", f"rows of {name}[{number + 1}]"))
     return tuple(made)
+
+
+def only(offsets: Any) -> Any:
+    """The offsets of the one level, if there is only one; they are not checked."""
+    return offsets[0] if isinstance(offsets, (list, tuple)) and len(offsets) == 1 else None
 
 
 def level_of(offsets: Any, values: torch.Tensor, rows: int | None, name: str) -> Partition:

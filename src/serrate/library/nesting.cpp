@@ -1,0 +1,112 @@
+// Nested Python lists as packed numbers: one pass that counts, one that writes. The caller holds the interpreter lock.
+#include <Python.h>
+
+#include <cstdint>
+
+namespace {
+
+struct Items {
+  PyObject** begin = nullptr;
+  Py_ssize_t size = -1;  // -1: no list
+};
+
+inline Items items_of(PyObject* given) {
+  if (PyList_CheckExact(given)) return {reinterpret_cast<PyListObject*>(given)->ob_item, PyList_GET_SIZE(given)};
+  if (PyTuple_CheckExact(given)) return {reinterpret_cast<PyTupleObject*>(given)->ob_item, PyTuple_GET_SIZE(given)};
+  return {};
+}
+
+// counts[d]: how many entries lie below d lists.
+bool count(PyObject* given, int64_t depth, int64_t* counts) {
+  const Items items = items_of(given);
+  if (items.size < 0) return false;
+  counts[0] += items.size;
+  if (depth == 0) return true;
+  for (Py_ssize_t i = 0; i < items.size; ++i)
+    if (!count(items.begin[i], depth - 1, counts + 1)) return false;
+  return true;
+}
+
+struct Integer {
+  using Stored = int64_t;
+  static bool read(PyObject* given, int64_t& value) {
+    if (!PyLong_CheckExact(given)) return false;
+    int overflow = 0;
+    value = PyLong_AsLongLongAndOverflow(given, &overflow);
+    return overflow == 0;
+  }
+};
+
+template <class Real>
+struct Floating {
+  using Stored = Real;
+  static bool read(PyObject* given, Real& value) {
+    if (PyFloat_CheckExact(given)) {
+      value = static_cast<Real>(PyFloat_AS_DOUBLE(given));
+      return true;
+    }
+    int64_t read = 0;  // an int that int64 does not hold is left to the caller, who may want to refuse it
+    if (!Integer::read(given, read)) return false;
+    value = static_cast<Real>(read);
+    return true;
+  }
+};
+
+struct Boolean {
+  using Stored = uint8_t;
+  static bool read(PyObject* given, uint8_t& value) {
+    value = given == Py_True;
+    return given == Py_True || given == Py_False;
+  }
+};
+
+// Where writing goes on, and where it must end: lists may have changed since they were counted.
+struct Output {
+  int64_t** offsets;
+  const int64_t* counts;
+  int64_t* written;
+  void* values;
+};
+
+template <class Kind>
+bool write(PyObject* given, int64_t depth, int64_t level, const Output& out) {
+  const Items items = items_of(given);
+  int64_t& written = out.written[level];
+  if (items.size < 0 || items.size > out.counts[level] - written) return false;
+  if (depth == 0) {
+    auto* values = static_cast<typename Kind::Stored*>(out.values);
+    for (Py_ssize_t i = 0; i < items.size; ++i, ++written)
+      if (!Kind::read(items.begin[i], values[written])) return false;
+    return true;
+  }
+  for (Py_ssize_t i = 0; i < items.size; ++i) {
+    if (!write<Kind>(items.begin[i], depth - 1, level + 1, out)) return false;
+    out.offsets[level][++written] = out.written[level + 1];
+  }
+  return true;
+}
+
+template <class Kind>
+int64_t filled(PyObject* given, int64_t depth, const Output& out) {
+  for (int64_t level = 0; level < depth; ++level) out.offsets[level][0] = 0;
+  if (!write<Kind>(given, depth, 0, out)) return 0;
+  for (int64_t level = 0; level <= depth; ++level)
+    if (out.written[level] != out.counts[level]) return 0;
+  return 1;
+}
+
+}  // namespace
+
+extern "C" int64_t serrate_count(PyObject* given, int64_t depth, int64_t* counts) { return count(given, depth, counts); }
+
+// offsets[level] has counts[level] + 1 entries, values counts[depth]; written is depth + 1 zeros. 1 if all went well.
+extern "C" int64_t serrate_fill(PyObject* given, int64_t depth, int64_t kind, int64_t** offsets, const int64_t* counts,
+                                int64_t* written, void* values) {
+  const Output out{offsets, counts, written, values};
+  switch (kind) {
+    case 0: return filled<Integer>(given, depth, out);
+    case 1: return filled<Floating<float>>(given, depth, out);
+    case 2: return filled<Floating<double>>(given, depth, out);
+    default: return filled<Boolean>(given, depth, out);
+  }
+}

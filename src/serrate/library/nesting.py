@@ -1,0 +1,65 @@
+"""Nested Python lists of numbers as packed values and offsets, by nesting.cpp: each number is looked at once."""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from serrate.errors import CompileError
+
+_KINDS: dict[tuple[type, torch.dtype], tuple[int, torch.dtype]] = {
+    (int, torch.float32): (0, torch.int64),
+    (int, torch.float64): (0, torch.int64),
+    (float, torch.float32): (1, torch.float32),
+    (float, torch.float64): (2, torch.float64),
+    (bool, torch.float32): (3, torch.bool),
+    (bool, torch.float64): (3, torch.bool),
+}
+"""For the type of an entry and the dtype for floats: the kind of nesting.cpp, and the dtype it writes."""
+
+
+@cache
+def _library() -> Any:
+    """The compiled source; None where it cannot be compiled, or Python's headers are not there."""
+    from serrate.runtime.compiler import compile
+
+    source = Path(__file__).with_name("nesting.cpp").read_text(encoding="utf-8")
+    try:
+        library = ctypes.PyDLL(str(compile(source, flags=(f"-I{sysconfig.get_paths()['include']}",)).path))
+    except (CompileError, OSError):
+        return None
+    library.serrate_count.argtypes = [ctypes.py_object, ctypes.c_int64, ctypes.c_void_p]
+    library.serrate_fill.argtypes = [ctypes.py_object, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]
+    for function in (library.serrate_count, library.serrate_fill):
+        function.restype = ctypes.c_int64
+    return library
+
+
+def read(
+    given: Any, depth: int, entry: type, real: torch.dtype
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor] | None:
+    """Offsets, one vector for each of `depth` levels of lists, and the numbers inside; None unless all are as `entry`.
+
+    ints may stand among floats, which become `real`.
+    """
+    kind, dtype = _KINDS.get((entry, real), (None, real))
+    library = _library() if kind is not None else None
+    if library is None:
+        return None
+    counts = np.zeros(depth + 1, np.int64)
+    if not library.serrate_count(given, depth, counts.ctypes.data):
+        return None
+    offsets = tuple(torch.empty(int(count) + 1, dtype=torch.int64, device="cpu") for count in counts[:-1])
+    values = torch.empty(int(counts[-1]), dtype=dtype, device="cpu")
+    places = np.array([each.data_ptr() for each in offsets], np.uint64)
+    written = np.zeros(depth + 1, np.int64)
+    whole = library.serrate_fill(
+        given, depth, kind, places.ctypes.data, counts.ctypes.data, written.ctypes.data, values.data_ptr()
+    )
+    return (offsets, values) if whole else None

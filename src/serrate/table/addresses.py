@@ -1,0 +1,126 @@
+"""Addresses: a schema and a block as gather.cpp is told of them."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+
+from serrate.library.gather import DEEPEST
+from serrate.library.loading import plain
+from serrate.table.block import Block
+from serrate.table.schema import Schema, depth_of, parent_of
+from serrate.table.sources import Sources, check_block, name_of
+
+_KINDS = {
+    dtype: kind
+    for kind, dtype in enumerate((torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32))
+}
+_OTHER = len(_KINDS)
+
+
+class Slot(NamedTuple):
+    """A column that has a level."""
+
+    name: str
+    level: int
+    """The number of its level."""
+    features: tuple[int, ...]
+    stored: torch.dtype
+    nullable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A schema, levels by number."""
+
+    schema: Schema
+    levels: tuple[str, ...]
+    parents: tuple[int, ...]
+    """For each level the number of its parent, -1 for the root."""
+    columns: tuple[Slot, ...]
+    loose: tuple[str, ...]
+    """Columns without a level."""
+    texts: tuple[str, ...]
+    """Columns of strings."""
+    is_walkable: bool
+    """Whether gather.cpp goes so deep."""
+    numbers: array[int]
+    none: bytes
+    """A zero for each level."""
+    bound: WeakKeyDictionary[Block, Bound] = field(default_factory=WeakKeyDictionary)
+    """What was said of blocks before."""
+
+    @classmethod
+    def of(cls, schema: Schema) -> Layout:
+        """What a schema says."""
+        levels = schema.levels
+        place = {level: i for i, level in enumerate(levels)}
+        parents = tuple(place.get(parent_of(level) or "", -1) for level in levels)
+        columns = tuple(
+            Slot(name, place[column.level], column.features, column.stored, column.nullable)
+            for name, column in schema.items()
+            if column.level is not None
+        )
+        numbers = array("q", (len(levels), len(columns), *parents))
+        for slot in columns:
+            numbers.extend((slot.level, math.prod(slot.features), slot.stored.itemsize))
+        texts = tuple(name for name, column in schema.items() if column.text)
+        walkable = all(depth_of(level) <= DEEPEST for level in levels)
+        return cls(
+            schema, levels, parents, columns, schema.columns_at(None), texts, walkable, numbers, bytes(8 * len(levels))
+        )
+
+    def bind(self, sources: Sources, block: Block, number: int) -> Bound:
+        """What is said of a block, which is of the source of this number."""
+        found = self.bound.get(block)
+        if found is None or found.has_moved:
+            found = self.bound[block] = Bound.of(sources, self, block, number)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A block, and the tensors whose addresses are told."""
+
+    numbers: array[int]
+    narrow: tuple[bool, ...]
+    """For each level whether its offsets are int32."""
+    tensors: list[torch.Tensor]
+    addresses: list[int]
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether memory lies elsewhere since: pickling for another process moves it where both can see it."""
+        return [tensor.data_ptr() for tensor in self.tensors] != self.addresses
+
+    @classmethod
+    def of(cls, sources: Sources, layout: Layout, block: Block, number: int) -> Bound:
+        """What a block has for the schema, after a look at its sizes."""
+        check_block(block, layout.schema, name_of(sources, number))
+        tensors: list[torch.Tensor] = []
+
+        def address(given: torch.Tensor | None) -> int:
+            if given is None:
+                return 0
+            tensors.append(plain(given))
+            return tensors[-1].data_ptr()
+
+        numbers, narrow = array("q"), []
+        for level in layout.levels:
+            offsets = block.offsets.get(level)
+            narrow.append(offsets is not None and offsets.dtype == torch.int32)
+            numbers.extend((address(offsets), not narrow[-1], block.counts[level]))
+        for slot in layout.columns:
+            codes = None
+            if slot.name in layout.texts and len(sources) > 1:
+                codes = sources.words(slot.name).codes[number]
+            kind = _KINDS.get(block.values[slot.name].dtype, _OTHER)
+            mask = block.valid.get(slot.name) if slot.nullable else None
+            numbers.extend((address(block.values[slot.name]), kind, address(mask)))
+            numbers.extend((0, 0) if codes is None else (address(codes), codes.numel()))
+        return cls(numbers, tuple(narrow), tensors, [tensor.data_ptr() for tensor in tensors])

@@ -1,0 +1,304 @@
+"""Arranging: rows and entries filtered, sorted, joined, found by a key; columns computed and added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.table import gather, reshaping
+from serrate.table.block import Block
+from serrate.table.build import build
+from serrate.table.indexing import rows as rows_at
+from serrate.table.nested import read_column
+from serrate.table.runs import spread
+from serrate.table.schema import ROWS, Column, Schema, child_of, depth_of, fits_within, path_to
+from serrate.tensor.offsets import preview_lengths
+from serrate.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+
+# -------------------------------------------------------------------------------------------------------- columns
+
+
+def with_column(block: Block, name: str, values: Any, declared: str | Column | None) -> Block:
+    """The block with one column more, on a level that it has, with the lists that it has there."""
+    if not isinstance(name, str):
+        raise TypeError(f"columns are named by strings, got {name!r:.60}")
+    level = declared.level if isinstance(declared, Column) else declared
+    if level is not None and level not in block.counts:
+        raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(block.schema.levels)}")
+    part = build({name: values}, _as_rows(block, name, declared), False)
+    column = part.schema[name]
+    assert column.level is not None
+    lists = [part.offsets[other] for other in path_to(column.level)]
+    if level is None:
+        level = _level_of_depth(block.schema, len(lists), name)
+    ends = {other: block.offsets[other] for other in path_to(level) if other in block.offsets}
+    for (other, offsets), given in zip(ends.items(), lists, strict=True):
+        if not torch.equal(offsets.to(torch.int64), given.to(torch.int64)):
+            raise RaggednessError(
+                f"column {name!r} must have the lists of level {other!r}, of lengths {preview_lengths(offsets)}, got "
+                f"{preview_lengths(given)}"
+            )
+    count = part.counts[column.level]
+    if count != block.counts[level]:
+        raise RaggednessError(
+            f"column {name!r} must have {block.counts[level]} entries, one for each of {level!r}, got {count}"
+        )
+    return reshaping.with_column(block, name, replace(column, level=level), part)
+
+
+def _as_rows(block: Block, name: str, declared: str | Column | None) -> dict[str, Any] | None:
+    """What is declared of a column, with no more lists than stand around its entries in the block."""
+    if declared is None:
+        return None
+    level = declared.level if isinstance(declared, Column) else declared
+    if level is None:
+        raise ValueError(f"column {name!r} is declared without a level; {', '.join(block.schema.levels)} are here")
+    alone = ROWS
+    for other in path_to(level):
+        if other in block.offsets:
+            alone = child_of(alone, other.rpartition(".")[2])
+    return {name: replace(declared, level=alone) if isinstance(declared, Column) else alone}
+
+
+def _level_of_depth(schema: Schema, depth: int, name: str) -> str:
+    outermost = min((depth_of(root) for root in schema.roots), default=0)
+    found = [level for level in schema.levels if depth_of(level) - outermost == depth]
+    if len(found) != 1:
+        have = ", ".join(found) or "none"
+        raise ValueError(
+            f"column {name!r} has {depth} lists around its entries, and levels so deep are: {have}; name one"
+        )
+    return found[0]
+
+
+def mapped(table: Table, function: Callable[[dict[str, Tensor]], Mapping[str, Any]], level: str | None) -> Block:
+    """The block with the columns that a function makes of those of a level."""
+    level = table.row_level if level is None else table._known_level(level)
+    block = table.block()
+    columns = {name: Tensor(block.values[name].to(block.schema[name].dtype)) for name in block.schema.columns_at(level)}
+    made = function(columns)
+    if not isinstance(made, Mapping):
+        raise TypeError(f"the function must give a mapping of columns, got {type(made).__name__}")
+    for name, values in made.items():
+        part = build({name: values}, None, False)
+        column = part.schema[name]
+        if part.offsets or part.counts["rows"] != block.counts[level]:
+            raise RaggednessError(
+                f"column {name!r} must have {block.counts[level]} entries, one for each of {level!r}, without lists; "
+                f"got shape {part.tensor(name).shape}"
+            )
+        block = reshaping.with_column(block, name, replace(column, level=level), part)
+    return block
+
+
+# -------------------------------------------------------------------------------------------------- rows and entries
+
+
+def filtered(table: Table, given: Any, level: str | None) -> Block:
+    """The entries of a level where a mask holds, with all below them."""
+    level = table.row_level if level is None else table._known_level(level)
+    mask, lists = _mask(given(table) if callable(given) else given, level)
+    if level == table.row_level:
+        if lists:
+            raise RaggednessError(
+                f"a mask for {level!r} has one bool per entry, got lists; level= names the level meant"
+            )
+        if mask.numel() != len(table):
+            raise IndexError(f"a mask for {level!r} needs {len(table)} entries, got {mask.numel()}")
+        return rows_at(table, mask, level)
+    block = table.block()
+    if lists:
+        _require_lists(block, level, lists)
+    if mask.numel() != block.counts[level]:
+        raise IndexError(f"a mask for {level!r} needs {block.counts[level]} entries, got {mask.numel()}")
+    before = torch.zeros(mask.numel() + 1, dtype=torch.int64)
+    torch.cumsum(mask, 0, out=before[1:])
+    offsets = before[block.partition(level).offsets.to(torch.int64)]
+    return gather.take_entries(block, level, mask.nonzero().flatten(), offsets)
+
+
+def _mask(given: Any, level: str) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """One bool after another, and the offsets of the lists around them, if there are any."""
+    read = read_column(given.cpu() if isinstance(given, (Tensor, torch.Tensor)) else given, "mask")
+    mask = read.values if read.values.numel() else read.values.to(torch.bool)
+    if mask.dtype != torch.bool or mask.ndim != 1 or read.valid is not None:
+        raise TypeError(f"a mask for {level!r} has one bool per entry, got {mask.dtype} of shape {list(mask.shape)}")
+    return mask, read.levels
+
+
+def _require_lists(block: Block, level: str, lists: tuple[torch.Tensor, ...]) -> None:
+    """A RaggednessError unless a mask has the lists that the level has."""
+    have = [block.offsets[other] for other in path_to(level) if other in block.offsets]
+    if len(have) != len(lists) or not all(
+        torch.equal(a.to(torch.int64), b.to(torch.int64)) for a, b in zip(have, lists, strict=True)
+    ):
+        raise RaggednessError(
+            f"a mask for {level!r} is flat or has its lists, {' and '.join(map(preview_lengths, have))}, got "
+            f"{' and '.join(map(preview_lengths, lists))}"
+        )
+
+
+def sorted_by(table: Table, column: str, descending: bool) -> Block:
+    """Rows by a column of theirs, or the entries of each list by a deeper one."""
+    level = table._column(column).level
+    if level is None:
+        raise ValueError(f"column {column!r} has one entry for the whole table, which cannot order anything")
+    narrow = table.select([column]).block()
+    keys = _sort_keys(narrow, column, descending)
+    if level == table.row_level:
+        return rows_at(table, torch.from_numpy(np.lexsort(keys)), level)
+    order = torch.from_numpy(np.lexsort([*keys, narrow.partition(level).row_ids.numpy()]))
+    block = table.block()
+    return gather.take_entries(block, level, order, block.offsets[level])
+
+
+def _sort_keys(block: Block, column: str, descending: bool) -> list[Any]:
+    """Keys of `np.lexsort`, the last the most important: the values, then what comes last: NaN, and what is missing."""
+    described = block.schema[column]
+    if described.features or described.dtype.is_complex:
+        raise TypeError(f"column {column!r}, {described}, has no order: entries are neither numbers nor strings")
+    values: Any = block.values[column]
+    if described.text:
+        words = block.vocabularies[column]
+        rank = np.empty(len(words) + 1, np.int64)
+        rank[np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)] = np.arange(len(words))
+        values = rank[values.to(torch.int64).numpy()]
+    else:
+        values = (values.to(torch.float32) if values.dtype == torch.bfloat16 else values).numpy()
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    if described.unit is not None:
+        missing = values == np.iinfo(np.int64).min  # NaT, to numpy
+    values = np.where(missing, np.zeros((), values.dtype), values)
+    if descending:
+        values = ~values if values.dtype.kind in "iub" else -values
+    keys = [values, missing]
+    if column in block.valid:
+        keys.append(~block.valid[column].numpy())
+    return keys
+
+
+def concat(tables: list[Table]) -> Block:
+    """The rows of tables, one after the other."""
+    if not tables:
+        raise ValueError("concat needs at least one table")
+    first = tables[0]
+    for place, table in enumerate(tables):
+        if not isinstance(table, type(first)) or not hasattr(table, "row_level"):
+            raise TypeError(f"concat takes tables, got {type(table).__name__} at position {place}")
+        table.row_level  # noqa: B018  it raises where there are no rows
+        _require_alike(first.schema, table.schema, place)
+    columns = {}
+    for name, column in first.schema.items():
+        stored = column.stored
+        for table in tables:
+            other = table.schema[name].stored
+            stored = other if fits_within(stored, other) else stored if fits_within(other, stored) else column.dtype
+        nullable = any(table.schema[name].nullable for table in tables)
+        columns[name] = replace(column, stored=stored, nullable=nullable)
+    schema = Schema(first.levels, columns)
+    sources = [source for table in tables for source in table.sources]
+    counts = torch.tensor([source.rows for source in sources])
+    number = spread(torch.arange(len(sources)), counts, int(counts.sum()))
+    begins = torch.cumsum(counts, 0) - counts
+    return gather.take(sources, schema, gather.Pieces(number, torch.arange(len(number)) - begins[number]))
+
+
+def _require_alike(first: Schema, other: Schema, place: int) -> None:
+    if set(first) != set(other):
+        raise KeyError(f"table 0 has columns {sorted(first)}, table {place} {sorted(other)}; they must be the same")
+    if set(first.levels) != set(other.levels):
+        raise RaggednessError(f"table 0 has levels {first.levels}, table {place} {other.levels}; they must be the same")
+    for name, column in first.items():
+        given = other[name]
+        if (column.level, column.dtype, column.features, column.unit, column.text) != (
+            given.level, given.dtype, given.features, given.unit, given.text
+        ):  # fmt: skip
+            raise TypeError(f"column {name!r} is {column} in table 0, but {given} in table {place}")
+
+
+# ------------------------------------------------------------------------------------------------------ keys of rows
+
+
+@dataclass(frozen=True, eq=False)
+class KeyIndex:
+    """Where each entry of a column stands, by search."""
+
+    column: str
+    ordered: np.ndarray[Any, Any]
+    rows: np.ndarray[Any, Any]
+    words: dict[str, int] | None
+    unit: str | None
+
+    @classmethod
+    def of(cls, table: Table, column: str) -> KeyIndex:
+        """The index of a column of the rows, of integers or strings that all differ."""
+        described = table._column(column)
+        if described.level != table.row_level or described.features or described.nullable:
+            raise TypeError(f"rows are found by a column of theirs without features or gaps, got {described}")
+        if described.dtype.is_floating_point or described.dtype.is_complex:
+            raise TypeError(f"rows are found by integers, bools, times or strings, got {described}")
+        block = table.select([column]).block()
+        wide = torch.uint64 if described.dtype == torch.uint64 else torch.int64  # as ids are, so that none is converted
+        held = block.values[column].to(wide).numpy()
+        rows = np.argsort(held, kind="stable")
+        ordered = held[rows]
+        twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(twice):
+            a, b = rows[twice[0]], rows[twice[0] + 1]
+            raise ValueError(f"column {column!r} has the same entry in rows {a} and {b}, so that it is no key")
+        words = {word: place for place, word in enumerate(block.vocabularies[column])} if described.text else None
+        return cls(column, ordered, rows, words, described.unit)
+
+    def find(self, ids: Any) -> torch.Tensor:
+        """The rows of some entries; KeyError that names one that is not there."""
+        asked = self._asked(ids)
+        place = np.searchsorted(self.ordered, asked)
+        clipped = np.minimum(place, max(len(self.ordered) - 1, 0))
+        bad = (self.ordered[clipped] != asked) if len(self.ordered) else np.ones(len(asked), bool)
+        if bad.any():
+            missing = np.atleast_1d(np.asarray(ids, dtype=object))[np.flatnonzero(bad)[0]]
+            raise KeyError(
+                f"no row has {missing!r:.60} as its {self.column!r} ({int(bad.sum())} of {len(asked)} missing)"
+            )
+        return torch.from_numpy(self.rows[clipped].astype(np.int64))
+
+    def _asked(self, ids: Any) -> np.ndarray[Any, Any]:
+        if isinstance(ids, Tensor):
+            ids = ids.values
+        if self.words is not None:
+            return np.array([self.words.get(word, -1) for word in ([ids] if isinstance(ids, str) else ids)], np.int64)
+        asked = np.atleast_1d(np.asarray(ids))
+        if asked.size == 0:
+            return asked.astype(self.ordered.dtype)
+        whole = asked.dtype.kind in "iub"
+        if asked.dtype.kind in "fO" and isinstance(ids, (list, tuple)) and all(type(each) is int for each in ids):
+            asked, whole = (
+                np.asarray(ids, object),
+                True,
+            )  # numpy makes floats of integers that no dtype of its own holds
+        times = self.unit is not None and asked.dtype.kind == np.dtype(self.unit).kind
+        if not (whole or times) or asked.ndim != 1:
+            raise TypeError(f"ids must be a vector of what column {self.column!r} holds, got {ids!r:.60}")
+        kind = self.unit if times else self.ordered.dtype
+        try:
+            held = asked.astype(kind)
+            bad = held != asked
+        except OverflowError:
+            bad = np.array([not self._holds(each) for each in asked])
+        if bad.any():
+            place = int(np.flatnonzero(bad)[0])
+            raise KeyError(f"no row has {asked[place]} as its {self.column!r}, which holds {kind}")
+        return held.view(self.ordered.dtype)
+
+    def _holds(self, number: int) -> bool:
+        limits = np.iinfo(self.ordered.dtype)
+        return bool(limits.min <= number <= limits.max)

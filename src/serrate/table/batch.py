@@ -1,0 +1,293 @@
+"""Batches: rows of a table without padding (Packed), and as rectangles with masks (Dense)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from serrate.table.block import Block
+from serrate.table.memory import Part, laid_out, parts_of, view
+from serrate.table.schema import Schema, parent_of
+from serrate.tensor.offsets import INT32_MAX
+from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor
+
+
+class Packed(Mapping[str, Tensor]):
+    """Rows of a table without padding: a tensor for each column, and for each level the partition that they share.
+
+    All of it lies in one piece of memory, so that it goes to a device in one copy. Lengths stay known on the host.
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"time": [[3, 7], [1]], "code": [[[5, 5], []], [[8]]]}, schema={"time": "v", "code": "v.c"})
+    >>> p = t.to_packed()
+    >>> p["code"].tolist(), p.flat("code")
+    ([[[5, 5], []], [[8]]], tensor([5, 5, 8]))
+    >>> p.lengths["v.c"], p.cu_seqlens("v.c"), p.max_seqlen("v.c")
+    (tensor([2, 0, 1]), tensor([0, 2, 3], dtype=torch.int32), 2)
+    """
+
+    __slots__ = ("_block", "_buffer", "_ends", "_longest")
+
+    def __init__(
+        self, block: Block, buffer: torch.Tensor | None = None, longest: Mapping[str, int] | None = None
+    ) -> None:
+        """The rows of a block whose values are stored as readers get them; `buffer` is the memory that has them all."""
+        if buffer is None:
+            block, buffer = laid_out(block)
+        self._block, self._buffer, self._longest = block, buffer, longest
+        self._ends: Mapping[str, torch.Tensor] = block.offsets
+
+    @classmethod
+    def _over(
+        cls, schema: Schema, counts: Mapping[str, int], buffer: torch.Tensor, parts: list[Part],
+        vocabularies: Mapping[str, tuple[str, ...]], longest: Mapping[str, int] | None,
+        known: Mapping[str, torch.Tensor] | None,
+    ) -> Packed:  # fmt: skip
+        """The batch whose parts lie in this memory; `known` are the offsets on the host if that is elsewhere."""
+        kinds: dict[str, dict[str, torch.Tensor]] = {"offsets": {}, "values": {}, "valid": {}}
+        for part in parts:
+            kinds[part.kind][part.name] = view(buffer, part)
+        offsets = kinds["offsets"] if known is None else known
+        made = cls(Block(schema, counts, offsets, kinds["values"], kinds["valid"], vocabularies), buffer, longest)
+        made._ends = kinds["offsets"]
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed._over, self._state(self._buffer, None if self._buffer.is_cpu else self._block.offsets)
+
+    def _state(self, buffer: torch.Tensor, known: Mapping[str, torch.Tensor] | None) -> tuple[Any, ...]:
+        block, parts = self._block, parts_of(self._buffer, self._ends, self._block)
+        return block.schema, dict(block.counts), buffer, parts, dict(block.vocabularies), self._longest, known
+
+    # ------------------------------------------------------------------------------------------------------ look
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns are; all are stored as readers get them."""
+        return self._block.schema
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._block.rows
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values lie."""
+        return self._buffer.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values, masks and offsets."""
+        return self._block.nbytes
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For each level how many entries all rows have together."""
+        return self._block.counts
+
+    def __getitem__(self, name: str) -> Tensor:
+        self._share_partitions()
+        return self._block.tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._block.schema)
+
+    def __len__(self) -> int:
+        return len(self._block.schema)
+
+    def __repr__(self) -> str:
+        levels = ", ".join(f"{level} {count}" for level, count in self.counts.items())
+        return f"Packed({', '.join(self)}; {levels}; {self.device})"
+
+    def _share_partitions(self) -> None:
+        """Partitions over the host's offsets, which know those on the device already."""
+        block = self._block
+        if len(block._partitions) < len(block.offsets):
+            for level, offsets in block.offsets.items():
+                made = block._partitions[level] = Partition._of(offsets, block.counts[level])
+                if not self._buffer.is_cpu:
+                    made.derived(("offsets", self.device), partial(self._ends.__getitem__, level))
+
+    # --------------------------------------------------------------------------------------------------- for kernels
+
+    def flat(self, column: str) -> torch.Tensor:
+        """The values of a column, one after the other: [entries, *features]."""
+        return self._block.values[column]
+
+    @property
+    def offsets(self) -> Mapping[str, torch.Tensor]:
+        """For each level below the rows, for each entry of its parent, and the end, its first entry."""
+        return dict(self._ends)
+
+    @property
+    def lengths(self) -> Mapping[str, torch.Tensor]:
+        """For each level below the rows, for each entry of its parent, how many entries it has."""
+        return {level: torch.diff(ends) for level, ends in self._ends.items()}
+
+    @property
+    def valid(self) -> Mapping[str, torch.Tensor]:
+        """For each column that may lack entries: bool [entries], which are there."""
+        return dict(self._block.valid)
+
+    def vocabulary(self, column: str) -> tuple[str, ...]:
+        """The words of a column of strings, which its values are places in."""
+        return self._block.vocabularies[column]
+
+    def cu_seqlens(self, level: str) -> torch.Tensor:
+        """For each row, and the end, its first entry of a level at any depth: int32 [rows + 1]."""
+        if self._count(level) > INT32_MAX:
+            raise OverflowError(f"level {level!r} has {self._count(level)} entries, more than an int32 counts")
+        return self._composed(level).to(torch.int32)
+
+    def max_seqlen(self, level: str) -> int:
+        """The most entries of a level that a row has."""
+        if self._count(level) == 0:
+            return 0
+        return int(torch.diff(_composed(self._block.offsets, level, self.rows, torch.device("cpu"))).max())
+
+    def segment_ids(self, level: str) -> torch.Tensor:
+        """For each entry of a level the row it is of: int64."""
+        rows = torch.arange(self.rows, device=self.device)
+        return torch.repeat_interleave(rows, torch.diff(self._composed(level)), output_size=self._count(level))
+
+    def position_ids(self, level: str) -> torch.Tensor:
+        """For each entry of a level its place in its row: int64."""
+        ends, total = self._composed(level), self._count(level)
+        starts = torch.repeat_interleave(ends[:-1].to(torch.int64), torch.diff(ends), output_size=total)
+        return torch.arange(total, device=self.device) - starts
+
+    def _composed(self, level: str) -> torch.Tensor:
+        return _composed(self._ends, level, self.rows, self.device)
+
+    def _count(self, level: str) -> int:
+        if level not in self._block.counts:
+            raise KeyError(f"no level {level!r:.60}; there are {', '.join(self._block.counts)}")
+        return self._block.counts[level]
+
+    # ---------------------------------------------------------------------------------------------------- elsewhere
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
+        """The batch on a device, in one copy; lengths stay known on the host."""
+        buffer = self._buffer.to(device, non_blocking=non_blocking)
+        if buffer is self._buffer:
+            return self
+        known = {level: ends.clone() for level, ends in self._block.offsets.items()}  # else all the old memory is held
+        return Packed._over(*self._state(buffer, None if buffer.is_cpu else known))
+
+    def pin_memory(self) -> Packed:
+        """The batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
+        buffer = self._buffer.pin_memory()
+        return self if buffer is self._buffer else Packed._over(*self._state(buffer, None))
+
+    def to_dense(
+        self,
+        padding: Any = 0,
+        side: str | Mapping[str, str] = "right",
+        max_lengths: int | Mapping[str, int] | None = None,
+        multiple_of: int | Mapping[str, int] = 1,
+        out: Dense | None = None,
+    ) -> Dense:
+        """Dense columns and masks, made where the batch is, without a wait; see `Table.to_dense`."""
+        from serrate.table import gather
+        from serrate.table.padding import Padding
+
+        options = Padding.of(self.schema, padding, side, max_lengths, multiple_of)
+        return gather.pad_packed(self._block, self._ends, self._longest, options, out)
+
+
+def _composed(offsets: Mapping[str, torch.Tensor], level: str, rows: int, device: torch.device) -> torch.Tensor:
+    """For each row, and the end, its first entry of a level."""
+    if level not in offsets:
+        return torch.arange(rows + 1, device=device)
+    above = str(parent_of(level))
+    return offsets[level] if above not in offsets else offsets[level][_composed(offsets, above, rows, device)]
+
+
+def _carried(given: torch.Tensor) -> torch.Tensor:
+    """The same bits in a dtype that torch can pickle."""
+    carrier = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}.get(given.dtype)
+    return given if carrier is None else given.view(carrier)
+
+
+class Dense(Mapping[str, torch.Tensor]):
+    """Rows of a table as rectangles: for each column a tensor, for each level a mask of what is no padding.
+
+    >>> import serrate as sr
+    >>> d = sr.Table({"time": [[3, 7], [1]]}, schema={"time": "visits"}).to_dense()
+    >>> d["time"], d.masks["visits"]
+    (tensor([[3, 7],
+            [1, 0]]), tensor([[ True,  True],
+            [ True, False]]))
+    """
+
+    __slots__ = ("columns", "masks", "rows", "schema", "valid", "vocabularies")
+
+    def __init__(
+        self, schema: Schema, rows: int, columns: dict[str, torch.Tensor], masks: dict[str, torch.Tensor],
+        valid: dict[str, torch.Tensor], vocabularies: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:  # fmt: skip
+        self.schema, self.rows = schema, rows
+        self.columns = columns
+        """[rows, size, …, *features] of each column, also by `d[name]`."""
+        self.masks = masks
+        """For each level below the rows: bool [rows, size, …], where there are entries."""
+        self.valid = valid
+        """For each column that may lack entries: bool [rows, size, …], where there are some that are not missing."""
+        self.vocabularies: Mapping[str, tuple[str, ...]] = vocabularies or {}
+
+    @classmethod
+    def _over(
+        cls, schema: Schema, rows: int, columns: Mapping[str, torch.Tensor], masks: dict[str, torch.Tensor],
+        valid: dict[str, torch.Tensor], vocabularies: Mapping[str, tuple[str, ...]],
+    ) -> Dense:  # fmt: skip
+        named = {name: each.view(schema[name].dtype) for name, each in columns.items()}
+        return cls(schema, rows, named, masks, valid, vocabularies)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        carried = {name: _carried(each) for name, each in self.columns.items()}
+        return Dense._over, (self.schema, self.rows, carried, self.masks, self.valid, dict(self.vocabularies))
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.schema)
+
+    def __len__(self) -> int:
+        return len(self.schema)
+
+    def __repr__(self) -> str:
+        return f"Dense({', '.join(f'{name} {list(self[name].shape)}' for name in self)}; {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the columns lie."""
+        return next((each.device for each in self.columns.values()), torch.device("cpu"))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of columns and masks."""
+        return sum(each.nbytes for kind in (self.columns, self.masks, self.valid) for each in kind.values())
+
+    def vocabulary(self, column: str) -> tuple[str, ...]:
+        """The words of a column of strings, which its values are places in."""
+        return self.vocabularies[column]
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Dense:
+        """The batch on a device."""
+        return self._each(lambda given: given.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Dense:
+        """The batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
+        return self._each(torch.Tensor.pin_memory)
+
+    def _each(self, change: Any) -> Dense:
+        columns, masks, valid = [
+            {name: change(each) for name, each in kind.items()} for kind in (self.columns, self.masks, self.valid)
+        ]
+        return Dense(self.schema, self.rows, columns, masks, valid, self.vocabularies)

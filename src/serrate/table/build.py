@@ -1,0 +1,224 @@
+"""Building: columns given one by one become one block whose columns share their levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.table.block import Block
+from serrate.table.listed import Wanted
+from serrate.table.nested import Nested, read_column
+from serrate.table.schema import (
+    ROWS,
+    Column,
+    Schema,
+    check_level,
+    child_of,
+    depth_of,
+    dtype_name,
+    is_integer,
+    least_dtype,
+    parent_of,
+    path_to,
+)
+from serrate.tensor.offsets import preview_lengths
+
+Declared = Schema | Mapping[str, Any] | None
+
+
+def build(columns: Mapping[str, Any], declared: Declared, narrow: bool) -> Block:
+    """The block of columns; `declared` tells their levels, and what their entries are, where nesting does not."""
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"a table is made from a mapping of columns, got {type(columns).__name__}")
+    if not columns:
+        raise ValueError("a table needs at least one column")
+    _check_declared(columns, declared)
+    read: dict[str, tuple[Nested, Column]] = {}
+    for name, given in columns.items():
+        if not isinstance(name, str):
+            raise TypeError(f"columns are named by strings, got {name!r:.60}")
+        read[name] = _described(name, given, None if declared is None else declared.get(name))
+    levels, counts, offsets = _joined(read)
+    if isinstance(declared, Schema):
+        for level in declared.levels:
+            if level not in counts:
+                raise ValueError(f"the schema has level {level!r}, but no column lies there or below")
+    block = Block(
+        Schema(levels, {name: column for name, (_, column) in read.items()}),
+        counts,
+        offsets,
+        {name: nested.values for name, (nested, _) in read.items()},
+        {name: _mask(nested) for name, (nested, column) in read.items() if column.nullable},
+        {name: nested.vocabulary or () for name, (nested, column) in read.items() if column.text},
+    )
+    return narrowed(block) if narrow else block
+
+
+def _check_declared(columns: Mapping[str, Any], declared: Declared) -> None:
+    if declared is None:
+        return
+    if not isinstance(declared, Mapping):
+        raise TypeError(
+            f'a schema is a Schema, or a mapping such as {{"code": "visits.codes"}}, got {type(declared).__name__}'
+        )
+    unknown = sorted(str(name) for name in declared if name not in columns)
+    if unknown:
+        raise KeyError(f"the schema describes columns {unknown}, but only {sorted(map(str, columns))} are given")
+
+
+def _mask(nested: Nested) -> torch.Tensor:
+    return torch.ones(nested.values.shape[0], dtype=torch.bool) if nested.valid is None else nested.valid
+
+
+# ----------------------------------------------------------------------------------------------------- one column
+
+
+def _described(name: str, given: Any, declared: Any) -> tuple[Nested, Column]:
+    """A column as it was given, and what it is: as declared, otherwise as it comes."""
+    level: str | None = None
+    if isinstance(declared, str):
+        level = declared if declared == ROWS else check_level(declared)
+    elif isinstance(declared, Column):
+        level = declared.level
+        if level is None:
+            raise ValueError(f"column {name!r} is declared without a level; a table has columns with an entry per row")
+    elif declared is not None and not isinstance(declared, torch.dtype):
+        raise TypeError(
+            f'column {name!r} is declared by a level such as "visits.codes", a dtype or a Column, got {declared!r:.60}'
+        )
+    wanted = declared if isinstance(declared, Column) else None
+    dtype = wanted.dtype if wanted else declared if isinstance(declared, torch.dtype) else None
+    like = Wanted(wanted.stored, wanted.features, wanted.text, wanted.unit) if wanted else Wanted(dtype)
+    nested = read_column(given, name, None if level is None else depth_of(level), like)
+    if level is None:
+        level = default_level(len(nested.levels))
+    nested = _converted(nested, dtype, wanted, name)
+    features = tuple(nested.values.shape[1:])
+    if wanted is not None and wanted.features != features:
+        raise ValueError(f"column {name!r} is declared to have features {wanted.features}, got {features}")
+    text = nested.vocabulary is not None
+    column = Column(
+        level,
+        dtype or (torch.int64 if text else nested.values.dtype),
+        nested.values.dtype,
+        features,
+        nested.unit,
+        text,
+        nested.valid is not None or (wanted is not None and wanted.nullable),
+    )
+    return nested, column
+
+
+def default_level(depth: int) -> str:
+    """What a level of a depth is called where nobody names it."""
+    level = ROWS
+    for d in range(depth):
+        level = child_of(level, f"level{d + 1}")
+    return level
+
+
+def _converted(nested: Nested, dtype: torch.dtype | None, wanted: Column | None, name: str) -> Nested:
+    """The values as declared: of a dtype, of a unit, strings or not."""
+    if nested.values.shape[0] == 0 and wanted is not None:  # an empty list does not tell what it would hold
+        values = torch.zeros((0, *wanted.features), dtype=wanted.stored)
+        return Nested(nested.levels, values, nested.valid, () if wanted.text else None, wanted.unit)
+    if wanted is not None and wanted.text != (nested.vocabulary is not None):
+        kinds = ("strings", "numbers")
+        raise TypeError(f"column {name!r} is declared to hold {kinds[not wanted.text]}, got {kinds[wanted.text]}")
+    if wanted is not None and wanted.unit != nested.unit:
+        if nested.unit is not None or nested.values.dtype != torch.int64:
+            raise TypeError(f"column {name!r} is declared to count in {wanted.unit}, got {nested.unit or 'numbers'}")
+        nested = replace(nested, unit=wanted.unit)
+    target = wanted.stored if wanted is not None else dtype
+    if target is None or target == nested.values.dtype or nested.vocabulary is not None:
+        return nested
+    return replace(nested, values=cast(nested.values, target, name))
+
+
+def cast(values: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    """Values in another dtype, if that holds them."""
+    dtype_name(dtype)
+    if values.is_complex() and not dtype.is_complex:
+        raise TypeError(f"column {name!r} holds complex numbers, which {dtype} does not")
+    if (
+        dtype == torch.bool
+        and values.dtype != torch.bool
+        and not torch.equal(values.to(torch.bool).to(values.dtype), values)
+    ):
+        raise ValueError(f"column {name!r} holds numbers other than 0 and 1, which are no bools")
+    if is_integer(dtype) and values.numel():
+        if not is_integer(values.dtype) and values.dtype != torch.bool:
+            made = values.to(torch.int64)
+            if not torch.equal(made.to(values.dtype), values):
+                raise ValueError(f"column {name!r} holds numbers that are not whole, which {dtype} does not")
+            values = made
+        low, high = bounds(values)
+        if low < torch.iinfo(dtype).min or high > torch.iinfo(dtype).max:
+            raise OverflowError(f"column {name!r} holds numbers from {low} to {high}, which do not fit {dtype}")
+    return values.to(dtype)
+
+
+def bounds(values: torch.Tensor) -> tuple[int, int]:
+    """The least and the greatest of integers, of which there is at least one."""
+    held = values.numpy()
+    return int(held.min()), int(held.max())
+
+
+def narrowed(block: Block) -> Block:
+    """The block with each integer column, but not those of strings, in the least dtype that holds its values."""
+    values = dict(block.values)
+    columns = {}
+    for name, column in block.schema.items():
+        if not is_integer(column.dtype) or column.unit is not None:
+            continue
+        least = least_dtype(*(bounds(values[name]) if values[name].numel() else (0, 0)))
+        if least.itemsize < column.stored.itemsize:
+            columns[name] = replace(column, stored=least)
+            values[name] = values[name].to(least)
+    return replace(block, schema=block.schema.with_columns(columns), values=values)
+
+
+# --------------------------------------------------------------------------------------------------------- joining
+
+
+def _joined(read: Mapping[str, tuple[Nested, Column]]) -> tuple[list[str], dict[str, int], dict[str, torch.Tensor]]:
+    """The levels of all columns, their numbers of entries and offsets; columns that share a level must agree on it."""
+    counts: dict[str, int] = {}
+    offsets: dict[str, torch.Tensor] = {}
+    first: dict[str, str] = {}
+    for name, (nested, column) in read.items():
+        assert column.level is not None
+        _agree(counts, first, ROWS, nested.rows, name)
+        for level, given in zip(path_to(column.level), nested.levels, strict=True):
+            if level in offsets:
+                _same_lists(level, offsets[level], given, first[level], name)
+                continue
+            offsets[level], first[level] = given, name
+            counts[level] = int(given[-1])
+    order = sorted(counts, key=lambda level: (depth_of(level), list(counts).index(level)))
+    return order, counts, offsets
+
+
+def _agree(counts: dict[str, int], first: dict[str, str], level: str, count: int, name: str) -> None:
+    if counts.setdefault(level, count) != count:
+        raise RaggednessError(
+            f"columns of one table have as many rows, but column {first[level]!r} has {counts[level]} and column "
+            f"{name!r} {count}"
+        )
+    first.setdefault(level, name)
+
+
+def _same_lists(level: str, have: torch.Tensor, given: torch.Tensor, first: str, name: str) -> None:
+    if have is given:
+        return
+    if have.numel() == given.numel() and torch.equal(have.to(torch.int64), given.to(torch.int64)):
+        return
+    raise RaggednessError(
+        f"columns {first!r} and {name!r} share level {level!r}, but have lists of lengths {preview_lengths(have)} and "
+        f"{preview_lengths(given)}; a schema can put them on levels of their own: "
+        f"schema={{{name!r}: {child_of(parent_of(level) or ROWS, 'another')!r}, …}}"
+    )

@@ -1,0 +1,200 @@
+"""Rows of blocks by gather.cpp: measured, then packed or padded, its faults in words."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+import torch
+
+from serrate.library import gather as library
+from serrate.library.loading import threads_for
+from serrate.table import runs
+from serrate.table.addresses import Bound, Layout
+from serrate.table.block import Block
+from serrate.table.memory import room
+from serrate.table.schema import Schema
+from serrate.table.sources import Chosen, Pieces, Sources, name_of
+from serrate.tensor.offsets import INT32_MAX
+
+_NO_FAULT = bytes(8 * 7)
+
+Allocate = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+
+
+class Measured(NamedTuple):
+    """What gather.cpp found out about the rows of a batch: where they are, how many entries they have."""
+
+    sources: Sources
+    layout: Layout
+    chosen: Chosen
+    bound: list[Bound]
+    blocks: array[int]
+    rows: int
+    found: torch.Tensor
+    """[levels, 2, rows], int64: where entries begin and end in the block; then [levels, rows + 1]: in the result."""
+    counts: array[int]
+    """For each level how many entries the rows have."""
+    longest: array[int]
+    """For each level its longest list."""
+
+    @property
+    def runs_at(self) -> int:
+        """The address of where entries are in the block."""
+        return self.found.data_ptr()
+
+    @property
+    def ends_at(self) -> int:
+        """The address of where they are in the result."""
+        return self.found.data_ptr() + 16 * len(self.layout.levels) * self.rows
+
+    @property
+    def ends(self) -> torch.Tensor:
+        """Where they are in the result: [levels, rows + 1]."""
+        levels = len(self.layout.levels)
+        return self.found[2 * levels * self.rows :].view(levels, self.rows + 1)
+
+
+def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Measured | None:
+    """Where the rows of a batch are; None where there is no compiler."""
+    routines, layout = library.routines(), sources.kept("layout", schema, Layout.of)
+    if routines is None or not layout.is_walkable:
+        return None
+    bound = [layout.bind(sources, *pair) for pair in zip(chosen.blocks, chosen.numbers, strict=True)]
+    blocks = bound[0].numbers if len(bound) == 1 else array("q", b"".join(each.numbers.tobytes() for each in bound))
+    rows, levels = chosen.row.numel(), len(layout.levels)
+    found = torch.empty(levels * (3 * rows + 1), dtype=torch.int64)
+    counts, longest, fault = array("q", layout.none), array("q", layout.none), array("q", _NO_FAULT)
+    cut, start, stop = -1, None, None
+    if pieces.level in layout.levels and pieces.start is not None and pieces.stop is not None:
+        cut, start, stop = layout.levels.index(pieces.level), pieces.start.contiguous(), pieces.stop.contiguous()
+    made = Measured(sources, layout, chosen, bound, blocks, rows, found, counts, longest)
+    failed = routines["measure"](
+        _at(layout.numbers), _at(blocks), _of(chosen.which), _of(chosen.row), rows, cut, _of(start), _of(stop),
+        made.runs_at, made.ends_at, _at(counts), _at(longest), _at(fault),
+    )  # fmt: skip
+    if failed:
+        _raise(sources, layout, chosen, fault)
+    return made
+
+
+def _at(numbers: array[int]) -> int:
+    return numbers.buffer_info()[0]
+
+
+def _of(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+# --------------------------------------------------------------------------------------------------------- packed
+
+
+def room_for(measured: Measured) -> int:
+    """The bytes that `block_of` asks for together, in a memory.Arena."""
+    layout, counts = measured.layout, measured.counts
+    total = sum(room((counts[parent] + 1,), torch.int64) for parent in layout.parents if parent >= 0)
+    for slot in layout.columns:
+        entries = counts[slot.level]
+        total += room((entries, *slot.features), slot.stored) + slot.nullable * room((entries,), torch.bool)
+    for name in layout.loose:
+        total += room(layout.schema[name].features, layout.schema[name].stored) + room((), torch.bool)
+    return total
+
+
+def block_of(measured: Measured, allocate: Allocate) -> Block:
+    """The measured rows as a block, in memory that `allocate` gives."""
+    layout, counts = measured.layout, measured.counts
+    offsets: dict[str, torch.Tensor] = {}
+    values: dict[str, torch.Tensor] = {}
+    valid: dict[str, torch.Tensor] = {}
+    out: list[int] = []
+    for number, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
+        if parent < 0:
+            out += (0, 0)
+            continue
+        narrow = counts[number] <= INT32_MAX and all(each.narrow[number] for each in measured.bound)
+        made = offsets[level] = allocate((counts[parent] + 1,), torch.int32 if narrow else torch.int64)
+        out += (made.data_ptr(), not narrow)
+    size = 0
+    for name, number, features, stored, nullable in layout.columns:
+        made = values[name] = allocate((counts[number], *features), stored)
+        mask = None
+        if nullable:
+            mask = valid[name] = allocate((counts[number],), torch.bool)
+        out += (made.data_ptr(), _of(mask))
+        size += made.nbytes
+    _call("pack", measured, (measured.runs_at, measured.ends_at), array("q", out), threads_for(size))
+    if layout.loose:
+        _add_loose(layout, measured.chosen.blocks[0], allocate, values, valid)
+        values = {name: values[name] for name in layout.schema}
+    return Block(
+        layout.schema, dict(zip(layout.levels, counts, strict=True)), offsets, values, valid, vocabularies(measured)
+    )
+
+
+def _add_loose(
+    layout: Layout, block: Block, allocate: Allocate, values: dict[str, torch.Tensor], valid: dict[str, torch.Tensor]
+) -> None:
+    """Columns that have one value for the whole table."""
+    for name in layout.loose:
+        column = layout.schema[name]
+        values[name] = allocate(column.features, column.stored).copy_(block.values[name])
+        if column.nullable:
+            valid[name] = allocate((), torch.bool).copy_(block.valid.get(name, torch.ones((), dtype=torch.bool)))
+
+
+def vocabularies(measured: Measured) -> dict[str, tuple[str, ...]]:
+    """The words of each column of strings."""
+    sources, texts = measured.sources, measured.layout.texts
+    if len(sources) > 1:
+        return {name: sources.words(name).words for name in texts}
+    return {name: measured.chosen.blocks[0].vocabularies.get(name, ()) for name in texts}
+
+
+# --------------------------------------------------------------------------------------------------------- padded
+
+
+def pad(
+    measured: Measured, sizes: Sequence[int], keep: array[int], left: array[int],
+    fillings: Mapping[str, torch.Tensor | None], columns: Mapping[str, torch.Tensor],
+    valid: Mapping[str, torch.Tensor], masks: Mapping[str, torch.Tensor],
+) -> None:  # fmt: skip
+    """Write the measured rows to rectangles, which are contiguous; sizes, `keep` and `left` by number of the level."""
+    layout = measured.layout
+    out = [_of(masks.get(level)) for level in layout.levels]
+    size = 0
+    for slot in layout.columns:
+        name = slot.name
+        out += (columns[name].data_ptr(), _of(valid.get(name)), _of(fillings.get(name)))
+        size += columns[name].nbytes
+    wanted = array("q", sizes)
+    options = (measured.runs_at, _at(wanted), _at(keep), _at(left))
+    _call("pad", measured, options, array("q", out), threads_for(size))
+
+
+def _call(name: str, measured: Measured, arguments: tuple[int, ...], out: array[int], threads: int) -> None:
+    routines, fault = library.routines(), array("q", _NO_FAULT)
+    assert routines is not None
+    layout, chosen = measured.layout, measured.chosen
+    failed = routines[name](
+        _at(layout.numbers), _at(measured.blocks), len(chosen.blocks), _of(chosen.which), measured.rows, *arguments,
+        _at(out), _at(fault), threads,
+    )  # fmt: skip
+    if failed:
+        _raise(measured.sources, layout, chosen, fault)
+
+
+def _raise(sources: Sources, layout: Layout, chosen: Chosen, fault: array[int]) -> NoReturn:
+    """The error that gather.cpp found, in words."""
+    kind, of, block, entry, first, last, length = fault
+    where = name_of(sources, chosen.numbers[block])
+    if kind == 4:
+        runs.raise_code(where, layout.columns[of].name, first, last)
+    level = layout.levels[of]
+    if kind == 1:
+        runs.raise_row(where, level, entry, last)
+    above = layout.levels[layout.parents[of]]
+    if kind == 2:
+        runs.raise_offsets(where, above, entry, level, first, last, chosen.blocks[block].counts[level])
+    runs.raise_cut(above, int(chosen.row[entry]), level, first, last, length)

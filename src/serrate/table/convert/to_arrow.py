@@ -1,0 +1,205 @@
+"""To Arrow: each level becomes a list of structs with its columns and the levels below, over the same memory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from serrate.table.block import Block
+from serrate.table.build import default_level
+from serrate.table.convert.arrow import LEVELS
+from serrate.table.convert.paths import Paths
+from serrate.table.schema import ROWS, Column, Schema, depth_of, path_to
+
+_STEPS = ("s", "ms", "us", "ns")
+_KINDS = {"datetime64": "timestamp", "timedelta64": "duration"}
+_NAT = -(2**63)
+
+
+def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: bool = False) -> Any:
+    """The rows as an Arrow table: `visits: list<struct<time, codes: list<struct<code>>>>`, or with `flat` a column of
+    nested lists for each column.
+
+    Strings are dictionaries, with `plain` strings; datetimes are timestamps, those in days dates; features are
+    fixed-size lists; what is missing is null, and so is NaT. `stable` gives tables of one schema one Arrow schema:
+    lists have 64-bit offsets, times may be null.
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
+    >>> to_arrow(t.block()).to_pylist()
+    [{'age': 41, 'visits': [{'time': 3}, {'time': 9}]}, {'age': 63, 'visits': []}]
+    >>> to_arrow(t.block(), flat=True).to_pylist()
+    [{'age': 41, 'time': [3, 9]}, {'age': 63, 'time': []}]
+    """
+    import pyarrow as pa
+
+    if block.schema.roots != (ROWS,) or block.schema.columns_at(None):
+        raise ValueError(
+            "an Arrow table has rows, but this table is one row of another; take t[3:4] in the place of t[3]"
+        )
+    export = _Export(block, plain, stable)
+    fields, arrays = export.flat() if flat else export.struct(ROWS)
+    levels = {name: column.level for name, column in block.schema.items()}
+    metadata = {LEVELS: json.dumps(levels)} if flat and not _is_default(block.schema) else None
+    made = pa.Table.from_struct_array(_structs(fields, arrays, block.counts[ROWS]))
+    return made.replace_schema_metadata(metadata) if metadata else made
+
+
+def _is_default(schema: Schema) -> bool:
+    """Whether levels are called as they are where nobody names them."""
+    return all(level == default_level(depth_of(level)) for level in schema.levels)
+
+
+class _Export:
+    def __init__(self, block: Block, plain: bool, stable: bool) -> None:
+        self.block, self.plain, self.stable = block, plain, stable
+        self.paths = Paths(block.schema)
+
+    def struct(self, level: str) -> tuple[list[Any], list[Any]]:
+        """The fields and arrays of the columns of a level and of the levels right below."""
+        import pyarrow as pa
+
+        schema = self.block.schema
+        fields, arrays = [], []
+        for name in schema.columns_at(level):
+            array = self.column(name)
+            fields.append(pa.field(self.paths.names[name], array.type, self.may_miss(name, array)))
+            arrays.append(array)
+        for below in schema.children(level):
+            array = self.lists(below, *self.entries(below))
+            fields.append(pa.field(below.rpartition(".")[2], array.type, False))
+            arrays.append(array)
+        taken = [name for name, times in Counter(field.name for field in fields).items() if times > 1]
+        if taken:
+            raise ValueError(
+                f"level {level!r} would have several fields {taken[0]!r} in Arrow, for a column and a level below it; "
+                f"rename the column"
+            )
+        return fields, arrays
+
+    def entries(self, level: str) -> tuple[Any, bool]:
+        """The entries of a level, and whether some may be missing: structs, values or lists, see `Paths`."""
+        inner = self.paths.only_lists(level)
+        if inner is not None:
+            return self.lists(inner, *self.entries(inner)), False
+        name = self.paths.only_values(level)
+        if name is not None:
+            array = self.column(name)
+            return array, self.may_miss(name, array)
+        return _structs(*self.struct(level), self.block.counts[level]), False
+
+    def flat(self) -> tuple[list[Any], list[Any]]:
+        """The fields and arrays of columns of nested lists."""
+        import pyarrow as pa
+
+        fields, arrays = [], []
+        for name, column in self.block.schema.items():
+            array = self.column(name)
+            missing = self.may_miss(name, array)
+            assert column.level is not None
+            for level in reversed(path_to(column.level)):
+                array, missing = self.lists(level, array, missing), False
+            fields.append(pa.field(name, array.type, missing))
+            arrays.append(array)
+        return fields, arrays
+
+    def lists(self, level: str, entries: Any, missing: bool) -> Any:
+        """Lists of the entries of a level."""
+        import pyarrow as pa
+
+        offsets = self.block.partition(level).offsets
+        offsets = offsets.to(torch.int64) if self.stable else offsets
+        item = pa.field("item", entries.type, missing)
+        if offsets.dtype == torch.int32:
+            return pa.ListArray.from_arrays(pa.array(offsets.numpy()), entries, pa.list_(item))
+        return pa.LargeListArray.from_arrays(pa.array(offsets.numpy()), entries, pa.large_list(item))
+
+    def may_miss(self, name: str, array: Any) -> bool:
+        """Whether a column may have nulls."""
+        column = self.block.schema[name]
+        return column.nullable or array.null_count > 0 or (self.stable and column.unit is not None)
+
+    def column(self, name: str) -> Any:
+        """The entries of a column."""
+        column, values = self.block.schema[name], self.block.values[name]
+        valid = self.block.valid[name].numpy() if column.nullable else None
+        if column.text:
+            coded = _text(values, valid, self.block.vocabularies[name])
+            return coded.dictionary_decode() if self.plain else coded
+        if column.dtype == torch.bfloat16 or column.dtype.is_complex:
+            raise TypeError(f"column {name!r} is of {column.dtype}, which Arrow does not have; convert it first")
+        held = values.to(column.dtype).contiguous().numpy()
+        if column.unit is not None:
+            return _times(held, valid, column, name)
+        return _features(held, valid)
+
+
+# ----------------------------------------------------------------------------------------------------------- arrays
+
+
+def _structs(fields: list[Any], arrays: list[Any], count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.struct(fields), count, [None], children=arrays)
+
+
+def _bitmap(valid: Any) -> Any:
+    """The buffer of bits that says which entries are there."""
+    import pyarrow as pa
+
+    return None if valid is None else pa.array(valid).buffers()[1]
+
+
+def _text(values: torch.Tensor, valid: Any, words: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    places = values.to(torch.int32 if len(words) < 2**31 else torch.int64).contiguous().numpy()
+    indices = pa.array(places, mask=None if valid is None else ~valid)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
+
+
+def _times(held: Any, valid: Any, column: Column, name: str) -> Any:
+    """Datetimes and timedeltas; NaT is a null."""
+    assert column.unit is not None
+    kind, _, step = column.unit[:-1].partition("[")
+    there, features = held != _NAT, tuple(range(1, held.ndim))
+    whole = there.all(features)
+    if (there.any(features) & ~whole).any():
+        raise ValueError(
+            f"column {name!r} has entries with times and NaT side by side; Arrow has whole entries missing"
+        )
+    if valid is not None:
+        whole = whole & valid
+    if kind == "datetime64" and step == "D":
+        return _features(_days(held, whole, name), None if whole.all() else whole, "date32")
+    if step not in _STEPS:
+        raise TypeError(f"column {name!r} counts in {column.unit}; Arrow has dates in days, times in {_STEPS}")
+    return _features(held, None if whole.all() else whole, f"{_KINDS[kind]}[{step}]")
+
+
+def _days(held: Any, there: Any, name: str) -> Any:
+    days = held.copy()
+    days[~there] = 0
+    if days.size and (days.min() < -(2**31) or days.max() >= 2**31):
+        raise OverflowError(f"column {name!r} has dates that do not fit the 32 bits of Arrow's days")
+    return days.astype(np.int32)
+
+
+def _features(held: Any, valid: Any, kind: str | None = None) -> Any:
+    """Numbers, or times of a kind, within fixed-size lists if each entry has axes."""
+    import pyarrow as pa
+
+    array = pa.array(held.reshape(-1))
+    meaning = array.type if kind is None else pa.type_for_alias(kind)
+    outer = _bitmap(valid)
+    bits = outer if held.ndim == 1 else None
+    array = pa.Array.from_buffers(meaning, len(array), [bits, array.buffers()[1]])
+    for axis in reversed(range(1, held.ndim)):
+        lists = pa.list_(pa.field("item", array.type, False), held.shape[axis])
+        count = int(np.prod(held.shape[:axis]))
+        array = pa.Array.from_buffers(lists, count, [outer if axis == 1 else None], children=[array])
+    return array

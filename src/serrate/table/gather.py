@@ -1,0 +1,178 @@
+"""Gather: rows of any sources as one block, as a packed batch or as a padded one, each column copied once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from serrate.table import compiled, rectangles, runs
+from serrate.table.addresses import Layout
+from serrate.table.batch import Dense, Packed
+from serrate.table.block import Block, Source
+from serrate.table.memory import Arena
+from serrate.table.padding import Padding
+from serrate.table.schema import Schema, path_to
+from serrate.table.sources import Pieces, Sources, choose, holding, widened
+
+__all__ = ["Pieces", "Sources", "clip", "pack", "pad", "row_lengths", "take", "take_entries", "vocabulary"]
+
+
+def take(sources: Sequence[Source], schema: Schema, pieces: Pieces) -> Block:
+    """The rows as one block of the schema, its stored dtypes included; the sources' vocabularies become one.
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"time": [[3, 7], [], [1]]})
+    >>> take(t.sources, t.schema, Pieces(None, torch.tensor([2, 0]))).tensor("time").tolist()
+    [[1], [3, 7]]
+    """
+    sources = Sources(sources)
+    schema = sources.kept("taken", schema, lambda given: holding(given, sources))
+    chosen = choose(sources, schema, pieces)
+    measured = compiled.measure(sources, schema, chosen, pieces)
+    if measured is None:
+        return runs.take(sources, schema, chosen, pieces)
+    return compiled.block_of(measured, _empty)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def row_lengths(sources: Sequence[Source], schema: Schema, pieces: Pieces, level: str) -> torch.Tensor:
+    """How many entries of a level each row has, int64."""
+    sources = Sources(sources)
+    (root,) = schema.roots
+    if level == root:
+        return torch.ones(pieces.count, dtype=torch.int64)
+    needed = sources.kept(f"path to {level}", schema, lambda given: _path(given, level))
+    chosen = choose(sources, needed, pieces)
+    measured = compiled.measure(sources, needed, chosen, pieces)
+    if measured is None:
+        return torch.diff(runs.take(sources, needed, chosen, pieces).composed(level)).to(torch.int64)
+    return torch.diff(measured.ends[-1])
+
+
+def _path(schema: Schema, level: str) -> Schema:
+    """The levels from the root down to one, without columns."""
+    if level not in schema.levels:
+        raise KeyError(f"no level {level!r:.60}; there are {', '.join(schema.levels)}")
+    (root,) = schema.roots
+    return Schema([root, *(above for above in path_to(level) if above in schema.levels and above != root)], {})
+
+
+def pack(sources: Sequence[Source], schema: Schema, pieces: Pieces, *, pin: bool = False) -> Packed:
+    """The rows as a batch without padding, every column of the dtype that readers get; in page-locked memory if asked.
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"time": [[3, 7], [], [1]]})
+    >>> pack(t.sources, t.schema, t.pieces(torch.tensor([2, 0]))).flat("time")
+    tensor([1, 3, 7])
+    """
+    sources = Sources(sources)
+    wide = sources.kept("wide", schema, lambda given: holding(widened(given), sources))
+    chosen = choose(sources, wide, pieces)
+    measured = compiled.measure(sources, wide, chosen, pieces)
+    if measured is None:
+        made = Packed(runs.take(sources, wide, chosen, pieces))
+        return made.pin_memory() if pin else made
+    arena = Arena(compiled.room_for(measured), pin=pin)
+    longest = dict(zip(wide.levels, measured.longest, strict=True))
+    return Packed(compiled.block_of(measured, arena), arena.buffer, longest)
+
+
+def pad(
+    sources: Sequence[Source],
+    schema: Schema,
+    pieces: Pieces,
+    *,
+    padding: Any = 0,
+    side: str | Mapping[str, str] = "right",
+    max_lengths: int | Mapping[str, int] | None = None,
+    multiple_of: int | Mapping[str, int] = 1,
+    out: Dense | None = None,
+    pin: bool = False,
+) -> Dense:
+    """The rows as rectangles and masks, as `Table.to_dense` describes them.
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"time": [[3, 7], [], [1]]})
+    >>> pad(t.sources, t.schema, t.pieces(torch.tensor([2, 0])), padding=-1)["time"]
+    tensor([[ 1, -1],
+            [ 3,  7]])
+    """
+    sources = Sources(sources)
+    options = Padding.of(schema, padding, side, max_lengths, multiple_of)
+    wide = sources.kept("wide", schema, lambda given: holding(widened(given), sources))
+    chosen = choose(sources, wide, pieces)
+    measured = compiled.measure(sources, wide, chosen, pieces)
+    if measured is not None:
+        return rectangles.from_measured(measured, options, out, pin=pin)
+    block = runs.take(sources, wide, chosen, pieces)
+    layout = sources.kept("layout", wide, Layout.of)
+    made = rectangles.from_packed(block, block.offsets, rectangles.longest_lists(block), layout, options, out)
+    return made.pin_memory() if pin else made
+
+
+def pad_packed(
+    block: Block, offsets: Mapping[str, torch.Tensor], longest: Mapping[str, int] | None, options: Padding,
+    out: Dense | None,
+) -> Dense:  # fmt: skip
+    """A packed block, padded where its values lie, which `offsets` do too; `block.offsets` are the host's."""
+    schema, rows = block.schema, torch.arange(block.rows)
+    if all(each.is_cpu for each in block.values.values()):
+        sources, pieces = Sources([block]), Pieces(None, rows)
+        measured = compiled.measure(sources, schema, choose(sources, schema, pieces), pieces)
+        if measured is not None:
+            return rectangles.from_measured(measured, options, out)
+    longest = longest or rectangles.longest_lists(block)
+    return rectangles.from_packed(block, offsets, longest, Layout.of(schema), options, out)
+
+
+def take_entries(block: Block, level: str, ids: torch.Tensor, offsets: torch.Tensor | None) -> Block:
+    """The block with these entries of a level, in this order, and all that is below them; the rest as it is.
+
+    `offsets` say to which entries of the parent the new ones belong; None for a root.
+    """
+    below = block.schema.below(level)
+    names = [name for name, column in block.schema.items() if column.level in below]
+    schema = Schema(below, {name: block.schema[name] for name in names})
+    inner = Block(schema, block.counts, block.offsets, block.values, block.valid, block.vocabularies, block.trusted)
+    taken = take([inner], schema, Pieces(None, ids))
+    ends = {**block.offsets, **taken.offsets}
+    if offsets is not None:
+        ends[level] = offsets
+    return Block(
+        block.schema,
+        {**block.counts, **taken.counts},
+        ends,
+        {**block.values, **taken.values},
+        {**block.valid, **taken.valid},
+        block.vocabularies,
+        block.trusted,
+    )
+
+
+def clip(pieces: Pieces, lengths: torch.Tensor) -> Pieces:
+    """The same with start and stop read as a slice of each row: negative ones from its end, none outside it.
+
+    >>> cut = clip(Pieces(None, torch.tensor([0]), "visits", torch.tensor([-2]), torch.tensor([9])), torch.tensor([5]))
+    >>> cut.start, cut.stop
+    (tensor([3]), tensor([5]))
+    """
+    zero = torch.zeros((), dtype=torch.int64)
+
+    def place(given: torch.Tensor) -> torch.Tensor:
+        counted = torch.where(given < 0, given + lengths, given)
+        return torch.minimum(torch.maximum(counted, zero), lengths)
+
+    start = zero.expand_as(lengths).clone() if pieces.start is None else place(pieces.start)
+    stop = lengths if pieces.stop is None else torch.maximum(place(pieces.stop), start)
+    return replace(pieces, start=start, stop=stop)
+
+
+def vocabulary(sources: Sequence[Source], column: str) -> tuple[str, ...]:
+    """The words of a column of strings: those of the first source, then the new ones of the second, …"""
+    return Sources(sources).words(column).words

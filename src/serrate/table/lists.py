@@ -1,0 +1,97 @@
+"""Lists: tables to and from Python's lists and dictionaries, and how a table prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from serrate.errors import TableFormatError
+from serrate.table.block import Block
+from serrate.table.build import Declared
+from serrate.table.schema import Column, dtype_name, path_to
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]], declared: Declared) -> dict[str, list[Any]]:
+    """Rows, each a mapping, as columns; every row has the columns of the first; without rows, the schema tells them."""
+    held = list(rows)
+    names = list(held[0]) if held and isinstance(held[0], Mapping) else list(declared or ())
+    if not names:
+        raise ValueError("rows need at least one column; without rows, a schema tells the columns")
+    for place, row in enumerate(held):
+        if not isinstance(row, Mapping):
+            raise TypeError(f"row {place} must be a mapping of columns, got {type(row).__name__}")
+        if row.keys() != dict.fromkeys(names).keys():
+            raise KeyError(f"row {place} must have the columns {names}, got {list(row)}")
+    return {name: [row[name] for row in held] for name in names}
+
+
+def to_lists(block: Block) -> dict[str, Any]:
+    """The columns of a block as nested lists."""
+    return {name: _nested(block, name) for name in block.schema}
+
+
+def _nested(block: Block, name: str) -> Any:
+    column = block.schema[name]
+    flat = _entries(block, name, column)
+    if column.level is None:
+        return flat[0]
+    for level in reversed([level for level in path_to(column.level) if level in block.offsets]):
+        ends = block.offsets[level].tolist()
+        flat = [flat[ends[i] : ends[i + 1]] for i in range(len(ends) - 1)]
+    return flat
+
+
+def _entries(block: Block, name: str, column: Column) -> list[Any]:
+    """The entries one after the other, as Python has them."""
+    values, mask = block.values[name], block.valid.get(name)
+    if column.level is None:
+        values, mask = values[None], None if mask is None else mask[None]
+    made: list[Any]
+    if column.text:
+        words = np.array([*block.vocabularies[name], None], dtype=object)
+        codes = values.to(torch.int64).numpy()
+        missing = np.zeros(len(codes), bool) if mask is None else mask.numpy().view(np.uint8) == 0
+        outside = ~missing & ((codes < 0) | (codes >= len(words) - 1))
+        if outside.any():
+            word = codes[outside][0]
+            raise TableFormatError(f"column {name!r}: word {word} of a vocabulary of {len(words) - 1} words")
+        made = words[np.where(missing, -1, codes)].tolist()
+    elif column.unit is not None:
+        made = list(values.numpy().view(column.unit))
+    else:
+        made = values.tolist()
+    if mask is not None:
+        made = [entry if there else None for entry, there in zip(made, mask.tolist(), strict=True)]
+    return made
+
+
+def describe(table: Table) -> str:
+    """A line for the table, and one for each level: its entries and columns."""
+    rows = f"{_counted(len(table), 'row')}, " if len(table.schema.roots) == 1 else ""
+    lines = [f"sr.Table({rows}{_counted(len(table.levels), 'level')})"]
+    counts = {level: str(table.count(level)) for level in table.levels}
+    width, digits = max(map(len, [*counts, ""])), max(map(len, [*counts.values(), ""]))
+    single = table.schema.columns_at(None)
+    if single:
+        lines.append(f"  {'':{width}} {'':>{digits}}  {', '.join(_described(table, name) for name in single)}")
+    for level, count in counts.items():
+        held = ", ".join(_described(table, name) for name in table.schema.columns_at(level))
+        lines.append(f"  {level:{width}} {count:>{digits}}  {held}".rstrip())
+    return "\n".join(lines)
+
+
+def _described(table: Table, name: str) -> str:
+    column = table.schema[name]
+    kind = "text" if column.text else column.unit or dtype_name(column.dtype)
+    features = f"[{', '.join(map(str, column.features))}]" if column.features else ""
+    return f"{name} {kind}{features}{'?' if column.nullable else ''}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

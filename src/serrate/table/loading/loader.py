@@ -1,0 +1,198 @@
+"""Loader: a table as batches for training, epoch after epoch, read ahead by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from serrate.table import gather
+from serrate.table.loading.ahead import Ahead
+from serrate.table.loading.batching import Batch, Cursor, Oversize, Shuffle
+from serrate.table.loading.epochs import Epochs
+from serrate.table.loading.measuring import checked_count
+from serrate.table.loading.planning import Batching, rank_of
+from serrate.table.loading.transfer import Sent, Transfer
+
+if TYPE_CHECKING:
+    from serrate.table.batch import Dense, Packed
+    from serrate.table.block import Source
+    from serrate.table.gather import Pieces
+    from serrate.table.schema import Schema
+    from serrate.table.table import Table
+
+_DEFAULTS = {"padding": 0, "side": "right", "max_lengths": None, "multiple_of": 1, "out": None}
+DENSE_OPTIONS = ("padding", "side", "max_lengths", "multiple_of")
+
+
+class Loader(Epochs):
+    """Batches of a table's rows; each iteration is the next epoch. `Table.loader` makes one.
+
+    `batch_size` is the number of rows of a batch. `max_tokens` limits the entries of the level `tokens_at` (padded ones
+    included with `to="dense"`), with `oversize` for a row that has more: an "error", a batch "alone", or "drop".
+    `bucket_by` puts rows of like length, of a level or of a column's level, or of like value of a column of the rows,
+    into one batch, of `pool` rows at a time. `window` keeps that many entries of the `level` below the rows: the
+    "head", the "tail" or a "random" run of them, as `keep` says. `columns` are those to read.
+
+    `shuffle` is by `seed` and the number of the epoch alone: neither workers nor ranks change what a batch has;
+    `"blocks"` shuffles blocks of neighbouring rows, then the rows of each `pool`, which reads far less from a disk. Of
+    `world_size` ranks (those of torch.distributed, unless given) each gets every `world_size`-th batch; what is left at
+    the end is shared out. `drop_last` leaves it out, and a batch that the end cuts short.
+
+    Batches are `to="packed"` or "dense", which takes the options of `Table.to_dense`, on the `device`. `num_workers`
+    threads read, `prefetch` batches ahead (twice as many as there are workers, unless given).
+
+    >>> import serrate as sr
+    >>> t = sr.Table({"id": [0, 1, 2, 3, 4], "code": [[1], [2, 3], [], [4, 5, 6], [7]]}, schema={"code": "codes"})
+    >>> for batch in t.loader(batch_size=2):
+    ...     print(batch["id"].tolist(), batch["code"].tolist())
+    [0, 1] [[1], [2, 3]]
+    [2, 3] [[], [4, 5, 6]]
+    [4] [[7]]
+    >>> loader = t.loader(max_tokens=4, shuffle=True, seed=1, num_workers=2)
+    >>> [batch["code"].values.numel() for batch in loader]
+    [3, 4]
+    >>> loader.epoch
+    1
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        batch_size: int | None = None,
+        *,
+        shuffle: Shuffle = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        max_tokens: int | None = None,
+        tokens_at: str | None = None,
+        bucket_by: str | None = None,
+        pool: int = 2**14,
+        oversize: Oversize = "error",
+        window: int | None = None,
+        keep: str = "head",
+        level: str | None = None,
+        columns: Iterable[str] | None = None,
+        to: str = "packed",
+        device: torch.device | str | int | None = None,
+        num_workers: int = 0,
+        prefetch: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        **dense: Any,
+    ) -> None:
+        batching = Batching(
+            batch_size, shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level
+        )
+        self._schema = table.schema if columns is None else table.select(columns).schema
+        self._dense = dense_options(table, self._schema, to, dense)
+        plan, self._reader, described = batching.plan(table, self._dense)
+        super().__init__(plan, *rank_of(rank, world_size), described)
+        self._device = _device(device)
+        self._workers = checked_count("num_workers", num_workers, 0)
+        if prefetch is not None and not num_workers:
+            raise ValueError("prefetch says how many batches workers read ahead: give num_workers=… too")
+        self._ahead = 2 * num_workers if prefetch is None else checked_count("prefetch", prefetch, 1)
+
+    @property
+    def table(self) -> Table:
+        """What the batches are of."""
+        return self._reader.table
+
+    def __iter__(self) -> Batches:
+        return Batches(self)
+
+    def __repr__(self) -> str:
+        told = {name: value for name, value in self._described.items() if value is not None and value is not False}
+        return f"Loader({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
+    def _maker(self, transfer: Transfer | None) -> Callable[[Batch], tuple[Packed | Dense | Sent, Cursor]]:
+        """What makes a batch out of its rows."""
+
+        def make(batch: Batch) -> tuple[Packed | Dense | Sent, Cursor]:
+            pieces = reader.pieces(batch.rows, batch.after.epoch)
+            if transfer is None:
+                return read(reader.sources, schema, pieces, dense), batch.after
+            packed = gather.pack(reader.sources, schema, pieces, pin=transfer.pins)
+            return transfer.send(packed), batch.after  # padded where it goes
+
+        reader, schema, dense = self._reader, self._schema, self._dense
+        return make
+
+    def _transfer(self) -> Transfer | None:
+        if self._device.type == "cpu":
+            return None
+        dense = self._dense
+        return Transfer(self._device, lambda packed: packed if dense is None else packed.to_dense(**dense))
+
+
+class Batches(Iterator["Packed | Dense"]):
+    """The batches of one epoch. Threads that read ahead end with it, with `close`, and when it is dropped."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._transfer = loader, loader._transfer()
+        self._iteration, planned = loader._batches()
+        make = loader._maker(self._transfer)
+        self._made: Any
+        if loader._workers:
+            self._made = Ahead(planned, make, loader._workers, loader._ahead)
+        else:
+            self._made = (make(batch) for batch in planned)
+        self._open = True
+
+    def __next__(self) -> Packed | Dense:
+        if not self._open:
+            raise StopIteration
+        try:
+            made, after = next(self._made)
+        except StopIteration:
+            self.close()
+            self._loader._passed(self._iteration, None)
+            raise
+        except BaseException:
+            self.close()  # the state stays that of the last batch
+            raise
+        batch: Packed | Dense = made if self._transfer is None else self._transfer.receive(made)
+        self._loader._passed(self._iteration, after)
+        return batch
+
+    def close(self) -> None:
+        """Read no further."""
+        self._open = False
+        self._made.close()
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def dense_options(table: Table, schema: Schema, to: str, given: dict[str, Any]) -> dict[str, Any] | None:
+    """The options of `to_dense`, seen to be right for columns of a table; None for packed batches."""
+    if to not in ("packed", "dense"):
+        raise ValueError(f'to must be "packed" or "dense", got {to!r:.40}')
+    unknown = [name for name in given if name not in DENSE_OPTIONS]
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}; those of dense batches are {', '.join(DENSE_OPTIONS)}")
+    if given and to == "packed":
+        raise TypeError(f'{", ".join(given)}: packed batches have no padding; give to="dense" too')
+    if to == "packed":
+        return None
+    read(table.sources, schema, table.pieces(torch.empty(0, dtype=torch.int64)), given)
+    return given
+
+
+def read(sources: Sequence[Source], schema: Schema, pieces: Pieces, dense: dict[str, Any] | None) -> Packed | Dense:
+    """A batch, padded with these options or packed."""
+    if dense is None:
+        return gather.pack(sources, schema, pieces)
+    return gather.pad(sources, schema, pieces, **{**_DEFAULTS, **dense})
+
+
+def _device(given: torch.device | str | int | None) -> torch.device:
+    device = torch.device("cpu") if given is None else torch.device(given)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return device

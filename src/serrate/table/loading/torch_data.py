@@ -1,0 +1,101 @@
+"""The rows of a table for `torch.utils.data`: a map-style dataset that reads whole batches, and what samples them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from serrate.table.batch import Dense, Packed
+from serrate.table.indexing import positions
+from serrate.table.loading.epochs import Epochs
+from serrate.table.loading.loader import dense_options, read
+from serrate.table.loading.planning import Batching, rank_of
+from serrate.table.sources import Sources
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+
+class TableDataset(Dataset["Table"]):
+    """Rows of a table for a `DataLoader`, each of whose batches is one read. `Table.dataset` makes one.
+
+    `columns` are those to read; batches are `to="packed"` or "dense", which takes the options of `Table.to_dense`.
+    Give `collate` to the `DataLoader`: it passes batches through, and joins rows that another dataset took one by one.
+
+    >>> import serrate as sr
+    >>> from torch.utils.data import DataLoader
+    >>> rows = sr.Table({"code": [[1], [2, 3], []]}, schema={"code": "codes"}).dataset(to="dense", padding=-1)
+    >>> [batch["code"].tolist() for batch in DataLoader(rows, batch_size=2, collate_fn=rows.collate)]
+    [[[1, -1], [2, 3]], [[]]]
+    >>> len(rows), rows[1]["code"].tolist()
+    (3, [2, 3])
+    """
+
+    def __init__(self, table: Table, *, columns: Iterable[str] | None = None, to: str = "packed", **dense: Any) -> None:
+        table.row_level  # noqa: B018  it raises where there are no rows
+        self.table = table if columns is None else table.select(columns)
+        self._sources = Sources(table.sources)
+        self._dense = dense_options(self.table, self.table.schema, to, dense)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, row: int) -> Table:
+        """One row, as a table of what it has."""
+        one: Table = self.table[int(row)]
+        return one
+
+    def __getitems__(self, rows: Sequence[int] | torch.Tensor) -> Packed | Dense:
+        """Rows as a batch."""
+        numbers = torch.as_tensor(rows, dtype=torch.int64).cpu()
+        pieces = self.table.pieces(positions(numbers, len(self.table), self.table.row_level))
+        return read(self._sources, self.table.schema, pieces, self._dense)
+
+    def collate(self, batch: Any) -> Packed | Dense:
+        """A batch as it is, or one of rows that were read by themselves."""
+        if isinstance(batch, (Packed, Dense)):
+            return batch
+        from serrate.table.table import Table
+
+        table = Table.stack(list(batch))
+        return table.to_packed() if self._dense is None else table.to_dense(**self._dense)
+
+    def batches(
+        self, batch_size: int | None = None, *, rank: int | None = None, world_size: int | None = None, **options: Any
+    ) -> RowBatches:
+        """What to give a `DataLoader` as its `batch_sampler`: the rows of the batches of a `Table.loader`.
+
+        The options are its too: shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize.
+
+        >>> import serrate as sr
+        >>> rows = sr.Table({"code": [[1], [2, 3], [], [4]]}).dataset()
+        >>> list(rows.batches(max_tokens=3))
+        [[0, 1, 2], [3]]
+        """
+        for name in ("window", "keep", "level"):
+            if name in options:
+                raise TypeError(f"{name}: a sampler chooses rows, not their entries; Table.loader reads windows")
+        return RowBatches(self.table, Batching(batch_size, **options), self._dense, rank, world_size)
+
+
+class RowBatches(Epochs, Sampler[list[int]]):
+    """The rows of each batch of an epoch, as lists; each iteration is the next epoch.
+
+    Its state is that of the last batch that was asked for: a `DataLoader` with workers asks ahead of what it gives.
+    """
+
+    def __init__(
+        self, table: Table, batching: Batching, dense: dict[str, Any] | None, rank: int | None, world_size: int | None
+    ) -> None:
+        plan, _, described = batching.plan(table, dense)
+        super().__init__(plan, *rank_of(rank, world_size), described)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        iteration, batches = self._batches()
+        for batch in batches:
+            self._passed(iteration, batch.after)
+            yield batch.rows.tolist()
+        self._passed(iteration, None)

@@ -1,0 +1,230 @@
+"""Reshaping: levels dropped, added and merged; columns stay where they are in memory wherever that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from serrate.table.block import Block
+from serrate.table.runs import spread
+from serrate.table.schema import ROWS, Column, Schema, check_level, child_of, depth_of, parent_of
+from serrate.tensor import bits
+from serrate.tensor.offsets import offsets_from_lengths
+
+
+def renamed(block: Block, names: Mapping[str, str]) -> Block:
+    """The block with other names for some levels; all below move with them."""
+
+    def new(level: str) -> str:
+        for old, name in names.items():
+            if level == old:
+                return name
+        for old, name in names.items():
+            if old == ROWS or level.startswith(f"{old}."):
+                inner = level if old == ROWS else level[len(old) + 1 :]
+                return child_of(name, inner)
+        return level
+
+    columns = {
+        name: column if column.level is None else replace(column, level=new(column.level))
+        for name, column in block.schema.items()
+    }
+    return replace(
+        block,
+        schema=Schema(map(new, block.schema.levels), columns),
+        counts={new(level): count for level, count in block.counts.items()},
+        offsets={new(level): offsets for level, offsets in block.offsets.items()},
+    )
+
+
+def drop_level(block: Block, level: str) -> Block:
+    """The block without a level of which every list has exactly one entry; the levels below move up."""
+    schema = block.schema
+    if level not in schema.roots:
+        return _merged_up(block, level)
+    assert block.counts[level] == 1
+    columns = {
+        name: replace(column, level=None) if column.level == level else column for name, column in schema.items()
+    }
+    gone = schema.columns_at(level)
+    levels = [other for other in schema.levels if other != level]
+    roots = schema.children(level)
+    return replace(
+        block,
+        schema=Schema(levels, columns),
+        counts={other: block.counts[other] for other in levels},
+        offsets={other: offsets for other, offsets in block.offsets.items() if other not in roots},
+        values={name: values[0] if name in gone else values for name, values in block.values.items()},
+        valid={name: mask[0] if name in gone else mask for name, mask in block.valid.items()},
+    )
+
+
+def _merged_up(block: Block, level: str) -> Block:
+    """The block with the entries of a level in the place of those of its parent, which has as many."""
+    above = parent_of(level)
+    assert above is not None
+    assert block.counts[above] == block.counts[level]
+    moved = {other: _raised(other, level, above) for other in block.schema.below(level)}
+    columns = {
+        name: column if column.level is None else replace(column, level=moved.get(column.level, column.level))
+        for name, column in block.schema.items()
+    }
+    kept = [other for other in block.schema.levels if other != level]
+    return replace(
+        block,
+        schema=Schema([moved.get(other, other) for other in kept], columns),
+        counts={moved.get(other, other): block.counts[other] for other in kept},
+        offsets={moved.get(other, other): block.offsets[other] for other in kept if other in block.offsets},
+    )
+
+
+def _raised(other: str, level: str, above: str) -> str:
+    """The name of a level, `level` or below it, once that one has become its parent."""
+    return above if other == level else child_of(above, other[len(level) + 1 :])
+
+
+def add_root(block: Block, name: str) -> Block:
+    """The block as the only row of a new one: what had no level becomes columns of that row.
+
+    `name` is what the rows so far are called then, if there are rows.
+    """
+    schema = block.schema
+    if ROWS in schema.levels:
+        check_level(name)
+        block = renamed(block, {ROWS: name})
+        schema = block.schema
+    above = {parent_of(root) for root in schema.roots} or {ROWS}
+    (root,) = above  # roots are the children of one level
+    assert root is not None
+    columns = {
+        label: replace(column, level=root) if column.level is None else column for label, column in schema.items()
+    }
+    lifted = schema.columns_at(None)
+    return replace(
+        block,
+        schema=Schema([root, *schema.levels], columns),
+        counts={root: 1, **block.counts},
+        offsets={**block.offsets, **{level: torch.tensor([0, block.counts[level]]) for level in schema.roots}},
+        values={label: values[None] if label in lifted else values for label, values in block.values.items()},
+        valid={label: mask[None] if label in lifted else mask for label, mask in block.valid.items()},
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- flattening
+
+
+def flatten_level(block: Block, level: str | None, how: str, fill: Any) -> Block:
+    """The block with a level merged into its parent, whose columns are spread over the entries of the level."""
+    if how not in ("first", "repeat", "fill"):
+        raise ValueError(f'how must be "first", "repeat" or "fill", got {how!r:.40}')
+    level = _to_flatten(block.schema, level)
+    above = parent_of(level)
+    assert above is not None
+    others = [other for other in block.schema.children(above) if other != level]
+    if others:
+        raise ValueError(
+            f"{level!r} cannot be merged into {above!r}, which has other levels below it: {', '.join(others)}; "
+            f"drop their columns first"
+        )
+    if how == "fill":
+        block = _without_empty(block, level, fill)
+    partition = block.partition(level)
+    if how == "repeat":
+        block = _replaced(block, above, lambda held: bits.take(held, partition.row_ids), None)
+    else:
+        there = (partition.lengths > 0).nonzero().flatten()
+        starts = partition.offsets[:-1].to(torch.int64)[there]
+        block = _replaced(block, above, lambda held: bits.take(held, there), (partition.num_values, starts, fill))
+    offsets = dict(block.offsets)
+    del offsets[level]
+    if above in offsets:
+        offsets[above] = block.offsets[level][block.offsets[above].to(torch.int64)]
+    counts = {**block.counts, above: block.counts[level]}
+    return _merged_up(replace(block, counts=counts, offsets=offsets), level)
+
+
+def _to_flatten(schema: Schema, level: str | None) -> str:
+    """The level that is meant: the only deepest one where none is named."""
+    if level is None:
+        deepest = max((depth_of(other) for other in schema.levels), default=0)
+        found = [other for other in schema.levels if depth_of(other) == deepest]
+        if len(found) > 1:
+            raise ValueError(f"levels {', '.join(found)} are equally deep; name the one to merge into its parent")
+        level = found[0] if found else ROWS
+    if level not in schema.levels:
+        raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(schema.levels)}")
+    if level in schema.roots:
+        raise ValueError(f"{level!r} has no level above it that it could be merged into")
+    return level
+
+
+def _replaced(
+    block: Block,
+    level: str,
+    taken: Callable[[torch.Tensor], torch.Tensor],
+    spread: tuple[int, torch.Tensor, Any] | None,
+) -> Block:
+    """The columns of a level with other entries: those taken, and between them, if spread, what fills the gaps.
+
+    `spread` is the new number of entries, where the taken ones go, and the number for the others. Strings and times
+    have no such number: the others are missing there.
+    """
+    columns: dict[str, Column] = {}
+    values, valid = dict(block.values), dict(block.valid)
+    for name in block.schema.columns_at(level):
+        column, held = block.schema[name], taken(values[name])
+        mask = taken(valid[name]) if name in valid else None
+        if spread is not None:
+            count, where, fill = spread
+            gaps = column.text or column.unit is not None
+            if not gaps and column.stored != column.dtype:  # what fills it may need the type that readers get
+                bits.constant(fill, column.dtype, held.device)
+                if not torch.iinfo(column.stored).min <= fill <= torch.iinfo(column.stored).max:
+                    held, columns[name] = held.to(column.dtype), replace(column, stored=column.dtype)
+            held = bits.padded(count, where, held, 0 if gaps else fill)
+            if gaps or mask is not None:
+                mask = torch.ones(where.numel(), dtype=torch.bool) if mask is None else mask
+                mask = bits.padded(count, where, mask, not gaps)
+                columns[name] = replace(columns.get(name, column), nullable=True)
+        values[name] = held
+        if mask is not None:
+            valid[name] = mask
+    return replace(block, schema=block.schema.with_columns(columns), values=values, valid=valid)
+
+
+def _without_empty(block: Block, level: str, fill: Any) -> Block:
+    """The block with one entry in each list of a level that has none: `fill` in its columns, nothing below it."""
+    partition = block.partition(level)
+    lengths = partition.lengths.to(torch.int64)
+    if bool((lengths > 0).all()):
+        return block
+    grown = offsets_from_lengths(torch.clamp(lengths, min=1), None)
+    total = int(grown[-1])
+    shift = partition.offsets[:-1].to(torch.int64) - grown[:-1]
+    where = torch.arange(partition.num_values) - spread(shift, lengths, partition.num_values)
+    offsets, counts = {**block.offsets, level: grown}, {**block.counts, level: total}
+    for below in block.schema.children(level):
+        inner = torch.zeros(total, dtype=torch.int64)
+        inner[where] = torch.diff(block.offsets[below].to(torch.int64))
+        offsets[below] = offsets_from_lengths(inner, None)
+    block = _replaced(block, level, lambda held: held, (total, where, fill))
+    return replace(block, counts=counts, offsets=offsets)
+
+
+def with_column(block: Block, name: str, column: Column, part: Block) -> Block:
+    """The block with a column of another one, which has the same levels."""
+
+    def taken(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {label: held for label, held in mine.items() if label != name or label in other}
+        return {**kept, name: other[name]} if name in other else kept
+
+    return replace(
+        block,
+        schema=block.schema.with_columns({name: column}),
+        values=taken(block.values, part.values),
+        valid=taken(block.valid, part.valid),
+        vocabularies=taken(block.vocabularies, part.vocabularies),
+    )

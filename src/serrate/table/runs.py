@@ -1,0 +1,208 @@
+"""Rows of blocks by torch and numpy: what gather.cpp does, where it cannot be compiled; the same results and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+import numpy as np
+import torch
+
+from serrate.errors import TableFormatError
+from serrate.table.block import Block
+from serrate.table.schema import Column, Schema, parent_of
+from serrate.table.sources import Chosen, Pieces, Sources, check_block, name_of
+from serrate.tensor import bits
+from serrate.tensor.offsets import INT32_MAX
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Block:
+    """The rows as one block of the schema, its stored dtypes included."""
+    checked = sources.kept("checked", schema, lambda _: WeakSet[Block]())
+    for block, number in zip(chosen.blocks, chosen.numbers, strict=True):
+        if block not in checked:
+            check_block(block, schema, name_of(sources, number))
+            checked.add(block)
+    if chosen.which is None:
+        return _take_one(sources, schema, chosen, 0, slice(None), pieces)
+    order = torch.argsort(chosen.which, stable=True)
+    edges = torch.searchsorted(chosen.which[order], torch.arange(len(chosen.blocks) + 1)).tolist()
+    parts = [
+        _take_one(sources, schema, chosen, k, order[edges[k] : edges[k + 1]], pieces) for k in range(len(chosen.blocks))
+    ]
+    joined, back = join(parts), torch.argsort(order)
+    whole = Chosen((joined,), (0,), None, back)
+    return _take_one(Sources(), schema, whole, 0, slice(None), Pieces(None, back))
+
+
+def join(blocks: Sequence[Block]) -> Block:
+    """Blocks of one schema and one vocabulary after each other."""
+    first = blocks[0]
+    counts = {level: sum(block.counts[level] for block in blocks) for level in first.schema.levels}
+    offsets = {}
+    for level in first.offsets:
+        parts, before = [first.offsets[level][:1]], 0
+        for block in blocks:
+            parts.append(block.offsets[level][1:].to(torch.int64) + before)
+            before += block.counts[level]
+        narrow = all(block.offsets[level].dtype == torch.int32 for block in blocks) and before <= INT32_MAX
+        offsets[level] = torch.cat(parts).to(torch.int32 if narrow else torch.int64)
+    loose = first.schema.columns_at(None)
+    values = {
+        name: first.values[name] if name in loose else _cat([b.values[name] for b in blocks]) for name in first.values
+    }
+    valid = {
+        name: first.valid[name] if name in loose else _cat([b.valid[name] for b in blocks]) for name in first.valid
+    }
+    return Block(first.schema, counts, offsets, values, valid, first.vocabularies)
+
+
+def _cat(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _take_one(
+    sources: Sources, schema: Schema, chosen: Chosen, k: int, rows: torch.Tensor | slice, pieces: Pieces
+) -> Block:
+    """Those rows of a batch that are in one block."""
+    block, number = chosen.blocks[k], chosen.numbers[k]
+    where = name_of(sources, number)
+    cut = None if pieces.start is None or pieces.stop is None else (pieces.start[rows], pieces.stop[rows])
+    counts, offsets, entries = _follow(block, schema, chosen.row[rows], pieces.level, cut, where)
+    values, valid, vocabularies = {}, {}, {}
+    for name, column in schema.items():
+        codes = None
+        if column.text:
+            vocabularies[name] = block.vocabularies.get(name, ())
+            if len(sources) > 1:
+                words = sources.words(name)
+                vocabularies[name], codes = words.words, words.codes[number]
+        ids = None if column.level is None else entries[column.level]
+        if column.nullable:
+            valid[name] = _valid(block, name, ids)
+        values[name] = _values(block, name, column, ids, codes, valid.get(name), where)
+    return Block(schema, counts, offsets, values, valid, vocabularies)
+
+
+def _follow(
+    block: Block, schema: Schema, row: torch.Tensor, cut_level: str | None,
+    cut: tuple[torch.Tensor, torch.Tensor] | None, where: str,
+) -> tuple[dict[str, int], dict[str, torch.Tensor], dict[str, torch.Tensor]]:  # fmt: skip
+    """For each level the number of entries, the new offsets, and the entries of the block in the new order."""
+    counts: dict[str, int] = {}
+    offsets: dict[str, torch.Tensor] = {}
+    entries: dict[str, Numbers] = {}
+    for level in schema.levels:
+        above, count = parent_of(level), block.counts[level]
+        if above is None or above not in entries:
+            entries[level], counts[level] = row.numpy(), row.numel()
+            if row.numel() and (entries[level].min() < 0 or entries[level].max() >= count):
+                outside = (row < 0) | (row >= count)
+                raise_row(where, level, int(row[outside][0]), count)
+            continue
+        first, last = _lists(block, level, above, entries[above], where)
+        if level == cut_level and cut is not None:
+            first, last = _cut(first, last, above, level, entries[above], cut)
+        ends = np.zeros(first.size + 1, dtype=np.int64)
+        lengths = last - first
+        np.cumsum(lengths, out=ends[1:])
+        counts[level] = total = int(ends[-1])
+        entries[level] = np.repeat(first - ends[:-1], lengths)
+        entries[level] += numbers(total)
+        narrow = block.offsets[level].dtype == torch.int32 and total <= INT32_MAX
+        offsets[level] = torch.from_numpy(ends.astype(np.int32) if narrow else ends)
+    return counts, offsets, {level: torch.from_numpy(each) for level, each in entries.items()}
+
+
+def _lists(block: Block, level: str, above: str, entries: Numbers, where: str) -> tuple[Numbers, Numbers]:
+    """Where the lists of some entries of a level above begin and end."""
+    given, count = block.offsets[level].numpy(), block.counts[level]
+    first, last = (each.take(entries).astype(np.int64, copy=False) for each in (given, given[1:]))
+    if entries.size and not (first.min() >= 0 and (first <= last).all() and last.max() <= count):
+        i = int(((first < 0) | (last < first) | (last > count)).nonzero()[0][0])
+        raise_offsets(where, above, int(entries[i]), level, int(first[i]), int(last[i]), count)
+    return first, last
+
+
+def _cut(
+    first: Numbers, last: Numbers, above: str, level: str, entries: Numbers, cut: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[Numbers, Numbers]:
+    """The parts of lists that are asked for."""
+    start, stop = (each.numpy() for each in cut)
+    wrong = (start < 0) | (stop < start) | (stop > last - first)
+    if wrong.any():
+        i = int(wrong.nonzero()[0][0])
+        raise_cut(above, int(entries[i]), level, int(start[i]), int(stop[i]), int(last[i] - first[i]))
+    return first + start, first + stop
+
+
+def spread(each: Any, lengths: Any, total: int) -> Any:
+    """Each entry as often as its length says, `total` together; numpy arrays, or tensors of a device."""
+    if isinstance(each, np.ndarray):
+        return np.repeat(each, lengths)
+    return torch.repeat_interleave(each, lengths, output_size=total)
+
+
+def numbers(count: int, device: torch.device | None = None) -> Any:
+    """0, 1, …, count - 1, int64: a numpy array, not to be written to, or a tensor of a device."""
+    if device is not None and device.type != "cpu":
+        return torch.arange(count, device=device)
+    return _NUMBERS[:count] if count <= _NUMBERS.size else np.arange(count)
+
+
+_NUMBERS = np.arange(2**16)
+
+
+def _valid(block: Block, name: str, ids: torch.Tensor | None) -> torch.Tensor:
+    """Which entries are there; all are in a source that says nothing about it."""
+    if name not in block.valid:
+        return torch.ones(() if ids is None else ids.numel(), dtype=torch.bool)
+    return block.valid[name].clone() if ids is None else block.valid[name].index_select(0, ids)
+
+
+def _values(
+    block: Block, name: str, column: Column, ids: torch.Tensor | None, codes: torch.Tensor | None,
+    valid: torch.Tensor | None, where: str,
+) -> torch.Tensor:  # fmt: skip
+    """The values of these entries as the schema stores them."""
+    found = block.values[name].clone() if ids is None else bits.take(block.values[name], ids)
+    if codes is None:
+        return found.to(column.stored)
+    old = found.to(torch.int64)
+    if valid is not None:
+        old = torch.where(valid, old, 0)
+    known = max(codes.numel(), 1)
+    wrong = (old < 0) | (old >= (codes.numel() if valid is None else known))
+    if bool(wrong.any()):
+        raise_code(where, name, int(old[wrong].flatten()[0]), codes.numel())
+    new = (codes if codes.numel() else torch.zeros(1, dtype=torch.int64))[old]
+    return (new if valid is None else torch.where(valid, new, 0)).to(column.stored)
+
+
+# ------------------------------------------------------------------------------------------------------- errors
+
+
+def raise_row(where: str, level: str, row: int, count: int) -> NoReturn:
+    """A row that a source does not have."""
+    raise IndexError(f"{where}: entry {row} of {level!r} is asked for, but there are {count}")
+
+
+def raise_offsets(where: str, above: str, entry: int, level: str, first: int, last: int, count: int) -> NoReturn:
+    """Offsets that decrease or point outside of their level."""
+    raise TableFormatError(
+        f"{where}: by the offsets, entry {entry} of {above!r} has the entries {first} to {last} of {level!r}, "
+        f"which has {count}"
+    )
+
+
+def raise_cut(above: str, row: int, level: str, start: int, stop: int, length: int) -> NoReturn:
+    """A part of a row that the row does not have."""
+    raise IndexError(f"entries {start} to {stop} of {level!r} are asked for, but {above!r} entry {row} has {length}")
+
+
+def raise_code(where: str, column: str, code: int, words: int) -> NoReturn:
+    """A code that is no place in the vocabulary."""
+    raise TableFormatError(f"{where}: column {column!r} has code {code}, but its vocabulary has {words} words")

@@ -1,0 +1,335 @@
+"""Schema: which levels a table has, and for each column its level and what its entries are.
+
+A level is named by its path below the rows: "rows", "visits", "visits.codes". Its parent is the path without the last
+word; the parent of "visits" is "rows". Two levels may have one parent ("visits.codes", "visits.labs").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+ROWS = "rows"
+"""The outermost level: one entry per row of the table."""
+
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {
+        name: getattr(torch, name)
+        for name in (
+            "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+            "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+        )
+    }
+)  # fmt: skip
+"""The dtypes that a column may have, by name."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns")
+
+
+def parent_of(level: str) -> str | None:
+    """The level that a level has a list of entries for each entry of.
+
+    >>> parent_of("visits.codes"), parent_of("visits"), parent_of("rows")
+    ('visits', 'rows', None)
+    """
+    outer, dot, _ = level.rpartition(".")
+    return outer if dot else (None if level == ROWS else ROWS)
+
+
+def depth_of(level: str) -> int:
+    """How many lists stand around an entry: 0 for "rows", 2 for "visits.codes"."""
+    return 0 if level == ROWS else 1 + level.count(".")
+
+
+def child_of(level: str, name: str) -> str:
+    """The level `name` below a level."""
+    return name if level == ROWS else f"{level}.{name}"
+
+
+def path_to(level: str) -> tuple[str, ...]:
+    """The levels from the rows' children down to this one: ("visits", "visits.codes")."""
+    if level == ROWS:
+        return ()
+    words = level.split(".")
+    return tuple(".".join(words[: i + 1]) for i in range(len(words)))
+
+
+def check_level(level: Any) -> str:
+    """The name of a level, if it is one."""
+    if not isinstance(level, str):
+        raise TypeError(f'a level is named by a string such as "visits.codes", got {level!r:.60}')
+    words = level.split(".")
+    if not all(words) or (ROWS in words and level != ROWS):
+        raise ValueError(f'a level is named as "visits" or "visits.codes", no word empty or "rows", got {level!r:.60}')
+    return level
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype that columns may have."""
+    if dtype not in _NAMES:
+        raise TypeError(f"a column has one of the dtypes {', '.join(DTYPES)}, got {dtype!r:.60}")
+    return _NAMES[dtype]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column's entries are, and at which level.
+
+    >>> import serrate as sr
+    >>> sr.Table({"time": [[3, 7], []], "age": [41, 63]}).schema["time"]
+    Column(level='level1', dtype=torch.int64)
+    """
+
+    level: str | None
+    """The level whose entries it has a value for; None: one value for the whole table, as after `t[3]`."""
+    dtype: torch.dtype
+    """What readers get."""
+    stored: torch.dtype = field(default=None, repr=False)  # type: ignore[assignment]
+    """How it lies in memory and on disk: `dtype`, or an integer type that is narrower."""
+    features: tuple[int, ...] = ()
+    """The sizes of the axes that each entry has itself."""
+    unit: str | None = None
+    """"datetime64[s]", "timedelta64[ns]", …: what int64 entries count; None: they are numbers."""
+    text: bool = False
+    """Whether entries are strings, stored as places in a vocabulary."""
+    nullable: bool = False
+    """Whether entries may be missing; there is a mask of those that are not."""
+
+    def __post_init__(self) -> None:
+        if self.level is not None:
+            check_level(self.level)
+        dtype_name(self.dtype)
+        if self.stored is None:
+            object.__setattr__(self, "stored", self.dtype)
+        dtype_name(self.stored)
+        if self.stored != self.dtype and not fits_within(self.stored, self.dtype):
+            raise TypeError(f"a column of {self.dtype} cannot be stored as {self.stored}")
+        object.__setattr__(self, "features", tuple(int(size) for size in self.features))
+        if any(size < 0 for size in self.features):
+            raise ValueError(f"sizes of features are 0 or more, got {self.features}")
+        if self.unit is not None:
+            check_unit(self.unit)
+            if self.dtype != torch.int64:
+                raise TypeError(f"a column of {self.unit} counts in torch.int64, got {self.dtype}")
+        if self.text and (self.unit is not None or self.features or not is_integer(self.dtype)):
+            raise TypeError(f"a column of strings has integer places in a vocabulary and no features, got {self}")
+
+    def __repr__(self) -> str:
+        parts = [f"level={self.level!r}", f"dtype={self.dtype}"]
+        if self.stored != self.dtype:
+            parts.append(f"stored={self.stored}")
+        parts += [f"features={self.features}"] if self.features else []
+        parts += [f"unit={self.unit!r}"] if self.unit else []
+        parts += [f"{name}=True" for name in ("text", "nullable") if getattr(self, name)]
+        return f"Column({', '.join(parts)})"
+
+    @property
+    def depth(self) -> int:
+        """How many lists stand around an entry."""
+        return depth_of(self.level) if self.level is not None else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The column as JSON has it."""
+        made: dict[str, Any] = {"level": self.level, "dtype": dtype_name(self.dtype), "stored": dtype_name(self.stored)}
+        made |= {"features": list(self.features)} if self.features else {}
+        made |= {"unit": self.unit} if self.unit else {}
+        return made | {name: True for name in ("text", "nullable") if getattr(self, name)}
+
+    @classmethod
+    def from_json(cls, given: Any) -> Column:
+        """The column that `to_json` wrote; TypeError, ValueError or KeyError if it did not."""
+        if not isinstance(given, dict):
+            raise TypeError(f"a column is an object, got {given!r:.60}")
+        unknown = set(given) - {"level", "dtype", "stored", "features", "unit", "text", "nullable"}
+        if unknown:
+            raise ValueError(f"a column has no {sorted(unknown)}")
+        features = given.get("features", [])
+        if not isinstance(features, list) or not all(type(size) is int for size in features):
+            raise TypeError(f"features are a list of sizes, got {features!r:.60}")
+        flags = {name: given.get(name, False) for name in ("text", "nullable")}
+        if not all(type(flag) is bool for flag in flags.values()):
+            raise TypeError(f"text and nullable are true or false, got {flags}")
+        for name in ("dtype", "stored"):
+            if not isinstance(given[name], str) or given[name] not in DTYPES:
+                raise TypeError(f"{name} is one of {', '.join(DTYPES)}, got {given[name]!r:.60}")
+        dtype, stored = DTYPES[given["dtype"]], DTYPES[given["stored"]]
+        return cls(given["level"], dtype, stored, tuple(features), given.get("unit"), **flags)
+
+
+_INTEGERS = {
+    dtype: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    for dtype in (
+        torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64
+    )
+}  # fmt: skip
+
+
+def is_integer(dtype: torch.dtype) -> bool:
+    """Whether it is one of the integer dtypes; bool is not."""
+    return dtype in _INTEGERS
+
+
+def fits_within(narrow: torch.dtype, wide: torch.dtype) -> bool:
+    """Whether every integer of one dtype is one of the other."""
+    if narrow not in _INTEGERS or wide not in _INTEGERS:
+        return narrow == wide
+    (low, high), (least, greatest) = _INTEGERS[narrow], _INTEGERS[wide]
+    return least <= low and high <= greatest
+
+
+def least_dtype(low: int, high: int) -> torch.dtype:
+    """The smallest integer dtype that holds all from low to high; unsigned where both are possible.
+
+    >>> least_dtype(0, 300), least_dtype(-1, 200)
+    (torch.uint16, torch.int16)
+    """
+    for dtype, (least, greatest) in _INTEGERS.items():
+        if least <= low and high <= greatest:
+            return dtype
+    raise OverflowError(f"no integer dtype holds both {low} and {high}")
+
+
+def check_unit(unit: Any) -> str:
+    """A unit such as "datetime64[ns]", if it is one."""
+    if isinstance(unit, str) and unit.endswith("]"):
+        kind, _, step = unit[:-1].partition("[")
+        if kind in ("datetime64", "timedelta64") and step in UNITS:
+            return unit
+    raise ValueError(f'a unit is "datetime64[s]", "timedelta64[ns]" or another step of {UNITS}, got {unit!r:.60}')
+
+
+class Schema(Mapping[str, Column]):
+    """The levels of a table, parents first, and its columns by name.
+
+    >>> import serrate as sr
+    >>> schema = sr.Table({"time": [[3, 7], []], "code": [[[1], [2, 2]], []]}).schema
+    >>> schema.levels
+    ('rows', 'level1', 'level1.level2')
+    >>> schema.columns_at("level1")
+    ('time',)
+    """
+
+    __slots__ = ("_columns", "levels")
+
+    levels: tuple[str, ...]
+    _columns: Mapping[str, Column]
+
+    def __init__(self, levels: Iterable[str], columns: Mapping[str, Column]) -> None:
+        self.levels = tuple(check_level(level) for level in levels)
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError(f"levels are named once each, got {self.levels}")
+        for i, level in enumerate(self.levels):
+            above = parent_of(level)
+            if above in self.levels[i:]:
+                raise ValueError(f"levels come after their parents, but {level!r} comes before {above!r}")
+        for name, column in columns.items():
+            if not isinstance(name, str):
+                raise TypeError(f"columns are named by strings, got {name!r:.60}")
+            if not isinstance(column, Column):
+                raise TypeError(f"column {name!r:.60} is described by a Column, got {column!r:.60}")
+            if column.level is not None and column.level not in self.levels:
+                raise ValueError(f"column {name!r:.60} lies at {column.level!r}, but the levels are {self.levels}")
+        self._columns = dict(columns)
+
+    def __getitem__(self, name: str) -> Column:
+        return self._columns[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return set(self.levels) == set(other.levels) and self._columns == other._columns
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.levels), frozenset(self._columns)))
+
+    def __repr__(self) -> str:
+        columns = "".join(f"\n  {name!r}: {column}," for name, column in self._columns.items())
+        return f"Schema({self.levels}, {{{columns}\n}})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema, (self.levels, dict(self._columns))
+
+    # --------------------------------------------------------------------------------------------------- levels
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The levels whose parent the table does not have: "rows", or what is below it after `t[3]`."""
+        return tuple(level for level in self.levels if parent_of(level) not in self.levels)
+
+    def children(self, level: str) -> tuple[str, ...]:
+        """The levels right below one."""
+        return tuple(other for other in self.levels if parent_of(other) == level)
+
+    def below(self, level: str) -> tuple[str, ...]:
+        """A level and all below it, parents first."""
+        found = {level}
+        for other in self.levels:
+            if parent_of(other) in found:
+                found.add(other)
+        return tuple(other for other in self.levels if other in found)
+
+    def root_of(self, level: str) -> str:
+        """The root that a level lies below."""
+        while (above := parent_of(level)) in self.levels:
+            assert above is not None
+            level = above
+        return level
+
+    def columns_at(self, level: str | None) -> tuple[str, ...]:
+        """The columns with an entry per entry of a level (None: with one for the whole table)."""
+        return tuple(name for name, column in self._columns.items() if column.level == level)
+
+    # ---------------------------------------------------------------------------------------------- new from old
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """Some of the columns, and the levels that they need; roots stay."""
+        columns = {name: self[name] for name in names}
+        needed = set(self.roots)
+        for column in columns.values():
+            level = column.level
+            while level is not None and level in self.levels:
+                needed.add(level)
+                level = parent_of(level)
+        return Schema([level for level in self.levels if level in needed], columns)
+
+    def changed(self, **columns: Any) -> Schema:
+        """The same with some fields of some columns changed: `changed(code=dict(stored=torch.uint16))`."""
+        return self.with_columns({name: replace(self[name], **fields) for name, fields in columns.items()})
+
+    def with_columns(self, columns: Mapping[str, Column]) -> Schema:
+        """The same with these columns added or in the place of those of their names."""
+        return Schema(self.levels, {**self._columns, **columns})
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as JSON has it; columns as pairs, since their order counts."""
+        return {
+            "levels": list(self.levels),
+            "columns": [[name, column.to_json()] for name, column in self._columns.items()],
+        }
+
+    @classmethod
+    def from_json(cls, given: Any) -> Schema:
+        """The schema that `to_json` wrote; TypeError, ValueError or KeyError if it did not."""
+        if not isinstance(given, dict) or set(given) != {"levels", "columns"}:
+            raise TypeError(f"a schema is an object of levels and columns, got {given!r:.60}")
+        levels, columns = given["levels"], given["columns"]
+        if not isinstance(levels, list) or not isinstance(columns, list):
+            raise TypeError("levels and columns of a schema are lists")
+        made: dict[str, Column] = {}
+        for pair in columns:
+            if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+                raise TypeError(f"columns of a schema are pairs of a name and an object, got {pair!r:.60}")
+            if pair[0] in made:
+                raise ValueError(f"column {pair[0]!r:.60} is there twice")
+            made[pair[0]] = Column.from_json(pair[1])
+        return cls(levels, made)

@@ -1,0 +1,195 @@
+"""Sources: the parts that a table's rows lie in, what they have in common, and which of them a batch needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from serrate.errors import TableFormatError
+from serrate.table.block import Block, Source
+from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
+
+T = TypeVar("T")
+_MOST_KEPT = 64
+NO_ROWS = torch.empty(0, dtype=torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """What a batch is made of: for each of its rows a source, a row of it, and which of that row's entries of a level.
+
+    >>> Pieces(None, torch.tensor([2, 0]), "visits", torch.tensor([0, 1]), torch.tensor([2, 5])).count
+    2
+    """
+
+    source: torch.Tensor | None
+    """int64 [B], the number of the source; None: all rows are of the first."""
+    row: torch.Tensor
+    """int64 [B], the row in that source."""
+    level: str | None = None
+    """A level right below the rows of which each row keeps only some entries."""
+    start: torch.Tensor | None = None
+    """int64 [B]: each row keeps its entries start .. stop of that level, 0 <= start <= stop <= their number."""
+    stop: torch.Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return self.row.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The vocabulary that all sources of a column have together."""
+
+    words: tuple[str, ...]
+    codes: tuple[torch.Tensor | None, ...]
+    """For each source, for each of its codes the place of the word here, int64; None where that is the code."""
+
+
+class Sources(tuple[Source, ...]):
+    """The sources of a table, with what is found out about them once."""
+
+    _words: dict[str, Words]
+    _kept: dict[tuple[str, int], tuple[Any, Schema]]
+
+    def __new__(cls, sources: Iterable[Source] = ()) -> Sources:
+        """Some sources; themselves if they are this already."""
+        if isinstance(sources, Sources):
+            return sources
+        self = super().__new__(cls, sources)
+        self._words, self._kept = {}, {}
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sources, (tuple(self),)
+
+    def words(self, column: str) -> Words:
+        """The words of a column of strings: those of the first source, then the new ones of the second, …"""
+        found = self._words.get(column)
+        if found is None:
+            found = self._words[column] = _united([vocabulary_of(source, column) for source in self])
+        return found
+
+    def kept(self, what: str, schema: Schema, make: Callable[[Schema], T]) -> T:
+        """What `make` gives for a schema, made once for each as long as it is in use."""
+        found = self._kept.get((what, id(schema)))
+        if found is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[what, id(schema)] = (make(schema), schema)  # which holds on to its id
+        return found[0]
+
+
+def vocabulary_of(source: Source, column: str) -> tuple[str, ...]:
+    """The words of one source."""
+    return source.part(NO_ROWS, (column,))[0].vocabularies.get(column, ())
+
+
+def _united(each: Sequence[tuple[str, ...]]) -> Words:
+    if not each or all(words is each[0] or words == each[0] for words in each):
+        return Words(each[0] if each else (), (None,) * len(each))
+    places: dict[str, int] = {}
+    codes = []
+    for words in each:
+        found = [places.setdefault(word, len(places)) for word in words]
+        codes.append(None if found == list(range(len(found))) else torch.tensor(found, dtype=torch.int64))
+    return Words(tuple(places), tuple(codes))
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The blocks that a batch is read from, and for each of its rows which of them and where."""
+
+    blocks: tuple[Block, ...]
+    numbers: tuple[int, ...]
+    """For each block the number of its source."""
+    which: torch.Tensor | None
+    """int64 [B]: places in `blocks`; None: all are in the first."""
+    row: torch.Tensor
+    """int64 [B]: the row in the block."""
+
+
+def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
+    """Ask each source that has rows of a batch for them."""
+    names = tuple(schema)
+    row = pieces.row.contiguous()
+    if pieces.source is None or len(sources) < 2 or not row.numel():
+        block, row = sources[0].part(row, names) if sources else (empty_block(schema), row)
+        return Chosen((block,), (0,), None, row)
+    order = torch.argsort(pieces.source, stable=True)
+    used, counts = torch.unique_consecutive(pieces.source[order], return_counts=True)
+    parts = [
+        sources[number].part(rows, names)
+        for number, rows in zip(used.tolist(), torch.split(row[order], counts.tolist()), strict=True)
+    ]
+    local, which = torch.empty_like(row), torch.empty_like(row)
+    local[order] = torch.cat([rows for _, rows in parts])
+    # by numpy: torch starts all its threads for this, which on a busy machine takes longer than the batch
+    which[order] = torch.from_numpy(np.repeat(np.arange(len(parts)), counts.numpy()))
+    return Chosen(tuple(block for block, _ in parts), tuple(used.tolist()), which, local)
+
+
+def empty_block(schema: Schema) -> Block:
+    """A block without rows; columns without a level are zeros."""
+    counts = dict.fromkeys(schema.levels, 0)
+    offsets = {level: torch.zeros(1, dtype=torch.int64) for level in schema.levels if parent_of(level) in counts}
+    values, valid = {}, {}
+    for name, column in schema.items():
+        entries = () if column.level is None else (0,)
+        values[name] = torch.zeros(*entries, *column.features, dtype=column.stored)
+        if column.nullable:
+            valid[name] = torch.zeros(entries, dtype=torch.bool)
+    return Block(schema, counts, offsets, values, valid, {name: () for name, column in schema.items() if column.text})
+
+
+def check_block(block: Block, schema: Schema, where: str) -> None:
+    """A TableFormatError or TypeError unless a block has all that the schema names, in sizes that fit each other."""
+    for level in schema.levels:
+        above = parent_of(level)
+        if above in schema.levels and block.offsets[level].numel() != block.counts[above] + 1:
+            raise TableFormatError(
+                f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {block.offsets[level].numel()}"
+            )
+    for name, column in schema.items():
+        own, values = block.schema[name], block.values[name]
+        if not (fits_within(own.stored, column.dtype) and values.dtype == own.stored):
+            raise TypeError(f"{where}: column {name!r} has {column.dtype}, but is stored as {values.dtype}")
+        entries = () if column.level is None else (block.counts[column.level],)
+        if tuple(values.shape) != (*entries, *column.features):
+            expected = (*entries, *column.features)
+            raise TableFormatError(f"{where}: column {name!r} needs shape {expected}, got {tuple(values.shape)}")
+        if own.nullable and tuple(block.valid[name].shape) != entries:
+            raise TableFormatError(
+                f"{where}: the mask of column {name!r} needs shape {entries}, got {tuple(block.valid[name].shape)}"
+            )
+
+
+def name_of(sources: Sequence[Source], number: int) -> str:
+    """What to call a source in an error."""
+    path = getattr(sources[number], "path", None) if number < len(sources) else None
+    return f"source {number}" if path is None else str(path)
+
+
+def widened(schema: Schema) -> Schema:
+    """The schema with every column stored as readers get it."""
+    if all(column.stored == column.dtype for column in schema.values()):
+        return schema
+    return schema.changed(**{name: {"stored": column.dtype} for name, column in schema.items()})
+
+
+def holding(schema: Schema, sources: Sources) -> Schema:
+    """The schema with codes stored widely enough for the words of all sources together."""
+    changes = {}
+    for name, column in schema.items():
+        if column.text and len(sources) > 1:
+            last = max(len(sources.words(name).words) - 1, 0)
+            if last > torch.iinfo(column.dtype).max:
+                raise OverflowError(f"column {name!r} has {last + 1} words, more than codes of {column.dtype} can tell")
+            if last > torch.iinfo(column.stored).max:
+                changes[name] = {"stored": least_dtype(0, last)}
+    return schema.changed(**changes) if changes else schema

@@ -1,0 +1,1 @@
+"""Tables on disk and elsewhere: the format, reading without trust, and writing whole or not at all."""

@@ -1,0 +1,231 @@
+"""FileSource: the rows of one file, mapped when they are first read, checked to be the same file before each read."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from serrate.table.block import Block
+from serrate.table.schema import Schema, parent_of
+from serrate.table.storage.header import OFFSETS, Header, Span, read_header
+from serrate.table.storage.mapping import Lazy, at_random, map_file
+from serrate.table.storage.reading import Plan
+from serrate.table.storage.strict import fail
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a file from another, or from itself before it was changed."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Identity:
+        """That of a file with this status."""
+        return cls(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a manifest says of a file."""
+
+    schema: Schema
+    rows: int
+    bytes: int
+    counts: Mapping[str, int]
+
+    def check(self, header: Header, where: str) -> None:
+        """Nothing, or an error that says what the file does not have as the manifest says."""
+        if header.counts != self.counts:
+            fail(where, f"the manifest says that the file has the counts {self.counts}, but they are {header.counts}")
+        theirs = {name: _meaning(column) for name, column in header.schema.items()}
+        for name, column in self.schema.items():
+            same = theirs.pop(name, None) == _meaning(column)
+            # A file without missing entries need not have a mask.
+            if not same or (header.schema[name].nullable and not column.nullable):
+                got = header.schema.get(name, "none")
+                fail(where, f"the manifest says that column {name!r:.60} is {column}, the file has {got}")
+        if theirs:
+            fail(where, f"the file has columns that the manifest does not have: {sorted(theirs)}")
+
+
+def _meaning(column: Any) -> tuple[Any, ...]:
+    """A column without how it is stored."""
+    return column.level, column.dtype, column.features, column.unit, column.text
+
+
+class FileSource:
+    """The rows of a file on this machine.
+
+    Nothing is read before it is needed. It can be pickled and goes through fork and spawn: it then maps the file again,
+    and says so if that has become another one. Memory is mapped privately: who writes to a tensor of it changes his own
+    copy of the page, never the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], claim: Claim | None = None) -> None:
+        self.path = os.path.abspath(os.fsdecode(path))
+        self._claim = claim
+        found = os.stat(self.path)
+        if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a writer
+            fail(self.path, "it is no regular file")
+        self._identity = Identity.of(found)
+        if claim is not None and claim.bytes != self._identity.size:
+            fail(self.path, f"the manifest says that the file has {claim.bytes} bytes, it has {self._identity.size}")
+        self._opened: _Opened | None = None
+
+    def __repr__(self) -> str:
+        return f"FileSource({self.path!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_claim": self._claim, "_identity": self._identity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _opened=None)
+
+    @property
+    def header(self) -> Header:
+        """What the file says of itself."""
+        return self._open().header
+
+    @property
+    def schema(self) -> Schema:
+        """What the rows hold, and how they are stored here."""
+        return self._open().header.schema
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._claim.rows if self._claim is not None else self._open().header.rows
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many entries each level has."""
+        return self._claim.counts if self._claim is not None else self._open().header.counts
+
+    def whole(self) -> Block:
+        """All rows, mapped."""
+        opened = self._open()
+        self.check_unchanged()
+        return opened.block
+
+    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        """All rows, mapped, and the same numbers; the bytes of these rows and columns are on their way to memory."""
+        opened = self._open()
+        self.check_unchanged()
+        plan = opened.plans.get(columns)
+        if plan is None:
+            plan = opened.plans.setdefault(columns, Plan(opened.header, opened.address, columns))
+        return (opened.scattered if plan.prefetch(rows) else opened.block), rows
+
+    def check_unchanged(self) -> None:
+        """Nothing, or an error if the file is not the one that was opened.
+
+        A mapped file that is cut off ends the process when what is gone is read, so this goes before every read.
+        """
+        try:
+            now = Identity.of(os.stat(self.path))
+        except FileNotFoundError:
+            fail(self.path, "the file is gone since it was opened; open the table again")
+        if now != self._identity:
+            self._changed(now)
+
+    def _changed(self, now: Identity) -> None:
+        kind = "cut off" if now.size < self._identity.size else "changed or replaced"
+        fail(self.path, f"the file was {kind} since it was opened, {self._identity}, now {now}; open the table again")
+
+    def _open(self) -> _Opened:
+        """The file, mapped, its header read. Two threads may map it at once; a lock could be held during a fork."""
+        if self._opened is None:
+            self._opened = self._map()
+        return self._opened
+
+    def _map(self) -> _Opened:
+        try:
+            handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            fail(self.path, "the file is gone since it was opened; open the table again")
+        try:
+            now = Identity.of(os.fstat(handle))
+            if now != self._identity:
+                self._changed(now)
+            header = read_header(lambda a, b: os.pread(handle, b - a, a), now.size, self.path)
+            if self._claim is not None:
+                self._claim.check(header, self.path)
+            return _Opened(header, handle, now.size, self.path)
+        finally:
+            os.close(handle)
+
+
+class _Opened:
+    """A file, mapped twice: for who reads it from one end to the other, and for who reads a little here and there."""
+
+    def __init__(self, header: Header, handle: int, size: int, where: str) -> None:
+        memory, scattered = map_file(handle, size), at_random(map_file(handle, size))
+        self.header = header
+        self.address = ctypes.addressof(scattered)
+        self.block = block_of(header, lambda span: _tensor(memory, span), where)
+        self.scattered = block_of(header, lambda span: _tensor(scattered, span), where)
+        self.plans: dict[tuple[str, ...], Plan] = {}
+
+
+def _tensor(memory: Any, span: Span) -> torch.Tensor:
+    """The bytes of a tensor, uint8."""
+    if span.start == span.stop:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(memory, dtype=torch.uint8, count=span.stop - span.start, offset=span.start)
+
+
+def block_of(header: Header, fetch: Callable[[Span], torch.Tensor], where: str) -> Block:
+    """The block of a file out of a function that gives the bytes of a tensor, uint8; each is fetched on first use."""
+    schema, spans = header.schema, header.tensors
+
+    def offsets(level: str) -> torch.Tensor:
+        span = spans[f"offsets/{level}"]
+        return fetch(span).view(OFFSETS[span.code])
+
+    def values(name: str) -> torch.Tensor:
+        column = schema[name]
+        entries = () if column.level is None else (header.counts[column.level],)
+        return fetch(spans[f"values/{name}"]).view(column.stored).view((*entries, *column.features))
+
+    def valid(name: str) -> torch.Tensor:
+        span = spans[f"valid/{name}"]
+        return fetch(span).view(torch.bool).view(span.shape)
+
+    def vocabulary(name: str) -> tuple[str, ...]:
+        ends, text = spans[f"vocabulary/{name}/offsets"], spans[f"vocabulary/{name}/bytes"]
+        found = fetch(ends).view(OFFSETS[ends.code])
+        return words_of(fetch(text).numpy().tobytes(), found, f"{where}, vocabulary of {name!r:.60}")
+
+    return Block(
+        schema,
+        header.counts,
+        Lazy([level for level in schema.levels if parent_of(level) in header.counts], offsets),
+        Lazy(list(schema), values),
+        Lazy([name for name, column in schema.items() if column.nullable], valid),
+        Lazy([name for name, column in schema.items() if column.text], vocabulary),
+        trusted=False,
+    )
+
+
+def words_of(text: bytes, offsets: torch.Tensor, where: str) -> tuple[str, ...]:
+    """The strings of a vocabulary: UTF-8, each there once."""
+    if int(offsets[0]) or int(offsets[-1]) != len(text) or bool((offsets[1:] < offsets[:-1]).any()):
+        fail(where, f"offsets rise from 0 to the number of bytes, {len(text)}")
+    ends = offsets.tolist()
+    try:
+        words = tuple(text[start:stop].decode() for start, stop in pairwise(ends))
+    except UnicodeDecodeError as error:
+        fail(where, f"a string is no UTF-8: {error}")
+    if len(set(words)) != len(words):
+        fail(where, "a string is there twice")
+    return words

@@ -1,0 +1,298 @@
+"""Folder: where the files of a dataset lie. A file appears there whole or not at all.
+
+A file is written under a temporary name, brought to the disk, and renamed. Whoever writes holds a lock on the
+temporary file, and on a file named after the writer as long as it has shards that no manifest names; the system gives
+locks back when a process ends, however it ends. So a leftover is a file of ours that nothing names and nobody holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+TEMPORARY = re.compile(r"\.serrate-[0-9a-f]{16}\.tmp")
+CLAIM = re.compile(r"\.serrate-(?P<writer>[0-9a-f]{16})\.lock")
+SHARD = re.compile(r"(?P<writer>[0-9a-f]{16})-\d{5,9}\.safetensors")
+
+
+def new_name() -> str:
+    """A name that no other writer has."""
+    return secrets.token_hex(8)
+
+
+def shard_name(writer: str, number: int) -> str:
+    """The file name of a writer's shard."""
+    return f"{writer}-{number:05}.safetensors"
+
+
+class Folder(Protocol):
+    """What writing a dataset asks of the place it lies in."""
+
+    where: str
+
+    def create(self) -> None:
+        """Make the folder, if it is not there."""
+
+    def names(self) -> list[str]:
+        """The names of all that lies in it; none if it is not there."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a small file, or FileNotFoundError."""
+
+    def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A stream of the bytes of a file."""
+
+    def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A stream; what was written to it stands under this name once the block ends without an error."""
+
+    def sync(self) -> None:
+        """Wait until the names of files are on the disk."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Alone among those who change the manifest."""
+
+    def claim(self, writer: str) -> Callable[[], None]:
+        """Say that a writer is at work, until the result is called or the process ends."""
+
+    def held(self, name: str) -> bool:
+        """Whether a process holds a temporary file or a claim."""
+
+
+class LocalFolder:
+    """A folder of the file system."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.where = str(self.path)
+
+    def create(self) -> None:
+        """Make the folder and those above it."""
+        missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            _sync(made.parent)
+
+    def names(self) -> list[str]:
+        """All names, in order."""
+        try:
+            return sorted(os.listdir(self.path))
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        return (self.path / name).read_bytes()
+
+    def reading(self, name: str) -> BinaryIO:
+        """A stream."""
+        return open(self.path / name, "rb")
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A stream to a temporary file that takes the name, on the disk, in the end."""
+        descriptor, temporary = _claimed(lambda: self.path / f".serrate-{new_name()}.tmp")
+        stream = os.fdopen(descriptor, "wb")
+        try:
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+            os.replace(temporary, self.path / name)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        finally:
+            # After a failed write closing tries once more what is left in the buffer, and fails again.
+            with suppress(OSError):
+                stream.close()
+
+    def sync(self) -> None:
+        """Wait for the folder itself."""
+        _sync(self.path)
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.path / name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder itself, so that no file is needed for it."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def claim(self, writer: str) -> Callable[[], None]:
+        """Hold a file named after the writer."""
+        descriptor, path = _claimed(lambda: self.path / f".serrate-{writer}.lock")
+        held = io.FileIO(descriptor)  # which is closed, and the claim with it, when a writer is forgotten
+
+        def release() -> None:
+            with suppress(OSError):  # a claim that nobody holds is no harm, and repair deletes it
+                os.unlink(path)
+            held.close()
+
+        return release
+
+    def held(self, name: str) -> bool:
+        """Whether the lock of a file is taken."""
+        try:
+            descriptor = os.open(self.path / name, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+def _claimed(name: Callable[[], Path]) -> tuple[int, Path]:
+    """A new file that this process holds the lock of."""
+    while True:
+        path = name()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(descriptor)
+            os.unlink(path)
+            raise
+        # Before the lock was there a repair may have found the file without an owner and removed it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor, path
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class RemoteFolder:
+    """A folder of an fsspec file system, whose files appear when their streams are closed, as in object stores.
+
+    There are no locks there: one process at a time may change the manifest, and nobody may write during a repair.
+    """
+
+    def __init__(self, files: Any, path: str, where: str) -> None:
+        self.files, self.path, self.where = files, path, where
+
+    def at(self, name: str) -> str:
+        """The path of a file, for the file system."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def create(self) -> None:
+        """Make the folder, where the store has folders."""
+        self.files.makedirs(self.path, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """All names, in order, as they are now."""
+        self.files.invalidate_cache()
+        try:
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in self.files.ls(self.path, detail=False))
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        made = self.files.cat_file(self.at(name))
+        assert isinstance(made, bytes)
+        return made
+
+    def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A stream, read by blocks."""
+        made: AbstractContextManager[BinaryIO] = self.files.open(self.at(name), "rb")
+        return made
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A stream to the file itself; after an error what arrived is deleted."""
+        try:
+            with self.files.open(self.at(name), "wb") as stream:
+                yield stream
+        except BaseException:
+            self.remove(name)
+            raise
+
+    def sync(self) -> None:
+        """Nothing: closing a stream waits for the store."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with suppress(FileNotFoundError):
+            self.files.rm_file(self.at(name))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nothing is held."""
+        yield
+
+    def claim(self, writer: str) -> Callable[[], None]:
+        """Nothing is held."""
+        del writer
+        return lambda: None
+
+    def held(self, name: str) -> bool:
+        """Never."""
+        del name
+        return False
+
+
+def folder_at(path: str | os.PathLike[str]) -> Folder:
+    """The folder of a path or of an fsspec URL."""
+    if not isinstance(path, str) or not is_url(path):
+        return LocalFolder(path)
+    from fsspec.core import url_to_fs
+    from fsspec.implementations.local import LocalFileSystem
+
+    files, inner = url_to_fs(path)
+    return LocalFolder(inner) if isinstance(files, LocalFileSystem) else RemoteFolder(files, inner, path)
+
+
+def parent_folder(path: str | os.PathLike[str]) -> tuple[Folder, str]:
+    """The folder that a file lies in, and its name there."""
+    if isinstance(path, str) and is_url(path):
+        above, _, name = path.rpartition("/")
+        return folder_at(above), name
+    local = Path(path)
+    return LocalFolder(local.parent), local.name
+
+
+def is_url(path: str) -> bool:
+    """Whether a string names a place by protocol ("s3://…", "memory://…") and not by path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)", path) is not None
+
+
+@contextmanager
+def naming(what: str, folder: Folder) -> Iterator[None]:
+    """OSErrors inside say what was being written, and that nothing else has changed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        reason = os.strerror(error.errno)
+        hint = {errno.ENOSPC: "; the disk is full", errno.EDQUOT: "; the quota is used up"}.get(error.errno, "")
+        message = f"{reason}: {what} could not be written to {folder.where}{hint}; what was there before is untouched"
+        raise OSError(error.errno, message) from error

@@ -1,0 +1,170 @@
+"""Manifest: which files a dataset has, and what they hold; and `open_table`, which opens a folder or a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from serrate.table.block import Source
+from serrate.table.schema import Schema
+from serrate.table.sources import empty_block
+from serrate.table.storage import strict
+from serrate.table.storage.files import Claim, FileSource
+from serrate.table.storage.folders import is_url
+from serrate.table.storage.header import FORMAT, VERSION, check_version, counts_from, rows_of, schema_from
+from serrate.table.storage.strict import fail
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+NAME = "manifest.json"
+LONGEST_MANIFEST = 2**28
+_CHECKSUM = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of a dataset: its name, how many rows, bytes and entries of each level it has, and its checksum."""
+
+    file: str
+    rows: int
+    bytes: int
+    xxh3: str
+    counts: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The shard as JSON has it."""
+        return {
+            "file": self.file, "rows": self.rows, "bytes": self.bytes, "xxh3": self.xxh3, "counts": dict(self.counts)
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, given: Any, schema: Schema, where: str) -> Shard:
+        """The shard that `to_json` wrote, or a TableFormatError."""
+        given = strict.fields(given, {"file", "rows", "bytes", "xxh3", "counts"}, "a shard", where)
+        file, xxh3 = given["file"], given["xxh3"]
+        if not isinstance(file, str) or not is_plain(file):
+            fail(where, f"a shard lies in the folder of the manifest, got the file name {file!r:.60}")
+        if not isinstance(xxh3, str) or not _CHECKSUM.fullmatch(xxh3):
+            fail(where, f"a checksum is 16 digits from 0 to f, shard {file!r:.60} has {xxh3!r:.60}")
+        counts = counts_from(given["counts"], schema, f"{where}, shard {file!r:.60}")
+        if given["rows"] != rows_of(schema, counts) or type(given["rows"]) is not int:
+            fail(
+                where, f"shard {file!r:.60} has {rows_of(schema, counts)} rows by its counts, got {given['rows']!r:.60}"
+            )
+        return cls(file, given["rows"], strict.size(given["bytes"], "bytes", where), xxh3, counts)
+
+
+def is_plain(name: str) -> bool:
+    """Whether it is the name of a file, and not a path that leads elsewhere."""
+    return name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a dataset consists of; every change of the dataset makes a new one, of the next generation."""
+
+    schema: Schema
+    shards: tuple[Shard, ...]
+    generation: int = 1
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        made = {
+            "format": FORMAT, "version": str(VERSION), "generation": self.generation, "schema": self.schema.to_json(),
+            "shards": [shard.to_json() for shard in self.shards],
+        }  # fmt: skip
+        return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: bytes, where: str) -> Manifest:
+        """The manifest that `to_json` wrote, or a TableFormatError that names the file, as `where` does, and the fault.
+
+        >>> import torch
+        >>> from serrate.table import Column
+        >>> made = Manifest(Schema(["rows"], {"age": Column("rows", torch.int64)}), ())
+        >>> Manifest.from_json(made.to_json().encode(), "manifest.json") == made
+        True
+        """
+        given = strict.parse(text, where, LONGEST_MANIFEST)
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            fail(where, f"no manifest of a table: it does not say that its format is {FORMAT!r}")
+        check_version(given.get("version"), where)
+        given = strict.fields(given, {"format", "version", "generation", "schema", "shards"}, "a manifest", where)
+        schema = schema_from(given["schema"], where)
+        if not isinstance(given["shards"], list):
+            fail(where, f"shards are a list, got {given['shards']!r:.60}")
+        shards = tuple(Shard.from_json(shard, schema, where) for shard in given["shards"])
+        if len({shard.file for shard in shards}) != len(shards):
+            fail(where, "a file is there twice")
+        if len(shards) > 1 and len(schema.roots) != 1:
+            fail(where, f"a table without rows, of the levels {schema.levels}, lies in one file, got {len(shards)}")
+        return cls(schema, shards, strict.size(given["generation"], "generation", where))
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a folder of this machine."""
+    path = Path(folder, NAME)
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
+        fail(str(path), "it is no regular file")
+    with path.open("rb") as stream:
+        return Manifest.from_json(stream.read(LONGEST_MANIFEST + 1), str(path))
+
+
+def open_table(path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> Table:
+    """A dataset as a table: a folder with a manifest, or one file, here or at an fsspec URL.
+
+    No values are read before they are asked for. A file that is changed, cut off or replaced afterwards is noticed
+    before the next read. The table can be sent to other processes, which open the same files.
+
+    >>> import tempfile, serrate as sr
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sr.Table({"time": [[3, 7], []]}).save(f"{folder}/visits")
+    ...     sr.open(f"{folder}/visits")["time"].tolist()
+    [[3, 7], []]
+    """
+    from serrate.table.table import Table
+
+    if isinstance(path, str) and is_url(path):
+        from serrate.table.storage.remote import open_remote
+
+        schema, sources = open_remote(path)
+    else:
+        schema, sources = _open_local(os.fsdecode(path))
+    made = Table._of(schema, sources)
+    return made if columns is None else made.select(columns)
+
+
+def _open_local(path: str) -> tuple[Schema, list[Source]]:
+    if not os.path.isdir(path):
+        source = FileSource(path)
+        return source.schema, [source]
+    try:
+        manifest = read_manifest(path)
+        while True:
+            try:
+                return manifest.schema, _shards(path, manifest)
+            except FileNotFoundError as error:
+                # Who overwrites a dataset removes the old files after the new manifest is there.
+                before, manifest = manifest, read_manifest(path)
+                if manifest == before:
+                    name = os.path.basename(error.filename)
+                    fail(path, f"the manifest names the file {name!r:.80}, which is not there")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: the folder has no {NAME}, so it is no dataset of a table") from None
+
+
+def _shards(path: str, manifest: Manifest) -> list[Source]:
+    files: list[Source] = [FileSource(Path(path, shard.file), claim) for shard, claim in claims(manifest)]
+    return files or [empty_block(manifest.schema)]
+
+
+def claims(manifest: Manifest) -> list[tuple[Shard, Claim]]:
+    """What the manifest says of each file."""
+    return [(shard, Claim(manifest.schema, shard.rows, shard.bytes, shard.counts)) for shard in manifest.shards]

@@ -1,0 +1,29 @@
+"""Progress: a bar for work that takes over a second, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+DELAY = 1.0
+"""Seconds before a bar appears."""
+
+
+@contextmanager
+def progress(what: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], object]]:
+    """A function to call with the number of units done since the last call; "bytes" are shown as kB, MB, ….
+
+    Nothing is shown where stderr is not a terminal, or where the work takes less than a second.
+
+    >>> with progress("saving", 300) as done:
+    ...     _ = done(100), done(200)
+    """
+    size = "B" if unit == "bytes" else f" {unit}"
+    # disable=None: off where the stream is not a terminal.
+    with tqdm(
+        total=total, desc=what, unit=size, unit_scale=True, delay=DELAY, leave=False, file=sys.stderr, disable=None
+    ) as bar:
+        yield bar.update

@@ -1,0 +1,79 @@
+"""Reading ahead: the bytes of some rows of a mapped file are asked for together before they are used one by one."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import torch
+
+from serrate.library.loading import Routines, load
+from serrate.table.schema import Schema, parent_of
+from serrate.table.storage.header import Header
+
+_TOO_MANY, _NO_ROW = -1, -2
+
+
+@cache
+def _library() -> Routines | None:
+    """The compiled source; None where it cannot be compiled."""
+    return load("reading.cpp", ["prefetch"])
+
+
+@cache
+def _most() -> int:
+    """Bytes that are asked for at once: what is asked for too early is gone again when it is used."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+class Plan:
+    """Where the rows' entries of some columns lie in a file that is mapped to an address.
+
+    The offsets of all levels are read anyway, so the way from a row to its entries goes through them; composed offsets
+    would only be more pages to read.
+    """
+
+    def __init__(self, header: Header, address: int, columns: tuple[str, ...]) -> None:
+        schema, counts = header.schema, header.counts
+        self._rows = header.rows
+        numbers: dict[str, int] = {}
+        levels: list[tuple[int, int, int, int]] = []  # address, bytes of an offset, number of the parent, entries
+        arrays: list[tuple[int, int, int]] = []  # address, bytes of an entry, number of its level
+        for level in _needed(schema, columns):
+            above = parent_of(level) or ""
+            span = header.tensors[f"offsets/{level}"]
+            item = (span.stop - span.start) // span.shape[0]
+            parent = numbers.get(above, -1)
+            numbers[level] = len(levels)
+            levels.append((address + span.start, item, parent, counts[level]))
+        for name in columns:
+            at = schema[name].level
+            for kind in ("values", "valid") if at is not None else ():
+                found = header.tensors.get(f"{kind}/{name}")
+                if found is not None and found.stop > found.start:
+                    width = (found.stop - found.start) // counts[at or ""]
+                    arrays.append((address + found.start, width, numbers.get(at or "", -1)))
+        self._levels = torch.tensor(levels, dtype=torch.int64)
+        self._arrays = torch.tensor(arrays, dtype=torch.int64)
+
+    def prefetch(self, rows: torch.Tensor) -> bool:
+        """Ask for the bytes of these rows, unless they are in memory; False if that cannot be done."""
+        library = _library()
+        if library is None or not self._rows:
+            return library is not None
+        rows = rows.contiguous()
+        done = library["prefetch"](
+            self._levels.data_ptr(), len(self._levels), self._arrays.data_ptr(), len(self._arrays), self._rows,
+            rows.data_ptr(), rows.numel(), _most(),
+        )  # fmt: skip
+        if done == _NO_ROW:
+            raise IndexError(f"rows are numbered from 0 to {self._rows - 1}, got {rows.min()} to {rows.max()}")
+        return done != _TOO_MANY
+
+
+def _needed(schema: Schema, columns: tuple[str, ...]) -> list[str]:
+    """The levels below a root whose offsets lead to these columns; all of them if there are no columns."""
+    if not columns:
+        return [level for level in schema.levels if parent_of(level) in schema.levels]
+    chosen = schema.select(columns)
+    return [level for level in chosen.levels if parent_of(level) in chosen.levels]

@@ -1,0 +1,246 @@
+"""Sharding: rows that come in blocks of any size leave as files of about one size.
+
+What waits to be written is about one shard, so that memory does not grow with the rows that went through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+
+from serrate.table.block import Block
+from serrate.table.build import bounds
+from serrate.table.indexing import run_of_rows
+from serrate.table.joining import compacted, join_blocks, join_schemas
+from serrate.table.schema import Column, Schema, is_integer, least_dtype
+from serrate.table.sources import empty_block
+from serrate.table.storage.folders import Folder, naming, new_name, shard_name
+from serrate.table.storage.header import rows_of
+from serrate.table.storage.layout import write_block
+from serrate.table.storage.manifest import Shard
+
+SHARD_BYTES = 2**28
+"""Bytes of a shard, where no number of rows is given."""
+_FEW_BYTES, _MANY_BLOCKS = 2**23, 64
+
+Storing = Callable[[Schema, list[Block]], Schema]
+"""How a shard of these blocks, which have this schema together, is stored."""
+
+
+def as_given(schema: Schema, blocks: list[Block]) -> Schema:
+    """Each column as it is stored already."""
+    return schema
+
+
+def widest(schema: Schema, blocks: list[Block] | None = None) -> Schema:
+    """Each integer column as its dtype; strings stay as they are."""
+    wide = {
+        name: replace(column, stored=column.dtype)
+        for name, column in schema.items()
+        if is_integer(column.dtype) and not column.text
+    }
+    return schema.with_columns(wide)
+
+
+class Narrowest:
+    """The least integer types that hold all values seen so far; times are left as they are."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[int, int]] = {}
+
+    def see(self, block: Block, columns: Mapping[str, Column]) -> None:
+        """Take the values of a block into account."""
+        for name, column in columns.items():
+            if not _may_narrow(column):
+                continue
+            least, greatest = self._ranges.get(name, (0, 0))
+            if column.text:
+                low, high = 0, max(len(block.vocabularies[name]) - 1, 0)
+            elif block.values[name].numel():
+                low, high = bounds(block.values[name])
+            else:
+                continue
+            self._ranges[name] = min(least, low), max(greatest, high)
+
+    def narrowed(self, schema: Schema) -> Schema:
+        """The schema with columns stored narrowly."""
+        columns = {}
+        for name, column in schema.items():
+            if _may_narrow(column):
+                least = least_dtype(*self._ranges.get(name, (0, 0)))
+                columns[name] = replace(
+                    column, stored=least if least.itemsize < column.dtype.itemsize else column.dtype
+                )
+        return schema.with_columns(columns)
+
+    def __call__(self, schema: Schema, blocks: list[Block]) -> Schema:
+        """How a shard of these blocks is stored, given what came before."""
+        for block in blocks:
+            self.see(block, schema)
+        return self.narrowed(schema)
+
+
+def _may_narrow(column: Column) -> bool:
+    return is_integer(column.dtype) and column.unit is None
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """Rows that are not written yet; `joins` counts how often they were put together from smaller ones."""
+
+    block: Block
+    bytes: int
+    joins: int = 0
+
+
+class Shards:
+    """The files that one writer puts into a folder; nothing names them before a manifest does.
+
+    `storing` is the schema that all shards are stored by, or gives one for each.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        storing: Storing | Schema = as_given,
+        rows_per_shard: int | None = None,
+        composed: bool = True,
+    ) -> None:
+        self.folder, self.storing, self.rows_per_shard, self.composed = folder, storing, rows_per_shard, composed
+        self.schema: Schema | None = None
+        """Of all rows that came, as they came."""
+        self.stored: Schema | None = None
+        """Of all shards, as they are stored."""
+        self.shards: list[Shard] = []
+        self.writer = new_name()
+        with naming("a dataset", folder):
+            folder.create()
+            self._release = folder.claim(self.writer)
+        self._waiting: list[_Waiting] = []
+        self._left = self._size()
+
+    def _size(self) -> int:
+        """Rows of a shard, or bytes."""
+        return SHARD_BYTES if self.rows_per_shard is None else self.rows_per_shard
+
+    def add(self, block: Block, *, copy: bool = False, done: Callable[[int], object] = lambda rows: None) -> None:
+        """Write rows, as far as they fill shards; the others wait, as a copy if their memory may change meanwhile."""
+        self.schema = self.require(block.check().schema)
+        before = self._before(block)
+        start, last = 0, None
+        while start < block.rows:
+            # At least one row, however large, unless others wait already.
+            room = int(torch.searchsorted(before, int(before[start]) + self._left, right=True)) - 1
+            stop = min(block.rows, max(room, start if self._waiting else start + 1))
+            if stop > start:
+                last = _Waiting(run_of_rows(block, start, stop), int(before[stop] - before[start]))
+                self._waiting.append(last)
+                self._left -= last.bytes
+            if stop < block.rows or self._left <= 0:
+                self.flush()
+            done(stop - start)
+            start = stop
+        if copy and last is not None and self._waiting:
+            self._waiting[-1] = replace(last, block=_copied(last.block))
+        self._tidy()
+
+    def require(self, schema: Schema) -> Schema:
+        """The schema of what came so far and of what is to come, or an error that says what does not fit."""
+        return _joined(self.schema, schema)
+
+    def redeclare(self, name: str, column: Column) -> None:
+        """Take a column of which no entry came so far, or only missing ones, for another; no shard may be written."""
+        assert self.schema is not None
+        assert not self.shards
+        self.schema = self.schema.with_columns({name: column})
+        self._waiting = [replace(each, block=_with_zeros(each.block, name, column)) for each in self._waiting]
+
+    def _before(self, block: Block) -> torch.Tensor:
+        """For each row, and the end, how much of shards the rows before it take."""
+        if self.rows_per_shard is not None:
+            return torch.arange(block.rows + 1)
+        return bytes_before(block, self.storing if isinstance(self.storing, Schema) else block.schema)
+
+    def _tidy(self) -> None:
+        """Join many small blocks into one, so that a writer of single rows does not keep a block for each."""
+        while len(self._waiting) >= _MANY_BLOCKS:
+            last = self._waiting[-_MANY_BLOCKS:]
+            if last[0].joins != last[-1].joins or sum(each.block.nbytes for each in last) > _FEW_BYTES:
+                return
+            assert self.schema is not None
+            joined = join_blocks([each.block for each in last], self.schema)
+            self._waiting[-_MANY_BLOCKS:] = [_Waiting(joined, sum(each.bytes for each in last), last[0].joins + 1)]
+
+    def flush(self) -> None:
+        """Write what waits as a shard."""
+        blocks = [each.block for each in self._waiting]
+        if blocks:
+            assert self.schema is not None
+            self.put(join_blocks(blocks, self._stored(self.schema, blocks)))
+        self._waiting.clear()
+        self._left = self._size()
+
+    def _stored(self, schema: Schema, blocks: list[Block]) -> Schema:
+        return self.storing if isinstance(self.storing, Schema) else self.storing(schema, blocks)
+
+    def put(self, block: Block) -> None:
+        """Write a block as a shard, as it is."""
+        block = compacted(block)
+        name = shard_name(self.writer, len(self.shards))
+        with naming(f"shard {name}", self.folder), self.folder.writing(name) as stream:
+            written = write_block(stream, block, composed=self.composed)
+        rows = rows_of(block.schema, block.counts)
+        self.shards.append(Shard(name, rows, written.bytes, written.xxh3, dict(block.counts)))
+        self.stored = _joined(self.stored, block.schema)
+
+    def finish(self, empty: bool = True) -> None:
+        """Write what still waits; where there were no rows, but it is known what they would hold, an empty shard."""
+        self.flush()
+        if empty and not self.shards and self.schema is not None:
+            self.put(empty_block(self._stored(self.schema, [])))
+
+    def release(self) -> None:
+        """Say that the shards are named by now, or gone."""
+        self._waiting.clear()
+        self._release()
+        self._release = lambda: None
+
+
+def _joined(before: Schema | None, schema: Schema) -> Schema:
+    return schema if before is None else join_schemas(before, schema, "what was written", "what came")
+
+
+def bytes_before(block: Block, schema: Schema) -> torch.Tensor:
+    """For each row, and the end, about how many bytes of a file the rows before it take."""
+    total = torch.zeros(block.rows + 1, dtype=torch.int64)
+    for level in schema.levels:
+        columns = [schema[name] for name in schema.columns_at(level)]
+        width = sum(column.stored.itemsize * prod(column.features) + column.nullable for column in columns)
+        width += 4 * len(schema.children(level))
+        if width:
+            total += block.composed(level).to(torch.int64) * width
+    return total
+
+
+def _with_zeros(block: Block, name: str, column: Column) -> Block:
+    """The block with a column in which nothing is, whatever it was before."""
+    assert column.level is not None
+    count = block.counts[column.level]
+    valid = block.valid.get(name, torch.ones(count, dtype=torch.bool))
+    return replace(
+        block,
+        schema=block.schema.with_columns({name: column}),
+        values={**block.values, name: torch.zeros((count, *column.features), dtype=column.stored)},
+        valid={**block.valid, name: valid} if column.nullable else block.valid,
+        vocabularies={**block.vocabularies, name: ()} if column.text else block.vocabularies,
+    )
+
+
+def _copied(block: Block) -> Block:
+    def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in tensors.items()}
+
+    return replace(block, offsets=copied(block.offsets), values=copied(block.values), valid=copied(block.valid))

@@ -1,0 +1,231 @@
+"""TableWriter: a dataset batch by batch, in bounded memory, by one process or by several; whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from serrate.table.block import Block
+from serrate.table.build import Declared, build
+from serrate.table.lists import columns_of
+from serrate.table.schema import Column, Schema
+from serrate.table.storage.committing import Part, discard, publish, read_manifest, require_absent
+from serrate.table.storage.sharding import Narrowest, Shards, as_given, widest
+from serrate.table.storage.writing import checked_rows, dataset_folder, has_rows, rows_of
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+_ROWS_AT_ONCE = 4096
+
+
+class TableWriter:
+    """Writes a dataset batch by batch, in memory of about two shards, however many rows there are.
+
+    A batch is a table or a mapping of columns. The first one, or `schema`, says which columns there are; later ones may
+    store integers wider, have other strings, or lack values where none lacked before. The dataset appears when the
+    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. With `append`
+    rows follow those that are there, with `overwrite` they replace them. `narrow=True` stores each shard in the least
+    integer types that hold all values up to there; other options are those of `Table.save`.
+
+    >>> import tempfile, serrate as sr
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with sr.TableWriter(f"{folder}/words", rows_per_shard=1000) as writer:
+    ...         writer.write({"word": [["a", "b"], []]})
+    ...         writer.write({"word": [["c"]]})
+    ...     sr.open(f"{folder}/words").tolist()
+    {'word': [['a', 'b'], [], ['c']]}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: Declared = None,
+        *,
+        rows_per_shard: int | None = None,
+        append: bool = False,
+        overwrite: bool = False,
+        narrow: bool | None = None,
+        composed: bool = True,
+    ) -> None:
+        if append and overwrite:
+            raise ValueError("append=True keeps what is there and overwrite=True replaces it; give one of them")
+        self._begin(path, schema, rows_per_shard, narrow, composed, _End(append, overwrite))
+
+    @classmethod
+    def part(
+        cls,
+        path: str | os.PathLike[str],
+        schema: Declared = None,
+        *,
+        order: int | None = None,
+        rows_per_shard: int | None = None,
+        narrow: bool | None = None,
+        composed: bool = True,
+    ) -> TableWriter:
+        """A writer of one of several parts of a dataset, which `commit` joins when all are closed.
+
+        Each part may be written by a process of its own. `order` is its place among the parts, if that matters.
+        """
+        if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
+            raise TypeError(f"the order of a part must be an integer or None, got {order!r:.60}")
+        made = object.__new__(cls)
+        made._begin(path, schema, rows_per_shard, narrow, composed, _End(part=True, order=order))
+        return made
+
+    def _begin(
+        self,
+        path: str | os.PathLike[str],
+        schema: Declared,
+        rows_per_shard: int | None,
+        narrow: bool | None,
+        composed: bool,
+        end: _End,
+    ) -> None:
+        rows_per_shard = checked_rows(rows_per_shard)
+        if os.fspath(path).endswith(".safetensors"):
+            raise ValueError(f"a writer makes a folder of shards, but {os.fspath(path)!r} is the name of one file")
+        self._folder, self._declared, self._end = dataset_folder(path), schema, end
+        if not (end.append or end.overwrite or end.part):
+            require_absent(self._folder)
+        before = read_manifest(self._folder) if end.append else None
+        storing = as_given if narrow is None else Narrowest() if narrow else widest
+        self._shards = Shards(self._folder, storing, rows_per_shard, composed)
+        self._closed = False
+        self._guessed: set[str] = set()
+        if before is not None:
+            self._shards.schema = before.schema
+        elif isinstance(schema, Schema):
+            self._shards.schema = schema
+
+    def write(self, rows: Table | Mapping[str, Any]) -> None:
+        """Add rows: a table, or a mapping of columns from which one can be made."""
+        from serrate.table.table import Table
+
+        if self._closed:
+            raise ValueError("the writer is closed")
+        if isinstance(rows, Table):
+            if not has_rows(rows.schema):
+                raise ValueError(
+                    "a table without rows, as t[3] is, cannot be added to others; unsqueeze() gives it one"
+                )
+            self._settle(rows.schema, void=())
+            self._add(rows.schema, (rows_of(source, rows.schema) for source in rows.sources))
+        elif isinstance(rows, Mapping):
+            block = self._built(rows)
+            self._settle(block.schema, void=[name for name in block.schema if _is_void(block, name)])
+            self._add(block.schema, [block])
+        else:
+            raise TypeError(f"a writer takes tables and mappings of columns, got {type(rows).__name__}")
+
+    def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows one by one: mappings, each with an entry for every column; some thousand are taken at a time.
+
+        >>> import tempfile, serrate as sr
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with sr.TableWriter(f"{folder}/words") as writer:
+        ...         writer.write_rows({"id": i, "word": ["a"] * i} for i in range(3))
+        ...     sr.open(f"{folder}/words").tolist()
+        {'id': [0, 1, 2], 'word': [[], ['a'], ['a', 'a']]}
+        """
+        waiting = iter(rows)
+        while some := list(islice(waiting, _ROWS_AT_ONCE)):
+            self.write(columns_of(some, self._shards.schema or self._declared))
+
+    def _add(self, schema: Schema, blocks: Iterable[Block]) -> None:
+        """Rows that do not fit are refused before anything changes; after any other error the writer is closed."""
+        self._shards.require(schema)
+        try:
+            for block in blocks:
+                self._shards.add(block, copy=True)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _built(self, rows: Mapping[str, Any]) -> Block:
+        known = self._shards.schema
+        if known is None or isinstance(self._declared, Schema):
+            return build(rows, self._declared, False)
+        declared = {name: column.level if name in self._guessed else column for name, column in widest(known).items()}
+        return build(rows, declared, False)
+
+    def _settle(self, schema: Schema, void: Collection[str]) -> None:
+        """Take what a column holds from the first batch that has entries of it; until then it is a guess."""
+        known = self._shards.schema
+        if known is None:
+            told = {name for name, what in (self._declared or {}).items() if not isinstance(what, str)}
+            self._guessed = set(void) - told
+            return
+        for name in self._guessed.intersection(schema).difference(void):
+            nullable = schema[name].nullable or known[name].nullable
+            new = replace(schema[name], nullable=nullable)
+            if new.level == known[name].level and new != replace(known[name], nullable=nullable):
+                self._change(name, known[name], new)
+            self._guessed.discard(name)
+
+    def _change(self, name: str, guess: Column, column: Column) -> None:
+        if self._shards.shards:
+            raise TypeError(
+                f"column {name!r} had no entry in the rows that are written already, and was taken to be {guess}, "
+                f"but now it is {column}; say in the schema what it holds"
+            )
+        self._shards.redeclare(name, column)
+
+    def close(self) -> None:
+        """Write what is left and make all of it visible; nothing if the writer is closed already."""
+        if self._closed:
+            return
+        shards, end = self._shards, self._end
+        try:
+            shards.finish(empty=not end.append)
+            if end.part:
+                written = tuple(shards.shards)
+                Part(shards.writer, end.order, end.started, shards.stored, written).write(self._folder)
+            elif shards.stored is not None:
+                with self._folder.locked():
+                    publish(self._folder, shards.stored, shards.shards, append=end.append, overwrite=end.overwrite)
+            elif not end.append:
+                raise ValueError(
+                    f"nothing was written to {self._folder.where}, and no schema says what would have been"
+                )
+        except BaseException:
+            self.discard()
+            raise
+        self._closed = True
+        shards.release()
+
+    def discard(self) -> None:
+        """Take back all that was written, and close."""
+        if not self._closed:
+            self._closed = True
+            discard(self._folder, self._shards.shards)
+            self._shards.release()
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close() if kind is None else self.discard()
+
+
+def _is_void(block: Block, name: str) -> bool:
+    """Whether a column has no entries, or only missing ones, which do not tell what it holds."""
+    return not bool(block.valid[name].any()) if name in block.valid else not block.values[name].shape[0]
+
+
+@dataclass(frozen=True)
+class _End:
+    """What a writer does when it is closed."""
+
+    append: bool = False
+    overwrite: bool = False
+    part: bool = False
+    order: int | None = None
+    started: int = field(default_factory=time.time_ns)

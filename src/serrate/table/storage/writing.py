@@ -1,0 +1,157 @@
+"""Writing: a table to a folder or a file; whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from serrate.errors import TableFormatError
+from serrate.table.block import Block, Source
+from serrate.table.joining import as_stored, compacted, join_blocks
+from serrate.table.schema import Schema
+from serrate.table.sources import empty_block
+from serrate.table.storage.committing import discard, publish, require_absent
+from serrate.table.storage.contents import faults_of_block
+from serrate.table.storage.folders import Folder, LocalFolder, folder_at, naming, parent_folder
+from serrate.table.storage.layout import write_block
+from serrate.table.storage.progress import progress
+from serrate.table.storage.sharding import Narrowest, Shards, widest
+
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+
+def save(
+    table: Table,
+    path: str | os.PathLike[str],
+    *,
+    rows_per_shard: int | None = None,
+    overwrite: bool = False,
+    narrow: bool | None = None,
+    composed: bool = True,
+) -> None:
+    """Write a table to a folder of shards, or to one file if the path ends in ".safetensors"; whole, or not at all.
+
+    A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in one
+    step at the end; it may be what the table is read from. `narrow=True` stores integers in the least type that holds
+    all of the table's, False in the type that readers get, None as they are stored now. `composed` offsets make single
+    rows of deep tables quicker to find. The path may be an fsspec URL.
+
+    >>> import tempfile, serrate as sr
+    >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     t.save(f"{folder}/patients")
+    ...     t.save(f"{folder}/patients.safetensors")
+    ...     sr.open(f"{folder}/patients") == sr.open(f"{folder}/patients.safetensors") == t
+    True
+    """
+    rows_per_shard = checked_rows(rows_per_shard)
+    stored = _stored(table, narrow)
+    if os.fspath(path).endswith(".safetensors"):
+        if rows_per_shard is not None:
+            raise ValueError(f"rows_per_shard is for a folder of shards, but {os.fspath(path)!r} is to be one file")
+        _save_file(table, stored, path, overwrite, composed)
+    else:
+        _save_folder(table, stored, path, rows_per_shard, overwrite, composed)
+
+
+def checked_rows(rows: Any) -> int | None:
+    """The number of rows of a shard, if it can be one."""
+    if rows is None:
+        return None
+    if isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1:
+        raise ValueError(f"rows_per_shard must be a positive number of rows, or None, got {rows!r:.60}")
+    return int(rows)
+
+
+def _stored(table: Table, narrow: bool | None) -> Schema:
+    """How the columns of a table are to be stored."""
+    if narrow is None:
+        return table.schema
+    if not narrow:
+        return widest(table.schema)
+    least = Narrowest()
+    with progress("finding the least types", len(table.sources), "parts") as done:
+        for source in table.sources:
+            least.see(source.whole(), table.schema)
+            done(1)
+    return least.narrowed(table.schema)
+
+
+def rows_of(source: Source, schema: Schema) -> Block:
+    """The rows of a source, with the columns of a table; those of a file are checked as far as they are followed."""
+    block = source.whole()
+    columns = {name: replace(column, stored=block.schema[name].stored) for name, column in schema.items()}
+    block = as_stored(block, Schema(schema.levels, columns))
+    if not block.trusted:
+        where = getattr(source, "path", "the table")
+        for fault in faults_of_block(block, where):
+            raise TableFormatError(fault)
+    return replace(block, trusted=True)
+
+
+def has_rows(schema: Schema) -> bool:
+    """Whether a table has a row level, which `t[3]` has not."""
+    return len(schema.roots) == 1 and not schema.columns_at(None)
+
+
+def _save_folder(
+    table: Table,
+    stored: Schema,
+    path: str | os.PathLike[str],
+    rows_per_shard: int | None,
+    overwrite: bool,
+    composed: bool,
+) -> None:
+    folder = dataset_folder(path)
+    if not overwrite:
+        require_absent(folder)
+    shards = Shards(folder, stored, rows_per_shard, composed)
+    try:
+        if has_rows(stored):
+            with progress("saving", len(table)) as done:
+                shards.schema = table.schema
+                for source in table.sources:
+                    shards.add(rows_of(source, table.schema), done=done)
+                shards.finish()
+        else:
+            (source,) = table.sources
+            shards.put(as_stored(rows_of(source, table.schema), stored))
+        assert shards.stored is not None
+        with folder.locked():
+            publish(folder, shards.stored, shards.shards, append=False, overwrite=overwrite)
+    except BaseException:
+        discard(folder, shards.shards)
+        raise
+    finally:
+        shards.release()
+
+
+def dataset_folder(path: str | os.PathLike[str]) -> Folder:
+    """The folder of a dataset; NotADirectoryError if there is something else."""
+    folder = folder_at(path)
+    if isinstance(folder, LocalFolder) and folder.path.exists() and not folder.path.is_dir():
+        raise NotADirectoryError(
+            f'{folder.where} is a file, but a dataset is a folder; a path that ends in ".safetensors" means one file'
+        )
+    return folder
+
+
+def _save_file(table: Table, stored: Schema, path: str | os.PathLike[str], overwrite: bool, composed: bool) -> None:
+    folder, name = parent_folder(path)
+    if isinstance(folder, LocalFolder) and (folder.path / name).is_dir():
+        raise IsADirectoryError(f'{os.fspath(path)} is a folder, but a path that ends in ".safetensors" means one file')
+    if not overwrite and name in folder.names():
+        raise FileExistsError(f"there is a file at {os.fspath(path)} already; overwrite=True replaces it")
+    blocks = [rows_of(source, table.schema) for source in table.sources]
+    block = join_blocks(blocks, stored) if blocks else empty_block(stored)
+    with naming(f"file {name}", folder):
+        folder.create()
+        with folder.writing(name) as stream:
+            write_block(stream, compacted(block), composed=composed)
+    folder.sync()
+
+
+# ------------------------------------------------------------------------------------------------------------ writer

@@ -1,0 +1,532 @@
+"""Table: columns that share nesting, in memory or on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from serrate.errors import RaggednessError, TableFormatError
+from serrate.table import arranging, comparing, gather, indexing, lists, reshaping, windowing
+from serrate.table.block import Block, Renamed, Source
+from serrate.table.build import Declared, build
+from serrate.table.convert.methods import Conversions
+from serrate.table.schema import Column, Schema
+from serrate.table.sources import Sources, name_of
+from serrate.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from serrate.table.batch import Dense, Packed
+    from serrate.table.gather import Pieces
+    from serrate.table.loading.loader import Loader
+    from serrate.table.loading.torch_data import TableDataset
+
+
+class Table(Conversions):
+    """Columns that share nesting: patients, their visits, the codes of each visit; the structure is stored once.
+
+    A column's nesting says how deep it lies; `schema` names levels, and tells apart those of equal depth. Columns are
+    tensors, arrays, Arrow arrays or nested lists, whose entries may be strings, dates, or missing. `narrow=True` stores
+    integers in the least type that holds them; readers get the type they had.
+
+    >>> import serrate as sr
+    >>> t = sr.Table(
+    ...     {"age": [41, 63], "time": [[0, 3, 9], [2]], "code": [[[7, 5], [1, 1, 2, 8], [4]], [[5, 5, 9]]]},
+    ...     schema={"time": "visits", "code": "visits.codes"},
+    ... )
+    >>> t
+    sr.Table(2 rows, 3 levels)
+      rows          2  age int64
+      visits        4  time int64
+      visits.codes 10  code int64
+    >>> t["code"].lengths
+    (tensor([3, 1]), tensor([2, 4, 1, 3]))
+    >>> t[0, 1:]["code"].tolist()
+    [[1, 1, 2, 8], [4]]
+    >>> t.to_dense()["time"]
+    tensor([[0, 3, 9],
+            [2, 0, 0]])
+    """
+
+    __slots__ = ("__dict__", "_schema", "_sources")
+    __hash__ = None  # type: ignore[assignment]
+
+    _schema: Schema
+    _sources: Sources
+
+    def __init__(self, columns: Mapping[str, Any], schema: Declared = None, *, narrow: bool = False) -> None:
+        block = build(columns, schema, narrow)
+        self._schema, self._sources = block.schema, Sources((block,))
+
+    @classmethod
+    def _of(cls, schema: Schema, sources: Iterable[Source]) -> Table:
+        """A table of these columns of some sources, one after the other."""
+        made = object.__new__(cls)
+        made._schema, made._sources = schema, Sources(sources)
+        return made
+
+    @classmethod
+    def _from_block(cls, block: Block) -> Table:
+        return cls._of(block.schema, (block,))
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]], schema: Declared = None, *, narrow: bool = False) -> Table:
+        """A table from one mapping per row, each with an entry for every column.
+
+        >>> import serrate as sr
+        >>> sr.Table.from_rows([{"id": 7, "word": ["a", "b"]}, {"id": 9, "word": []}])["id"].tolist()
+        [7, 9]
+        """
+        return cls(lists.columns_of(rows, schema), schema, narrow=narrow)
+
+    # ------------------------------------------------------------------------------------------------------ look
+
+    @property
+    def schema(self) -> Schema:
+        """The levels, and what each column holds."""
+        return self._schema
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the levels, parents first; `rows` is the outermost."""
+        return self._schema.levels
+
+    @property
+    def sources(self) -> Sources:
+        """Where the rows come from: blocks of memory, or files."""
+        return self._sources
+
+    def keys(self) -> KeysView[str]:
+        """The names of the columns."""
+        return self._schema.keys()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._schema
+
+    def __iter__(self) -> Any:
+        raise TypeError("a table is no sequence: iterate over t.keys(), or over t.loader(batch_size=…)")
+
+    def keys_at(self, level: str | int) -> tuple[str, ...]:
+        """The columns at a level, or at all levels of a depth.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"age": [41, 63], "time": [[0, 3], [2]]}, schema={"time": "visits"})
+        >>> t.keys_at("visits"), t.keys_at(0)
+        (('time',), ('age',))
+        """
+        if isinstance(level, int):
+            return tuple(name for name, column in self._schema.items() if column.depth == level)
+        return self._schema.columns_at(self._known_level(level))
+
+    def _known_level(self, level: Any) -> str:
+        if level not in self._schema.levels:
+            raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(self.levels)}")
+        return str(level)
+
+    @property
+    def row_level(self) -> str:
+        """The outermost level, if there is one: what `t[…]` indexes first, and `len` counts."""
+        roots = self._schema.roots
+        if len(roots) != 1:
+            have = f"levels {', '.join(roots)}" if roots else "single entries only"
+            raise TypeError(f"this table has no rows but {have}; unsqueeze() makes it one row")
+        return roots[0]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """For each source the number of its first row, and the end."""
+        return [0, *accumulate(source.rows for source in self._sources)]
+
+    @cached_property
+    def _bounds(self) -> npt.NDArray[np.int64]:
+        return np.array(self._starts)
+
+    def __len__(self) -> int:
+        self.row_level  # noqa: B018  it raises where there are no rows
+        return self._starts[-1]
+
+    def count(self, level: str) -> int:
+        """How many entries a level has."""
+        self._known_level(level)
+        return sum(source.counts[level] for source in self._sources)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values, masks and offsets, as they are stored; vocabularies come on top."""
+        return sum(source.whole().select(tuple(self.keys())).nbytes for source in self._sources)
+
+    @property
+    def dense_nbytes(self) -> int:
+        """Bytes that `to_dense()` would take, its masks included."""
+        self.row_level  # noqa: B018  it raises where there are no rows
+        return comparing.dense_nbytes(self._schema, [source.whole() for source in self._sources])
+
+    def __repr__(self) -> str:
+        return lists.describe(self)
+
+    def vocabulary(self, column: str) -> tuple[str, ...]:
+        """The strings that the entries of a column of strings are places in."""
+        if not self._column(column).text:
+            raise TypeError(f"column {column!r} holds numbers, not strings")
+        return gather.vocabulary(self._sources, column)
+
+    def valid(self, column: str) -> Tensor:
+        """Which entries of a column are there, as a tensor of bools.
+
+        >>> import serrate as sr
+        >>> sr.Table({"dose": [[1.5, None], [2.0]]}).valid("dose").tolist()
+        [[True, False], [True]]
+        """
+        described, block = self._column(column), self._holding(column)
+        mask = block.valid.get(column)
+        if mask is None:
+            values = block.values[column]
+            mask = torch.ones(values.shape[: int(described.level is not None)], dtype=torch.bool)
+        return block.shaped(mask, described.level)
+
+    def tolist(self) -> dict[str, Any]:
+        """The columns as nested lists: strings as such, None for what is missing, times as numpy has them.
+
+        >>> import serrate as sr
+        >>> sr.Table({"word": [["a", "b"], [None]]}).tolist()
+        {'word': [['a', 'b'], [None]]}
+        """
+        return lists.to_lists(self.block())
+
+    # -------------------------------------------------------------------------------------------- columns and rows
+
+    def _column(self, name: Any) -> Column:
+        if name not in self._schema:
+            raise KeyError(f"there is no column {name!r:.60}; the columns are {', '.join(map(repr, self.keys()))}")
+        return self._schema[name]
+
+    def __getitem__(self, key: Any) -> Any:
+        """A column by its name, as a tensor over the same memory; or rows, and entries further down, as a table.
+
+        Rows are asked for by an integer, which drops the level, a slice, a vector of integers or of bools; a tuple goes
+        down the levels, one key each.
+        """
+        if isinstance(key, str):
+            described, block = self._column(key), self._holding(key)
+            return block.shaped(block.values[key].to(described.dtype), described.level)  # no copy unless narrowed
+        return Table._from_block(indexing.index(self, key))
+
+    def _holding(self, column: str) -> Block:
+        """A block with all entries of a column, as it is stored; unchecked if it comes from a file."""
+        return self._sources[0].whole() if len(self._sources) == 1 else self.select([column]).block()
+
+    def block(self) -> Block:
+        """All rows as one block; memory of its own unless there is one source."""
+        if len(self._sources) != 1:
+            return gather.take(self._sources, self._schema, self.pieces(torch.arange(self._starts[-1])))
+        block = self._sources[0].whole()
+        if block.schema != self._schema:
+            block = block.select(tuple(self.keys()))  # before the check, which reads all columns of a file elsewhere
+        if not block.trusted:
+            try:
+                block = replace(block.check(), trusted=True)
+            except (RaggednessError, TypeError, TableFormatError) as error:
+                raise TableFormatError(f"{name_of(self._sources, 0)}: {error}") from error
+        return block
+
+    def pieces(self, rows: torch.Tensor) -> Pieces:
+        """Where rows 0 .. len(t), given in int64, lie: which source, and which row of it."""
+        if len(self._sources) == 1:
+            return gather.Pieces(None, rows)
+        # by numpy: torch starts all its threads for this, which on a busy machine takes longer than the batch
+        source = np.searchsorted(self._bounds, rows.numpy(), side="right") - 1
+        return gather.Pieces(torch.from_numpy(source), rows - torch.from_numpy(self._bounds[source]))
+
+    def rows_of(self, column: str, ids: Any) -> torch.Tensor:
+        """The numbers of the rows whose entry of `column`, which all differ, is each of `ids`.
+
+        >>> import serrate as sr
+        >>> sr.Table({"id": [30, 10, 20]}).rows_of("id", [20, 30])
+        tensor([2, 0])
+        """
+        index = self.__dict__.setdefault("_indexes", {})
+        if column not in index:
+            index[column] = arranging.KeyIndex.of(self, column)
+        found: torch.Tensor = index[column].find(ids)
+        return found
+
+    def select(self, columns: Iterable[str]) -> Table:
+        """Some of the columns, in this order, and the levels that they need. Nothing is copied.
+
+        >>> import serrate as sr
+        >>> sr.Table({"age": [41, 63], "time": [[0, 3], [2]]}).select(["age"]).levels
+        ('rows',)
+        """
+        if isinstance(columns, str):
+            raise TypeError(f"select takes a list of columns, got the string {columns!r:.60}")
+        names = list(dict.fromkeys(columns))
+        for name in names:
+            self._column(name)
+        if not names:
+            raise ValueError("a table needs at least one column")
+        return self if names == list(self.keys()) else Table._of(self._schema.select(names), self._sources)
+
+    def drop(self, columns: str | Iterable[str]) -> Table:
+        """All columns but these."""
+        gone = {columns} if isinstance(columns, str) else set(columns)
+        for name in gone:
+            self._column(name)
+        return self.select([name for name in self.keys() if name not in gone])
+
+    def rename(self, names: Mapping[str, str]) -> Table:
+        """The same columns, some under other names.
+
+        >>> import serrate as sr
+        >>> list(sr.Table({"a": [1], "b": [2]}).rename({"a": "c"}).keys())
+        ['c', 'b']
+        """
+        for name in names:
+            self._column(name)
+        new = [names.get(name, name) for name in self.keys()]
+        if len(set(new)) != len(new) or not all(isinstance(name, str) for name in new):
+            raise ValueError(f"columns need names of their own, got {new}")
+        columns = {names.get(name, name): column for name, column in self._schema.items()}
+        own = {names.get(name, name): name for name in self.keys()}
+        return Table._of(Schema(self.levels, columns), [Renamed(source, own) for source in self._sources])
+
+    def with_column(self, name: str, values: Any, level: str | Column | None = None) -> Table:
+        """The table with a column added, or in the place of the one of that name.
+
+        Without a level the nesting of `values` tells it, where only one level is as deep.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[0, 3], [2]]}, schema={"time": "visits"})
+        >>> t.with_column("age", [41, 63]).with_column("late", t["time"] > 1)["late"].tolist()
+        [[False, True], [True]]
+        """
+        return Table._from_block(arranging.with_column(self.block(), name, values, level))
+
+    # ----------------------------------------------------------------------------------------------------- levels
+
+    def flatten_level(self, level: str | None = None, how: str = "first", fill: Any = 0) -> Table:
+        """The table with a level, the deepest if none is named, merged into the one above.
+
+        Columns of the one above are spread over the entries: `how="first"` gives the value to the first entry of each
+        list and `fill` to the others, "repeat" gives it to all; a list without entries vanishes. "fill" is as "first",
+        but a list without entries keeps one, with `fill` in the columns of the level, so that nothing is lost.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[5, 6], [7]], "code": [[[1, 2], []], [[3]]]})
+        >>> t.flatten_level().tolist()
+        {'time': [[5, 0], [7]], 'code': [[1, 2], [3]]}
+        >>> t.flatten_level(how="fill").tolist()
+        {'time': [[5, 0, 6], [7]], 'code': [[1, 2, 0], [3]]}
+        """
+        return Table._from_block(reshaping.flatten_level(self.block(), level, how, fill))
+
+    def squeeze(self) -> Table:
+        """The only row, as `t[0]`."""
+        if len(self) != 1:
+            raise ValueError(f"only a table of one row can be squeezed, this one has {len(self)}")
+        squeezed: Table = self[0]
+        return squeezed
+
+    def unsqueeze(self, name: str = "level1") -> Table:
+        """The table as the only row of another: the way back from `t[i]`; rows become the level `name`.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"age": [41, 63], "time": [[0, 3], [2]]})
+        >>> t[1].unsqueeze() == t[1:]
+        True
+        >>> t.unsqueeze("patients").levels
+        ('rows', 'patients', 'patients.level1')
+        """
+        return Table._from_block(reshaping.add_root(self.block(), name))
+
+    @staticmethod
+    def concat(tables: Sequence[Table]) -> Table:
+        """The rows of tables with the same columns, one table after the other.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[0, 3], [2], []]})
+        >>> sr.Table.concat([t[2:], t[:1]])["time"].tolist()
+        [[], [0, 3]]
+        """
+        return Table._from_block(arranging.concat(list(tables)))
+
+    @staticmethod
+    def stack(tables: Sequence[Table], name: str = "level1") -> Table:
+        """One row for each table: the way back from `t[0], t[1], …`; rows become the level `name`."""
+        return Table.concat([table.unsqueeze(name) for table in tables])
+
+    # ---------------------------------------------------------------------------------------------------- entries
+
+    def windows(
+        self,
+        rows: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        size: int | None = None,
+        keep: str = "head",
+        seed: int | None = None,
+        level: str | None = None,
+    ) -> Table:
+        """Of each row the entries start .. stop of one level, and at most `size` of them, with all below; one gather.
+
+        Bounds are numbers or one per row, meant as in a slice. `keep` says which `size` entries: the first ("head"),
+        the last ("tail"), or a run that begins anywhere ("random", the same for the same seed). `rows` are numbers of
+        rows, all where none are given.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[0, 3, 9, 12], [2]]})
+        >>> t.windows(size=2, keep="tail")["time"].tolist()
+        [[9, 12], [2]]
+        >>> t.windows([1, 0, 0], stop=[1, 1, -1])["time"].tolist()
+        [[2], [0], [0, 3, 9]]
+        """
+        pieces = windowing.windows(self, rows, start, stop, size, keep, seed, level)
+        return Table._from_block(gather.take(self._sources, self._schema, pieces))
+
+    def filter(self, mask: Any, level: str | None = None) -> Table:
+        """The rows, or the entries of a level, where a mask holds, with all below them.
+
+        A mask has an entry per entry of the level, flat or nested as its columns are; a function of the table may
+        give it.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
+        >>> t.filter(lambda t: t["time"] > 1, level="visits")["time"].tolist()
+        [[3, 9], [2]]
+        """
+        return Table._from_block(arranging.filtered(self, mask, level))
+
+    def sort_by(self, column: str, descending: bool = False) -> Table:
+        """Rows in the order of a column of theirs; a deeper column orders the entries of each list. Stable.
+
+        What is missing comes last, NaN before that.
+
+        >>> import serrate as sr
+        >>> sr.Table({"time": [[3, 0, 9], [2, 1]]}).sort_by("time")["time"].tolist()
+        [[0, 3, 9], [1, 2]]
+        """
+        return Table._from_block(arranging.sorted_by(self, column, descending))
+
+    def map(self, function: Callable[[dict[str, Tensor]], Mapping[str, Any]], level: str | None = None) -> Table:
+        """The table with what a function makes of all columns of a level, each given as one flat tensor.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
+        >>> t.map(lambda visit: {"day": visit["time"] // 2}, level="visits")["day"].tolist()
+        [[0, 1, 4], [1]]
+        """
+        return Table._from_block(arranging.mapped(self, function, level))
+
+    # ---------------------------------------------------------------------------------------------------- equality
+
+    def equals(self, other: object, equal_nan: bool = False) -> bool:
+        """Whether both have the same columns, levels, dtypes, lists and entries, however they are stored.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"x": [[1.0, float("nan")]]})
+        >>> t == t, t.equals(t, equal_nan=True)
+        (False, True)
+        """
+        return isinstance(other, Table) and comparing.same(self, other, equal_nan)
+
+    def __eq__(self, other: object) -> bool:
+        return self.equals(other) if isinstance(other, Table) else NotImplemented
+
+    # ----------------------------------------------------------------------------------------------------- leaving
+
+    def to_dense(
+        self,
+        padding: Any = 0,
+        side: str | Mapping[str, str] = "right",
+        max_lengths: int | Mapping[str, int] | None = None,
+        multiple_of: int | Mapping[str, int] = 1,
+        out: Dense | None = None,
+    ) -> Dense:
+        """Dense columns, padded to the longest list of each level, and for each level a mask of what is no padding.
+
+        `padding` is a number, or one for each column; `side` is where it goes, "right" or "left", or one for each
+        level. `max_lengths` gives sizes to pad to, and cuts longer lists there; `multiple_of` rounds sizes up. `out` is
+        what an earlier call gave, to be written to again.
+
+        >>> import serrate as sr
+        >>> d = sr.Table({"time": [[5, 6], [7]]}, schema={"time": "visits"}).to_dense(padding=-1, side="left")
+        >>> d["time"], d.masks["visits"]
+        (tensor([[ 5,  6],
+                [-1,  7]]), tensor([[ True,  True],
+                [False,  True]]))
+        """
+        return gather.pad(
+            self._sources, self._schema, self._all(), padding=padding, side=side, max_lengths=max_lengths,
+            multiple_of=multiple_of, out=out,
+        )  # fmt: skip
+
+    def to_packed(self) -> Packed:
+        """The columns as tensors without padding, with offsets, row by row bounds and positions for kernels.
+
+        >>> import serrate as sr
+        >>> p = sr.Table({"code": [[7, 5, 5], [], [4]]}, schema={"code": "codes"}).to_packed()
+        >>> p.flat("code"), p.cu_seqlens("codes"), p.position_ids("codes")
+        (tensor([7, 5, 5, 4]), tensor([0, 3, 3, 4], dtype=torch.int32), tensor([0, 1, 2, 0]))
+        """
+        return gather.pack(self._sources, self._schema, self._all())
+
+    def _all(self) -> Pieces:
+        return self.pieces(torch.arange(len(self)))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rows_per_shard: int | None = None,
+        overwrite: bool = False,
+        narrow: bool | None = None,
+        composed: bool = True,
+    ) -> None:
+        """Write the table to a folder of shards, or to one file if `path` ends in ".safetensors"; whole or not at all.
+
+        A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in
+        one step at the end; it may be what the table is read from. `narrow=True` stores integers in the least type that
+        holds all of the table's, False in the type that readers get, None as they are stored now. `composed` offsets
+        make single rows of deep tables quicker to find. The path may be an fsspec URL.
+
+        >>> import tempfile, serrate as sr
+        >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     t.save(f"{folder}/patients")
+        ...     t.save(f"{folder}/patients.safetensors")
+        ...     sr.open(f"{folder}/patients") == sr.open(f"{folder}/patients.safetensors") == t
+        True
+        """
+        from serrate.table.storage.writing import save
+
+        save(self, path, rows_per_shard=rows_per_shard, overwrite=overwrite, narrow=narrow, composed=composed)
+
+    def verify(self) -> None:
+        """Check every checksum and every offset of the files that the table is read from."""
+        from serrate.table.storage.checking import verify
+
+        verify(self)
+
+    def loader(self, batch_size: int | None = None, **options: Any) -> Loader:
+        """Batches for training; see `serrate.table.loading.loader.Loader`."""
+        from serrate.table.loading.loader import Loader
+
+        return Loader(self, batch_size, **options)
+
+    def dataset(self, **options: Any) -> TableDataset:
+        """The rows as a map-style dataset of `torch.utils.data`, which reads a batch of rows at once."""
+        from serrate.table.loading.torch_data import TableDataset
+
+        return TableDataset(self, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = tuple(self.keys())  # columns that were not selected stay behind
+        sources = [source.select(names) if isinstance(source, Block) else source for source in self._sources]
+        return Table._of, (self._schema, sources)

@@ -1,0 +1,368 @@
+"""Files that are cut off, damaged or made to do harm: refused as such, or read as what they say; nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.table.mutations import MemorySource, content_of, header_of, with_header, with_text
+
+import serrate as sr
+from serrate.errors import TableFormatError
+from serrate.table import gather
+from serrate.table.schema import Column
+from serrate.table.storage import header, strict
+from serrate.table.storage.manifest import Manifest
+
+TABLE = sr.Table(
+    {
+        "age": [41, 63],
+        "time": [[0, 3, 9], [2]],
+        "code": [[["a", "b"], ["c"], []], [[None, "a"]]],
+        "x": [[[1.5]] * 3, [[2.0]]],
+    },
+    {"time": "visits", "code": "visits.codes", "x": Column("visits", torch.float32, features=(1,))},
+)
+CONTENT = content_of(TABLE.block())
+Change = Callable[[dict[str, Any]], Any]
+
+
+def refused(content: bytes, fault: str) -> None:
+    with pytest.raises(TableFormatError, match=fault) as caught:
+        MemorySource(content).table().tolist()
+    assert str(caught.value).startswith("a.safetensors")
+
+
+def changed(change: Change) -> bytes:
+    """The file with its header changed in place, or by another one."""
+    found, tail = header_of(CONTENT)
+    return with_header(change(found) or found, tail)
+
+
+def put(*path: Any) -> Change:
+    """Something else at a place of the header: the last of the path."""
+
+    def change(found: Any) -> None:
+        *outer, key, value = path
+        for step in outer:
+            found = found[step]
+        found[key] = value
+
+    return change
+
+
+def drop(*path: Any) -> Change:
+    def change(found: Any) -> None:
+        for step in path[:-1]:
+            found = found[step]
+        del found[path[-1]]
+
+    return change
+
+
+def named(old: str, new: str) -> Change:
+    return lambda found: {(new if name == old else name): value for name, value in found.items()}
+
+
+# ----------------------------------------------------------------------------------------------------- one by one
+
+
+def test_the_file_itself_is_read() -> None:
+    assert MemorySource(CONTENT).table() == TABLE
+    assert MemorySource(changed(lambda found: None)).table() == TABLE
+
+
+@pytest.mark.parametrize("size", range(0, len(CONTENT), 7))
+def test_cut_off(size: int) -> None:
+    refused(CONTENT[:size], "cut off|at least 8 bytes|no JSON|the header|no file of a table")
+
+
+def test_too_long() -> None:
+    refused(CONTENT + b"\0", "ends at byte .* but the file has")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "at least 8 bytes"),
+        (b"\xff" * 200, "at most 16777216 bytes, this one says 18446744073709551615"),
+        ((2**24 + 1).to_bytes(8, "little") + b"{" * 100, "at most 16777216"),
+        ((100).to_bytes(8, "little") + b"{}", "ends at byte 108, but the file has 10"),
+        ((0).to_bytes(8, "little"), "begins with '{'"),
+        (with_text(b"[]", b""), "begins with '{'"),
+        (with_text(b"\x80\x02}q\x00.", b""), "begins with '{'"),
+        (with_text(b"{}", b""), "no file of a table"),
+        (with_text(b'{"__metadata__":{"format":"pt"}}', b""), "no file of a table"),
+        (with_text(b'{"\xff":1}', b""), "no UTF-8"),
+        (with_text(b'{"\\ud800":1}', b""), "no UTF-8"),
+        (with_text(b"{" + b'"a":{' * 50_000, b""), "nested too deeply"),
+        (with_text(b'{"a":' + b"[" * 10**6, b""), "nested too deeply"),
+        (with_text(b'{"a":' + b"9" * 10**6 + b"}", b""), "at most 2\\*\\*62, got 999"),
+        (with_text(b'{"a":1e400}', b""), "integers only, got 1e400"),
+        (with_text(b'{"a":NaN}', b""), "integers only, got NaN"),
+        (with_text(b'{"a":-Infinity}', b""), "integers only, got -Infinity"),
+        (with_text(b'{"a":1,"a":2}', b""), "the key 'a' twice"),
+        (with_text(b'{"a":1', b""), "no JSON"),
+    ],
+)
+def test_headers_that_are_none(content: bytes, fault: str) -> None:
+    refused(content, fault)
+
+
+def test_duplicate_tensor() -> None:
+    found, tail = header_of(CONTENT)
+    text = json.dumps({**found, "__metadata__": {}}).encode()[:-1] + b',"values/age":{}}'
+    refused(with_text(text, tail), "the key 'values/age' twice")
+
+
+META = "__metadata__"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (put(META, "version", "2"), "version 2 of the format, this Serrate reads version 1: a newer one is needed"),
+        (put(META, "version", "0"), "the version of the format is '1', got '0'"),
+        (put(META, "version", "1.0"), "the version of the format is '1'"),
+        (put(META, "version", "²"), "the version of the format is '1'"),
+        (drop(META, "version"), "the version of the format is '1', got None"),
+        (drop(META, "schema"), "the metadata have no schema"),
+        (drop(META, "counts"), "the metadata have no counts"),
+        (put(META, "other", 3), "metadata are strings"),
+        (put(META, "schema", []), "the schema is none"),
+        (put(META, "schema", "{"), "no JSON"),
+        (put(META, "schema", "levels", ["visits", "rows"]), "the schema is none"),
+        (put(META, "schema", "levels", 3), "the schema is none"),
+        (put(META, "schema", "levels", [[]]), "the schema is none"),
+        (put(META, "schema", "columns", 0, 1, "dtype", "object"), "the schema is none"),
+        (drop(META, "schema", "columns", 0, 1, "stored"), "the schema is none: it lacks 'stored'"),
+        (put(META, "schema", "columns", 0, 1, "level", "rows.rows"), "the schema is none"),
+        (put(META, "schema", "columns", 3, 1, "features", [-1]), "the schema is none"),
+        (put(META, "schema", "columns", 3, 1, "features", [True]), "the schema is none"),
+        (put(META, "schema", "columns", 3, 1, "features", [2]), "ask for a tensor 'values/x'"),
+        (put(META, "schema", "columns", 0, 0, "other"), "asks for a tensor 'values/other'"),
+        (put(META, "schema", "columns", 1, 0, "age"), "there twice"),
+        (put(META, "counts", "rows", 3), "ask for a tensor 'offsets/visits'"),
+        (put(META, "counts", "rows", -2), "an integer from 0"),
+        (put(META, "counts", "rows", True), "an integer from 0"),
+        (put(META, "counts", "rows", "2"), "an integer from 0"),
+        (put(META, "counts", "visits", 2**62), "ask for a tensor"),
+        (drop(META, "counts", "visits"), "counts is an object of"),
+        (put(META, "counts", "labs", 3), "counts is an object of"),
+        (put("values/age", "dtype", "I32"), "lies in 16 bytes"),
+        (put("values/age", "dtype", "U64"), "ask for a tensor 'values/age' of I64 .* one of U64"),
+        (put("values/age", "dtype", "O"), "has a dtype of"),
+        (put("values/age", "dtype", ["I64"]), "has a dtype of"),
+        (put("values/age", "shape", [1, 2]), "ask for a tensor 'values/age'"),
+        (put("values/age", "shape", [-1, -2]), "an integer from 0"),
+        (put("values/age", "shape", [2.0]), "integers only"),
+        (put("values/age", "shape", 2), "list of at most 64 sizes"),
+        (put("values/age", "shape", [1] * 65), "list of at most 64 sizes"),
+        (put("values/age", "shape", [2**40, 2**40]), "product is too large"),
+        (put("values/age", "shape", [0, 2**40, 2**40]), "product is too large"),
+        (put("values/age", "shape", [2**61]), "product is too large"),
+        (put("values/age", "data_offsets", [0]), "list of two ends"),
+        (put("values/age", "data_offsets", [16, 0]), "lies in -16 bytes"),
+        (put("values/age", "data_offsets", [0, 16]), "begins at byte|lies in"),
+        (put("values/age", "data_offsets", [2**61, 2**61 + 16]), "cut off"),
+        (put("values/age", "data_offsets", [-16, 0]), "an integer from 0"),
+        (put("values/age", "more", 1), "is an object of"),
+        (put("values/age", 3), "is an object of"),
+        (drop("values/age"), "but .* ends at"),
+        (drop("padding/2"), "begins at byte .* ends at"),
+        (put("values/y", {"dtype": "I64", "shape": [0], "data_offsets": [0, 0]}), "does not know"),
+        (named("offsets/visits", "offsets/labs"), "asks for a tensor 'offsets/visits'"),
+        (named("valid/code", "padding/z"), "asks for a tensor 'valid/code'"),
+        (named("padding/2", "values/padding"), "does not know"),
+    ],
+)
+def test_headers_that_lie(change: Change, fault: str) -> None:
+    refused(changed(change), fault)
+
+
+def test_tensors_that_are_not_aligned() -> None:
+    found, tail = header_of(CONTENT)
+    text = json.dumps(
+        {**found, META: {**found[META], **{name: json.dumps(found[META][name]) for name in ("schema", "counts")}}}
+    ).encode()
+    text += b" " * (8 - (len(text) + 8) % 64)
+    refused(len(text).to_bytes(8, "little") + text + tail, "no multiple of 64")
+
+
+def test_bytes_that_are_shared() -> None:
+    def change(found: Any) -> None:
+        found["values/time"]["data_offsets"] = [each - 64 for each in found["values/time"]["data_offsets"]]
+
+    refused(changed(change), "begins at byte .* ends at")
+
+
+def test_entries_without_bytes() -> None:
+    schema = {"levels": ["rows"], "columns": []}
+    metadata = {"format": "serrate.table", "version": "1", "schema": schema, "counts": {"rows": 2**40}}
+    refused(with_header({META: metadata}, b""), "without a byte in the file; 16777216 are allowed")
+
+
+# -------------------------------------------------------------------------------------------------- what tensors hold
+
+
+def over(name: str, place: int, number: int, content: bytes = CONTENT) -> bytes:
+    """The file with another number in a tensor."""
+    found, tail = header_of(content)
+    code = found[name]["dtype"]
+    kind = {"I32": "<i", "I64": "<q", "U8": "<B", "BOOL": "<B"}[code]
+    at = len(content) - len(tail) + found[name]["data_offsets"][0] + place * struct.calcsize(kind)
+    return content[:at] + struct.pack(kind, number) + content[at + struct.calcsize(kind) :]
+
+
+@pytest.mark.parametrize("level", ["visits", "visits.codes"])
+@pytest.mark.parametrize(
+    ("place", "number"), [(0, 1), (0, -1), (1, 2**31 - 1), (1, -(2**31)), (1, 99), (-1, 0), (2, 1)]
+)
+def test_offsets_that_lie(level: str, place: int, number: int) -> None:
+    last = {"visits": 2, "visits.codes": 4}[level]
+    content = over(f"offsets/{level}", place % (last + 1), number)
+    source = MemorySource(content)
+    with pytest.raises(TableFormatError, match=r"a\.safetensors.*offsets"):
+        source.table().tolist()
+    if (place, number) == (0, 1):
+        return  # an entry that no row has: who reads rows does not see it
+    with pytest.raises(TableFormatError, match=r"a\.safetensors"):
+        gather.pack([source], source.schema, gather.Pieces(None, torch.tensor([1, 0])))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("number", [-1, 7, 2**31 - 1])
+def test_composed_offsets_that_lie_change_nothing_here(place: int, number: int) -> None:
+    source = MemorySource(over("composed/visits.codes", place, number))
+    assert source.table() == TABLE
+    assert source.table()[[1, 0]] == TABLE[[1, 0]]
+
+
+@pytest.mark.parametrize(("place", "number"), [(0, 1), (1, -5), (1, 2**31 - 1), (3, 2), (2, 0)])
+def test_vocabularies_that_lie(place: int, number: int) -> None:
+    source = MemorySource(over("vocabulary/code/offsets", place, number))
+    with pytest.raises(TableFormatError, match="vocabulary of 'code'"):
+        source.table().tolist()
+
+
+def test_vocabulary_that_is_no_text() -> None:
+    refused(over("vocabulary/code/bytes", 0, 0xFF), "no UTF-8")
+    refused(over("vocabulary/code/bytes", 0, ord("b")), "a string is there twice")
+
+
+@pytest.mark.parametrize("number", [3, -1, -(2**31), 2**31 - 1])
+def test_codes_outside_of_the_vocabulary(number: int) -> None:
+    with pytest.raises(TableFormatError, match=f"column 'code': word {number} of a vocabulary of 3 words"):
+        MemorySource(over("values/code", 0, number)).table().tolist()
+
+
+def test_masks_with_other_bytes_than_0_and_1() -> None:
+    made = MemorySource(over("valid/code", 0, 2)).table()
+    assert made["age"].tolist() == [41, 63]
+    made.tolist(), made.to_dense(), made.to_packed()
+
+
+# ------------------------------------------------------------------------------------------------------------ folders
+
+SCHEMA = TABLE.schema.to_json()
+SHARD = {
+    "file": "a.safetensors",
+    "rows": 2,
+    "bytes": 5,
+    "xxh3": "0" * 16,
+    "counts": {"rows": 2, "visits": 4, "visits.codes": 5},
+}
+MANIFEST = {"format": "serrate.table", "version": "1", "generation": 1, "schema": SCHEMA, "shards": [SHARD]}
+
+
+def test_the_manifest_itself_is_read() -> None:
+    made = Manifest.from_json(json.dumps(MANIFEST).encode(), "m")
+    assert made.schema == TABLE.schema
+    assert made.shards[0].counts == SHARD["counts"]
+    assert Manifest.from_json(made.to_json().encode(), "m") == made
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"format": "x"}, "no manifest of a table"),
+        ({"version": "2"}, "version 2 of the format, this Serrate reads version 1"),
+        ({"version": 1}, "the version of the format is '1', got 1"),
+        ({"generation": -1}, "generation is an integer"),
+        ({"generation": None}, "generation is an integer"),
+        ({"schema": {}}, "the schema is none"),
+        ({"shards": {}}, "shards are a list"),
+        ({"shards": [3]}, "a shard is an object"),
+        ({"shards": [SHARD, SHARD]}, "a file is there twice"),
+        ({"more": 1}, "a manifest is an object of"),
+        *(
+            ({"shards": [{**SHARD, "file": name}]}, "lies in the folder of the manifest")
+            for name in ("/etc/passwd", "../a.safetensors", "..", ".", "", "a/b", "a\\b", "C:x", "a\0", 3, None)
+        ),
+        ({"shards": [{**SHARD, "rows": 3}]}, "has 2 rows by its counts, got 3"),
+        ({"shards": [{**SHARD, "rows": True}]}, "rows by its counts"),
+        ({"shards": [{**SHARD, "bytes": -5}]}, "bytes is an integer"),
+        ({"shards": [{**SHARD, "xxh3": "0" * 15}]}, "16 digits"),
+        ({"shards": [{**SHARD, "xxh3": "G" * 16}]}, "16 digits"),
+        ({"shards": [{**SHARD, "xxh3": 0}]}, "16 digits"),
+        ({"shards": [{**SHARD, "counts": {"rows": 2}}]}, "counts is an object of"),
+        ({"shards": [{**SHARD, "counts": {"rows": 2, "visits": 4, "visits.codes": -1}}]}, "an integer from 0"),
+    ],
+)
+def test_manifests_that_lie(change: dict[str, Any], fault: str) -> None:
+    with pytest.raises(TableFormatError, match=fault):
+        Manifest.from_json(json.dumps({**MANIFEST, **change}).encode(), "manifest.json")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff", b'{"a":1,"a":1}', b"[" * 10**5, b"1" * 10**5])
+def test_manifests_that_are_none(text: bytes) -> None:
+    with pytest.raises(TableFormatError, match="manifest"):
+        Manifest.from_json(text, "manifest.json")
+
+
+def test_long_json_is_refused_unread() -> None:
+    with pytest.raises(TableFormatError, match="at most 10 bytes, got 11"):
+        strict.parse(b" " * 11, "x", 10)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "a.safetensors"])
+def test_pipes_are_not_waited_for(name: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TableFormatError, match=f"{name}: it is no regular file"):
+        sr.open(tmp_path)
+
+
+def test_shards_that_are_not_what_the_manifest_says(tmp_path: Path) -> None:
+    def opened(**change: Any) -> sr.Table:
+        shard = {**SHARD, "bytes": len(CONTENT), **change}
+        (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "shards": [shard]}))
+        return sr.open(tmp_path)
+
+    with pytest.raises(TableFormatError, match=r"names the file 'a\.safetensors', which is not there"):
+        opened()
+    (tmp_path / "a.safetensors").write_bytes(CONTENT)
+    assert opened() == TABLE
+    with pytest.raises(TableFormatError, match=r"a\.safetensors: the manifest says that the file has 7 bytes"):
+        opened(bytes=7)
+    with pytest.raises(TableFormatError, match=r"a\.safetensors: the manifest says that the file has the counts"):
+        opened(counts={**SHARD["counts"], "visits": 5}).tolist()
+    other = content_of(TABLE.rename({"age": "years"}).block())
+    (tmp_path / "a.safetensors").write_bytes(other)
+    with pytest.raises(TableFormatError, match="the manifest says that column 'age' is"):
+        opened(bytes=len(other)).tolist()
+    more = content_of(TABLE.with_column("more", [1, 2]).block())
+    (tmp_path / "a.safetensors").write_bytes(more)
+    with pytest.raises(TableFormatError, match=r"columns that the manifest does not have: \['more'\]"):
+        opened(bytes=len(more)).tolist()
+
+
+def test_limits_are_those_of_the_specification() -> None:
+    assert (header.LONGEST_HEADER, header.MOST_UNSEEN, header.ALIGNMENT) == (2**24, 2**24, 64)

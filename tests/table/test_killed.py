@@ -1,0 +1,227 @@
+"""Processes that are killed while they write: afterwards the dataset is the version before or the version after, whole.
+
+Children are forked from a process that has everything loaded, so that a hundred of them take seconds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import serrate as sr
+from serrate.table.storage.checking import repair, verify
+from serrate.table.storage.committing import commit
+from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.writer import TableWriter
+from serrate.table.storage.writing import save
+
+Rows = dict[str, Any]
+
+
+def rows(version: int) -> Rows:
+    """Rows that are different in each version, in every column."""
+    count = 5
+    return {
+        "id": [version * 100 + n for n in range(count)],
+        "word": [f"version {version}"] * count,
+        "time": [[version] * (n % 3) for n in range(count)],
+    }
+
+
+def overwrite(path: Path, version: int) -> None:
+    save(sr.Table(rows(version)), path, rows_per_shard=2, overwrite=True)
+
+
+def append(path: Path, version: int) -> None:
+    with TableWriter(path, append=True, rows_per_shard=2) as writer:
+        writer.write(sr.Table(rows(version)))
+
+
+def parts(path: Path, version: int) -> None:
+    whole = sr.Table(rows(version))
+    for order, part in enumerate((whole[:2], whole[2:])):
+        with TableWriter.part(path, order=order) as writer:
+            writer.write(part)
+    commit(path, append=True, parts=2)
+
+
+def one_file(path: Path, version: int) -> None:
+    save(sr.Table(rows(version)), path, overwrite=True)
+
+
+def repairing(path: Path, version: int) -> None:
+    """Leftovers of all kinds, and their removal."""
+    writer = TableWriter(path, append=True, rows_per_shard=1)
+    writer.write(sr.Table(rows(version)))
+    writer._shards._release()  # as if its process had ended
+    (path / ".serrate-0123456789abcdef.tmp").write_bytes(b"half")
+    repair(path)
+
+
+def after(action: Callable[..., None], old: Rows, version: int) -> Rows:
+    if action in (overwrite, one_file):
+        return rows(version)
+    if action is repairing:
+        return old
+    return {name: old[name] + more for name, more in rows(version).items()}
+
+
+def fork(work: Callable[[], None]) -> int:
+    """The number of a process that does some work and ends; how it ended is its exit status."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def check(path: Path, allowed: list[Rows]) -> int:
+    """Which of the versions that are allowed the dataset is."""
+    verify(path)
+    return allowed.index(open_table(path).tolist())
+
+
+def check_clean(path: Path) -> None:
+    """Nothing is left but what the manifest names."""
+    if path.is_dir():
+        named = {shard.file for shard in read_manifest(path).shards}
+        assert set(os.listdir(path)) == {"manifest.json", *named}
+    else:
+        assert [name for name in os.listdir(path.parent) if name.startswith(".serrate")] == []
+
+
+@pytest.mark.parametrize(("action", "kills"), [(overwrite, 40), (append, 20), (parts, 20), (one_file, 20)])
+def test_killed_at_random_moments(tmp_path: Path, action: Callable[..., None], kills: int) -> None:
+    """A hundred in all."""
+    random.seed(kills)
+    path = tmp_path / ("a.safetensors" if action is one_file else "a")
+    (overwrite if path.suffix == "" else one_file)(path, 0)
+    current, found, version = rows(0), Counter[str](), 0
+    typical = 0.02
+    while found["killed"] < kills:
+        version += 1
+        new = after(action, current, version)
+        start = time.perf_counter()
+        child = fork(lambda version=version: action(path, version))  # type: ignore[misc]
+        if version > 1:  # the first one is only timed
+            time.sleep(random.uniform(0, typical))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        which = check(path, [current, new])
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            assert which == 1
+            typical = max(0.001, 0.8 * typical if version > 1 else time.perf_counter() - start)
+        else:
+            typical *= 1.1
+        left = repair(path, parts=True)
+        found.update(["killed" if os.WIFSIGNALED(status) else "ended", "new" if which else "old"])
+        found["left over"] += bool(left)
+        assert check(path, [current, new]) == which
+        check_clean(path)
+        current = (current, new)[which]
+    assert found["old"] > kills // 4, found
+    assert found["left over"] > kills // 4, found
+
+
+@pytest.mark.parametrize(
+    ("action", "repaired"),
+    [(overwrite, True), (append, True), (parts, True), (one_file, True), (repairing, True), (overwrite, False)],
+)
+def test_killed_at_every_step(tmp_path: Path, action: Callable[..., None], repaired: bool) -> None:
+    """Before each call by which a file system is changed, one process after the other."""
+    path = tmp_path / ("a.safetensors" if action is one_file else "a")
+    (overwrite if path.suffix == "" else one_file)(path, 0)
+    current = rows(0)
+    seen = []
+    for step in range(1, 200):
+        new = after(action, current, step)
+        child = fork(lambda step=step: _killed_at(step, action, path))  # type: ignore[misc]
+        _, status = os.waitpid(child, 0)
+        which = check(path, [current, new])
+        current = (current, new)[which]
+        seen.append(which)
+        if repaired:
+            repair(path, parts=True)
+            check_clean(path)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            break
+    else:
+        raise AssertionError("never came to an end")
+    assert len(seen) > 5
+    assert seen == sorted(seen) or action is repairing  # once the step of the manifest is reached, always the new one
+    assert which == 1 or action is repairing
+    repair(path, parts=True)
+    check_clean(path)
+    assert check(path, [current]) == 0
+
+
+def _killed_at(step: int, action: Callable[..., None], path: Path) -> None:
+    """Do something, and end like a machine that loses power before the given change of the file system."""
+    count = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **options)
+
+        return wrapped
+
+    for module, name in ((os, "fsync"), (os, "replace"), (os, "unlink"), (os, "open"), (fcntl, "flock")):
+        setattr(module, name, counted(getattr(module, name)))
+    action(path, step)
+
+
+def test_a_first_save_that_is_killed_leaves_no_dataset(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for step in (2, 4, 6, 9):
+        child = fork(lambda step=step: _killed_at(step, overwrite, path))  # type: ignore[misc]
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        with pytest.raises(FileNotFoundError):
+            open_table(path)
+    assert len(os.listdir(path)) > 3
+    save(sr.Table(rows(1)), path)  # what is left over does not stand in the way
+    assert check(path, [rows(1)]) == 0
+    assert repair(path)
+    check_clean(path)
+
+
+def test_a_writer_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    overwrite(path, 0)
+
+    def work() -> None:
+        with TableWriter(path, overwrite=True, rows_per_shard=1) as writer:
+            for version in range(1, 10_000):
+                writer.write(sr.Table(rows(version)))
+
+    child = fork(work)
+    while len(os.listdir(path)) < 20:
+        time.sleep(0.001)
+    assert repair(path) == []  # it is at work
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert check(path, [rows(0)]) == 0
+    assert len(repair(path)) > 10
+    assert check(path, [rows(0)]) == 0
+    check_clean(path)
