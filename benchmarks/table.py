@@ -1,7 +1,8 @@
 """Tables on disk and in memory to padded batches, beside others and a C loop, in one run.
 
 `python -m benchmarks.table` measures 20,000 patients (397 k visits, 2 M codes), `python -m benchmarks.table 200000` so
-many; further words choose parts: batch, epoch, cold, build, memory. Candidates take turns; ratios are to the C loop.
+many; further words choose parts: batch, epoch, cold, build, memory. Lengths are log-normal, so that a padded batch is
+mostly padding; with the word poisson they are nearly even. Candidates take turns; ratios are to the C loop.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def main(words: list[str] | None = None) -> None:
     chosen = [name for name in parts if name in words] or list(parts)
     before = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="serrate-table-") as folder:
-        given = table_peers.arrays(rows)
-        print(f"{rows} patients, {given['time'].size} visits, {given['code'].size} codes")
+        shape = "poisson" if "poisson" in words else "skewed"
+        given = table_peers.arrays(rows, shape)
+        print(f"{rows} patients, {given['time'].size} visits, {given['code'].size} codes, lengths {shape}")
         table_peers.write_all(given, Path(folder, "files"))
         for name in chosen:
             parts[name](given, Path(folder, "files"))
@@ -188,16 +190,15 @@ def _build(given: table_peers.Arrays, folder: Path) -> None:
 
 
 _EPOCH = """
-import resource, sys, serrate as sr
-def anonymous():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
+import sys, serrate as sr
+def status(name):
+    return int(next(line for line in open("/proc/self/status") if line.startswith(name)).split()[1])
 loader = sr.open(sys.argv[1]).loader(256, shuffle=True, to=sys.argv[2], num_workers=2)
 next(iter(loader))
 most = 0
 for batch in loader:
-    most = max(most, anonymous())
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(most, peak, sum(source.whole().nbytes for source in sr.open(sys.argv[1]).sources))
+    most = max(most, status("RssAnon"))
+print(most, status("VmHWM"), sum(source.whole().nbytes for source in sr.open(sys.argv[1]).sources))
 """
 
 

@@ -13,7 +13,7 @@ import torch
 
 import serrate as sr
 from benchmarks import table_limit
-from serrate.table import compiled
+from serrate.table.gathering import compiled
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -21,11 +21,13 @@ Batch = Callable[[torch.Tensor], Mapping[str, Any]]
 SCHEMA = {"age": "rows", "time": "visits", "code": "visits.codes", "value": "visits.codes"}
 
 
-def arrays(rows: int, seed: int = 0) -> Arrays:
-    """Lengths log-normal with sigma 0.8: 20 visits a patient, 5 codes a visit on average, some of them none."""
+def arrays(rows: int, shape: str = "skewed", seed: int = 0) -> Arrays:
+    """20 visits a patient, 5 codes a visit on average, some of them none: log-normal with sigma 0.8, or Poisson."""
     rng = np.random.default_rng(seed)
 
     def lengths(count: int, mean: float) -> Array:
+        if shape == "poisson":
+            return rng.poisson(mean, count)
         return np.round(rng.lognormal(np.log(mean) - 0.32, 0.8, count)).astype(np.int64)
 
     visits = lengths(rows, 19.85)

@@ -10,9 +10,9 @@ import torch
 from tests.table import blocks
 
 import serrate as sr
-from serrate.table import gather
-from serrate.table.batch import Packed
-from serrate.table.gather import Pieces
+from serrate.table.gathering import gather
+from serrate.table.gathering.batch import Packed
+from serrate.table.gathering.gather import Pieces
 
 pytestmark = [
     pytest.mark.gpu,

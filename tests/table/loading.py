@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import serrate as sr
-from serrate.table.batch import Packed
 from serrate.table.block import Block
+from serrate.table.gathering.batch import Packed
 from serrate.table.schema import Column
 from serrate.table.table import Table
 

@@ -12,10 +12,10 @@ import torch
 from tests.table import blocks
 
 import serrate as sr
-from serrate.table import compiled, gather
-from serrate.table.batch import Packed
 from serrate.table.block import Block
-from serrate.table.gather import Pieces
+from serrate.table.gathering import compiled, gather
+from serrate.table.gathering.batch import Packed
+from serrate.table.gathering.gather import Pieces
 from serrate.table.schema import Column, Schema
 
 
@@ -178,7 +178,7 @@ def test_a_table_without_columns() -> None:
 
 def test_it_is_compiled_where_there_is_a_compiler() -> None:
     from serrate.errors import CompileError
-    from serrate.library.gather import routines
+    from serrate.library.gather import padding_routines, routines
     from serrate.runtime.compiler import compiler
 
     try:
@@ -186,3 +186,4 @@ def test_it_is_compiled_where_there_is_a_compiler() -> None:
     except CompileError:
         pytest.skip("no compiler")
     assert routines() is not None
+    assert padding_routines() is not None

@@ -18,7 +18,7 @@ from tests.table.test_hostile import CONTENT, MANIFEST, SHARD, TABLE
 
 import serrate as sr
 from serrate.errors import TableFormatError
-from serrate.table import gather
+from serrate.table.gathering import gather
 from serrate.table.storage import reading
 from serrate.table.storage.files import FileSource
 from serrate.table.storage.manifest import Manifest

@@ -12,9 +12,9 @@ import torch
 from tests.table import blocks
 
 from serrate.errors import TableFormatError
-from serrate.table import compiled, gather
 from serrate.table.block import Block
-from serrate.table.gather import Pieces, Sources
+from serrate.table.gathering import compiled, gather
+from serrate.table.gathering.gather import Pieces, Sources
 from serrate.table.schema import Column, Schema
 
 CODES = {"time": Column("visits", torch.float32), "code": Column("visits.codes", torch.int64, torch.int32)}

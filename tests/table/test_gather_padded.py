@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.table import blocks
 
-from serrate.table import compiled, gather
-from serrate.table.batch import Dense
 from serrate.table.block import Block
-from serrate.table.gather import Pieces
+from serrate.table.gathering import compiled, gather
+from serrate.table.gathering.batch import Dense
+from serrate.table.gathering.gather import Pieces
 from serrate.table.schema import Column, Schema
 
 LEVELS = blocks.FOREST[1:]
@@ -145,6 +145,24 @@ def test_long_lists(way: str, offsets: torch.dtype) -> None:
                 name,
                 options,
             )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_results_larger_than_caches(way: str, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which are written past them: what the other way gives, which is compared with Python above."""
+    columns = {
+        "a": Column("visits.codes", torch.int64), "b": Column("visits.codes", torch.complex128),
+        "c": Column("visits.codes", torch.int64, torch.uint8), "d": Column("visits", torch.float32, nullable=True),
+    }  # fmt: skip
+    given, wanted = batch(10, 2, rows=50, columns=columns, longest=60)
+    options = {"max_lengths": {"visits": 120, "visits.codes": 100}, "side": side, "padding": {"a": -7, "b": 1 - 2j}}
+    found = padded(way, given, wanted, **options)
+    monkeypatch.setattr(compiled, "measure", lambda *_: None)
+    other = gather.pad(given, given[0].schema, wanted, **options)
+    assert found.nbytes > 2**24
+    for name in columns:
+        assert torch.equal(found[name], other[name])
+    assert all(torch.equal(found.masks[level], other.masks[level]) for level in found.masks)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -15,7 +15,7 @@ from tests.table.mutations import MemorySource, content_of, header_of, with_head
 
 import serrate as sr
 from serrate.errors import TableFormatError
-from serrate.table import gather
+from serrate.table.gathering import gather
 from serrate.table.schema import Column
 from serrate.table.storage import header, strict
 from serrate.table.storage.manifest import Manifest

@@ -136,8 +136,8 @@ def test_killed_at_random_moments(tmp_path: Path, action: Callable[..., None], k
         assert check(path, [current, new]) == which
         check_clean(path)
         current = (current, new)[which]
-    assert found["old"] > kills // 4, found
-    assert found["left over"] > kills // 4, found
+    assert found["old"] >= kills // 8, found  # kills did come before the end, and in the midst of writing
+    assert found["left over"] >= kills // 8, found
 
 
 @pytest.mark.parametrize(

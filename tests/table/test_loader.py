@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.table.loading import WAYS, ids, lists, make, threads_end
 
 import serrate as sr
-from serrate.table.batch import Dense, Packed
+from serrate.table.gathering.batch import Dense, Packed
 from serrate.table.loading.sampling import draw, key_of
 from serrate.table.schema import Column
 from serrate.table.table import Table

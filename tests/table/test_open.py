@@ -22,7 +22,7 @@ from tests.table.strategies import Sample, samples
 
 import serrate as sr
 from serrate.errors import TableFormatError
-from serrate.table import gather
+from serrate.table.gathering import gather
 from serrate.table.schema import Schema
 from serrate.table.storage import manifest as module
 from serrate.table.storage import mapping, reading

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, RandomSampler, Subset, random_split
 
 import serrate as sr
-from serrate.table.batch import Dense, Packed
+from serrate.table.gathering.batch import Dense, Packed
 from serrate.table.loading.torch_data import TableDataset
 from serrate.table.table import Table
 

@@ -1,4 +1,4 @@
-"""Rows of nested tables on the CPU, by gather.cpp: its functions, or None where it cannot be compiled."""
+"""Rows of nested tables on the CPU, by gather.cpp and rectangles.cpp: their functions, where they can be compiled."""
 
 from __future__ import annotations
 
@@ -12,5 +12,11 @@ DEEPEST = 64
 
 @cache
 def routines() -> Routines | None:
-    """The compiled source; None where it cannot be compiled."""
-    return load("gather.cpp", ["measure", "pack", "pad"])
+    """What measures rows and packs them; None where it cannot be compiled."""
+    return load("gather.cpp", ["measure", "pack"], headers=["gather.h"])
+
+
+@cache
+def padding_routines() -> Routines | None:
+    """What pads measured rows; None where it cannot be compiled."""
+    return load("rectangles.cpp", ["pad"], headers=["gather.h"])

@@ -15,12 +15,14 @@ from serrate.errors import CompileError
 Routines = Mapping[str, Callable[..., int]]
 
 
-def load(name: str, functions: Iterable[str], flags: Sequence[str] = ()) -> Routines | None:
+def load(
+    name: str, functions: Iterable[str], flags: Sequence[str] = (), headers: Sequence[str] = ()
+) -> Routines | None:
     """Some functions that a source exports, see common.h, by name; None where it cannot be compiled."""
     from serrate.runtime.compiler import compile
 
     folder = Path(__file__).parent
-    source = "\n".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("common.h", name))
+    source = "\n".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("common.h", *headers, name))
     try:
         library = ctypes.CDLL(str(compile(source, flags=flags).path))
     except (CompileError, OSError):

@@ -1,6 +1,6 @@
 """Joint nested tables: columns that share nesting, in memory and on disk."""
 
-from serrate.table.batch import Dense, Packed
+from serrate.table.gathering.batch import Dense, Packed
 from serrate.table.loading.loader import Loader
 from serrate.table.loading.torch_data import TableDataset
 from serrate.table.schema import Column, Schema

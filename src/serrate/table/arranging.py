@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.table import gather, reshaping
+from serrate.table import reshaping
 from serrate.table.block import Block
 from serrate.table.build import build
+from serrate.table.gathering import gather
+from serrate.table.gathering.runs import spread
 from serrate.table.indexing import rows as rows_at
 from serrate.table.nested import read_column
-from serrate.table.runs import spread
 from serrate.table.schema import ROWS, Column, Schema, child_of, depth_of, fits_within, path_to
 from serrate.tensor.offsets import preview_lengths
 from serrate.tensor.tensor import Tensor

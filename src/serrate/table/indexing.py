@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.table import gather
 from serrate.table.block import Block
+from serrate.table.gathering import gather
+from serrate.table.gathering.runs import spread
 from serrate.table.reshaping import drop_level
-from serrate.table.runs import spread
 from serrate.table.schema import ROWS, parent_of
 from serrate.tensor.tensor import Tensor
 

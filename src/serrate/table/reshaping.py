@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.runs import spread
+from serrate.table.gathering.runs import spread
 from serrate.table.schema import ROWS, Column, Schema, check_level, child_of, depth_of, parent_of
 from serrate.tensor import bits
 from serrate.tensor.offsets import offsets_from_lengths

@@ -14,17 +14,18 @@ import numpy.typing as npt
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
-from serrate.table import arranging, comparing, gather, indexing, lists, reshaping, windowing
+from serrate.table import arranging, comparing, indexing, lists, reshaping, windowing
 from serrate.table.block import Block, Renamed, Source
 from serrate.table.build import Declared, build
 from serrate.table.convert.methods import Conversions
+from serrate.table.gathering import gather
+from serrate.table.gathering.sources import Sources, name_of
 from serrate.table.schema import Column, Schema
-from serrate.table.sources import Sources, name_of
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from serrate.table.batch import Dense, Packed
-    from serrate.table.gather import Pieces
+    from serrate.table.gathering.batch import Dense, Packed
+    from serrate.table.gathering.gather import Pieces
     from serrate.table.loading.loader import Loader
     from serrate.table.loading.torch_data import TableDataset
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.table import gather
+from serrate.table.gathering import gather
 from serrate.table.indexing import positions
 
 if TYPE_CHECKING:
-    from serrate.table.gather import Pieces
+    from serrate.table.gathering.gather import Pieces
     from serrate.table.table import Table
 
 

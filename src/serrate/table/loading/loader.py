@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from serrate.table import gather
+from serrate.table.gathering import gather
 from serrate.table.loading.ahead import Ahead
 from serrate.table.loading.batching import Batch, Cursor, Oversize, Shuffle
 from serrate.table.loading.epochs import Epochs
@@ -16,9 +16,9 @@ from serrate.table.loading.planning import Batching, rank_of
 from serrate.table.loading.transfer import Sent, Transfer
 
 if TYPE_CHECKING:
-    from serrate.table.batch import Dense, Packed
     from serrate.table.block import Source
-    from serrate.table.gather import Pieces
+    from serrate.table.gathering.batch import Dense, Packed
+    from serrate.table.gathering.gather import Pieces
     from serrate.table.schema import Schema
     from serrate.table.table import Table
 

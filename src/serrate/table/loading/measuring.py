@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.table import gather
+from serrate.table.gathering import gather
+from serrate.table.gathering.sources import Pieces, Sources
 from serrate.table.loading.batching import Cells, Measure, Numbers
 from serrate.table.loading.sampling import draw, key_of
 from serrate.table.schema import ROWS, Schema, path_to
-from serrate.table.sources import Pieces, Sources
 
 if TYPE_CHECKING:
     from serrate.table.table import Table

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from serrate.table.batch import Dense, Packed
+from serrate.table.gathering.batch import Dense, Packed
+from serrate.table.gathering.sources import Sources
 from serrate.table.indexing import positions
 from serrate.table.loading.epochs import Epochs
 from serrate.table.loading.loader import dense_options, read
 from serrate.table.loading.planning import Batching, rank_of
-from serrate.table.sources import Sources
 
 if TYPE_CHECKING:
     from serrate.table.table import Table

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from serrate.table.batch import Dense, Packed
+from serrate.table.gathering.batch import Dense, Packed
 
 Finish = Callable[[Packed], Packed | Dense]
 """What is done with a batch on the device: nothing, or padding."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serrate.table.block import Source
+from serrate.table.gathering.sources import empty_block
 from serrate.table.schema import Schema
-from serrate.table.sources import empty_block
 from serrate.table.storage import strict
 from serrate.table.storage.files import Claim, FileSource
 from serrate.table.storage.folders import is_url

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block, Source
+from serrate.table.gathering.sources import empty_block
 from serrate.table.schema import Schema, parent_of
-from serrate.table.sources import empty_block
 from serrate.table.storage.files import Claim, FileSource, block_of
 from serrate.table.storage.header import OFFSETS, Header, Span, read_header
 from serrate.table.storage.manifest import NAME, Manifest, claims

@@ -13,10 +13,10 @@ import torch
 
 from serrate.table.block import Block
 from serrate.table.build import bounds
+from serrate.table.gathering.sources import empty_block
 from serrate.table.indexing import run_of_rows
 from serrate.table.joining import compacted, join_blocks, join_schemas
 from serrate.table.schema import Column, Schema, is_integer, least_dtype
-from serrate.table.sources import empty_block
 from serrate.table.storage.folders import Folder, naming, new_name, shard_name
 from serrate.table.storage.header import rows_of
 from serrate.table.storage.layout import write_block

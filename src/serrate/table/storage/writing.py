@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from serrate.errors import TableFormatError
 from serrate.table.block import Block, Source
+from serrate.table.gathering.sources import empty_block
 from serrate.table.joining import as_stored, compacted, join_blocks
 from serrate.table.schema import Schema
-from serrate.table.sources import empty_block
 from serrate.table.storage.committing import discard, publish, require_absent
 from serrate.table.storage.contents import faults_of_block
 from serrate.table.storage.folders import Folder, LocalFolder, folder_at, naming, parent_folder

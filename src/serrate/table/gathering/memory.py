@@ -9,8 +9,10 @@ from typing import NamedTuple
 import torch
 
 from serrate.table.block import Block
+from serrate.table.gathering.pool import POOL, Lease
 
 ALIGNMENT = 64
+_POOLED = 2**20  # bytes from which on memory comes from the pool; smaller pieces malloc keeps by itself
 
 
 class Part(NamedTuple):
@@ -28,8 +30,13 @@ class Arena:
     """Memory that is handed out piece by piece, each at a multiple of 64 bytes."""
 
     def __init__(self, size: int, *, pin: bool = False) -> None:
-        self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
-        self._memory, self._used = self.buffer.numpy(), 0
+        self._used = 0
+        if pin or size < _POOLED:
+            self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
+            self._memory: Lease = self.buffer.numpy()
+        else:
+            self._memory = POOL.lease(size)
+            self.buffer = torch.frombuffer(self._memory, dtype=torch.uint8, count=size)
 
     def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The next piece, as a tensor."""
@@ -49,9 +56,7 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 def view(buffer: torch.Tensor, part: Part) -> torch.Tensor:
     """A part of the memory as the tensor it holds."""
     stop = part.start + math.prod(part.shape) * part.dtype.itemsize
-    made = (
-        buffer[part.start : stop].view(part.dtype).data
-    )  # counts its own changes: columns are not views of each other
+    made = buffer[part.start : stop].view(part.dtype).data  # which counts changes by itself, as columns do
     return made if len(part.shape) == 1 else made.view(part.shape)
 
 

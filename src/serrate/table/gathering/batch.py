@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.memory import Part, laid_out, parts_of, view
+from serrate.table.gathering.memory import Part, laid_out, parts_of, view
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
@@ -193,8 +193,8 @@ class Packed(Mapping[str, Tensor]):
         out: Dense | None = None,
     ) -> Dense:
         """Dense columns and masks, made where the batch is, without a wait; see `Table.to_dense`."""
-        from serrate.table import gather
-        from serrate.table.padding import Padding
+        from serrate.table.gathering import gather
+        from serrate.table.gathering.padding import Padding
 
         options = Padding.of(self.schema, padding, side, max_lengths, multiple_of)
         return gather.pad_packed(self._block, self._ends, self._longest, options, out)

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from serrate.table import compiled, rectangles, runs
-from serrate.table.addresses import Layout
-from serrate.table.batch import Dense, Packed
 from serrate.table.block import Block, Source
-from serrate.table.memory import Arena
-from serrate.table.padding import Padding
+from serrate.table.gathering import compiled, rectangles, runs
+from serrate.table.gathering.addresses import Layout
+from serrate.table.gathering.batch import Dense, Packed
+from serrate.table.gathering.memory import Arena
+from serrate.table.gathering.padding import Padding
+from serrate.table.gathering.sources import Pieces, Sources, choose, holding, widened
 from serrate.table.schema import Schema, path_to
-from serrate.table.sources import Pieces, Sources, choose, holding, widened
 
 __all__ = ["Pieces", "Sources", "clip", "pack", "pad", "row_lengths", "take", "take_entries", "vocabulary"]
 
@@ -107,7 +107,7 @@ def pad(
     options = Padding.of(schema, padding, side, max_lengths, multiple_of)
     wide = sources.kept("wide", schema, lambda given: holding(widened(given), sources))
     chosen = choose(sources, wide, pieces)
-    measured = compiled.measure(sources, wide, chosen, pieces)
+    measured = compiled.measure(sources, wide, chosen, pieces) if compiled.can_pad() else None
     if measured is not None:
         return rectangles.from_measured(measured, options, out, pin=pin)
     block = runs.take(sources, wide, chosen, pieces)
@@ -122,7 +122,7 @@ def pad_packed(
 ) -> Dense:  # fmt: skip
     """A packed block, padded where its values lie, which `offsets` do too; `block.offsets` are the host's."""
     schema, rows = block.schema, torch.arange(block.rows)
-    if all(each.is_cpu for each in block.values.values()):
+    if compiled.can_pad() and all(each.is_cpu for each in block.values.values()):
         sources, pieces = Sources([block]), Pieces(None, rows)
         measured = compiled.measure(sources, schema, choose(sources, schema, pieces), pieces)
         if measured is not None:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.table import compiled
-from serrate.table.addresses import Layout
-from serrate.table.batch import Dense
 from serrate.table.block import Block
-from serrate.table.padding import Padding
-from serrate.table.runs import numbers, spread
+from serrate.table.gathering import compiled
+from serrate.table.gathering.addresses import Layout
+from serrate.table.gathering.batch import Dense
+from serrate.table.gathering.memory import Arena, room
+from serrate.table.gathering.padding import Padding
+from serrate.table.gathering.runs import numbers, spread
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
@@ -53,20 +54,24 @@ def _shapes(parents: Sequence[int], rows: int, sizes: Sequence[int]) -> list[tup
 
 def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]], *, pin: bool) -> Dense:
     """Memory for all columns and masks, to be written."""
-    columns, masks, valid = {}, {}, {}
+    wanted: list[tuple[str, str, tuple[int, ...], torch.dtype]] = []
     for name, number, features, stored, nullable in layout.columns:
-        columns[name] = torch.empty((*shapes[number], *features), dtype=stored, pin_memory=pin)
+        wanted.append(("columns", name, (*shapes[number], *features), stored))
         if nullable:
-            valid[name] = torch.empty(shapes[number], dtype=torch.bool, pin_memory=pin)
+            wanted.append(("valid", name, shapes[number], torch.bool))
     for level, parent, shape in zip(layout.levels, layout.parents, shapes, strict=True):
         if parent >= 0:
-            masks[level] = torch.empty(shape, dtype=torch.bool, pin_memory=pin)
+            wanted.append(("masks", level, shape, torch.bool))
     for name in layout.loose:
         column = layout.schema[name]
-        columns[name] = torch.empty(column.features, dtype=column.stored, pin_memory=pin)
+        wanted.append(("columns", name, column.features, column.stored))
         if column.nullable:
-            valid[name] = torch.empty((), dtype=torch.bool, pin_memory=pin)
-    return Dense(layout.schema, rows, columns, masks, valid)
+            wanted.append(("valid", name, (), torch.bool))
+    arena = Arena(sum(room(shape, dtype) for *_, shape, dtype in wanted), pin=pin)
+    made = Dense(layout.schema, rows, {}, {}, {})
+    for kind, name, shape, dtype in wanted:
+        getattr(made, kind)[name] = arena(shape, dtype)
+    return made
 
 
 def from_packed(

@@ -9,16 +9,16 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from serrate.library import gather as library
-from serrate.library.loading import threads_for
-from serrate.table import runs
-from serrate.table.addresses import Bound, Layout
 from serrate.table.block import Block
-from serrate.table.memory import room
+from serrate.table.gathering import runs
+from serrate.table.gathering.addresses import Bound, Layout
+from serrate.table.gathering.memory import room
+from serrate.table.gathering.sources import Chosen, Pieces, Sources, name_of
 from serrate.table.schema import Schema
-from serrate.table.sources import Chosen, Pieces, Sources, name_of
 from serrate.tensor.offsets import INT32_MAX
 
 _NO_FAULT = bytes(8 * 7)
+_LARGE = 2**26
 
 Allocate = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
@@ -79,6 +79,11 @@ def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) ->
     return made
 
 
+def _threads(size: int) -> int:
+    """How many threads write so many bytes: batches are made by one each, since several are made at a time."""
+    return torch.get_num_threads() if size >= _LARGE else 1
+
+
 def _at(numbers: array[int]) -> int:
     return numbers.buffer_info()[0]
 
@@ -124,7 +129,7 @@ def block_of(measured: Measured, allocate: Allocate) -> Block:
             mask = valid[name] = allocate((counts[number],), torch.bool)
         out += (made.data_ptr(), _of(mask))
         size += made.nbytes
-    _call("pack", measured, (measured.runs_at, measured.ends_at), array("q", out), threads_for(size))
+    _call("pack", measured, (measured.runs_at, measured.ends_at), array("q", out), _threads(size))
     if layout.loose:
         _add_loose(layout, measured.chosen.blocks[0], allocate, values, valid)
         values = {name: values[name] for name in layout.schema}
@@ -155,6 +160,11 @@ def vocabularies(measured: Measured) -> dict[str, tuple[str, ...]]:
 # --------------------------------------------------------------------------------------------------------- padded
 
 
+def can_pad() -> bool:
+    """Whether what pads can be compiled."""
+    return library.padding_routines() is not None
+
+
 def pad(
     measured: Measured, sizes: Sequence[int], keep: array[int], left: array[int],
     fillings: Mapping[str, torch.Tensor | None], columns: Mapping[str, torch.Tensor],
@@ -170,11 +180,12 @@ def pad(
         size += columns[name].nbytes
     wanted = array("q", sizes)
     options = (measured.runs_at, _at(wanted), _at(keep), _at(left))
-    _call("pad", measured, options, array("q", out), threads_for(size))
+    _call("pad", measured, options, array("q", out), _threads(size))
 
 
 def _call(name: str, measured: Measured, arguments: tuple[int, ...], out: array[int], threads: int) -> None:
-    routines, fault = library.routines(), array("q", _NO_FAULT)
+    routines = library.padding_routines() if name == "pad" else library.routines()
+    fault = array("q", _NO_FAULT)
     assert routines is not None
     layout, chosen = measured.layout, measured.chosen
     failed = routines[name](

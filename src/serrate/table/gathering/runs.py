@@ -11,8 +11,8 @@ import torch
 
 from serrate.errors import TableFormatError
 from serrate.table.block import Block
+from serrate.table.gathering.sources import Chosen, Pieces, Sources, check_block, name_of
 from serrate.table.schema import Column, Schema, parent_of
-from serrate.table.sources import Chosen, Pieces, Sources, check_block, name_of
 from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
 

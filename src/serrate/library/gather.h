@@ -1,0 +1,186 @@
+// What gather.cpp and rectangles.cpp share: rows of nested tables in blocks of memory, and copies of their entries.
+//
+// A level has entries; `offsets` of a level say for each entry of its parent which of them it has. Rows are entries of
+// the level without a parent. Entries of all levels lie in the order of the rows, so that those of a row are one run at
+// each level. Blocks may be files that lie: every offset is checked before it is followed, and a second time where a
+// file could have changed since. Whoever calls makes sure that each block has as many offsets and values as it says.
+//
+//   layout   levels, columns; for each level its parent or -1; for each column its level, elements per entry, bytes per
+//            element of the result
+//   blocks   for each block: for each level the address of its offsets, whether they are int64, its entries; for each
+//            column the address of its values, their kind, the addresses of a mask or 0, of new codes or 0, their number
+//   runs     [levels, 2, rows]: where a row's entries begin and end in its block
+//   ends     [levels, rows + 1]: where they begin and end in the result
+
+namespace {
+
+enum Fault : int64_t { kRow = 1, kOffsets = 2, kCut = 3, kCode = 4 };
+enum Kind : int64_t { kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kOther };
+
+struct Level {
+  const char* offsets;
+  int64_t wide, count;
+
+  int64_t at(int64_t entry) const {
+    return wide ? reinterpret_cast<const int64_t*>(offsets)[entry] : reinterpret_cast<const int32_t*>(offsets)[entry];
+  }
+};
+
+struct Column {
+  const char* values;
+  int64_t kind;
+  const uint8_t* valid;
+  const int64_t* codes;
+  int64_t words;
+};
+
+struct Layout {
+  int64_t levels, columns;
+  const int64_t *parents, *of_columns;
+
+  explicit Layout(const int64_t* given)
+      : levels(given[0]), columns(given[1]), parents(given + 2), of_columns(given + 2 + given[0]) {}
+  int64_t level_of(int64_t column) const { return of_columns[3 * column]; }
+  int64_t per_entry(int64_t column) const { return of_columns[3 * column + 1]; }
+  int64_t size(int64_t column) const { return of_columns[3 * column + 2]; }
+};
+
+struct Blocks {
+  const int64_t* given;
+  int64_t levels, stride;
+  const int64_t* which;
+
+  Blocks(const Layout& layout, const int64_t* given, const int64_t* which)
+      : given(given), levels(layout.levels), stride(3 * layout.levels + 5 * layout.columns), which(which) {}
+  int64_t of(int64_t row) const { return which ? which[row] : 0; }
+  const Level& level(int64_t block, int64_t level) const {
+    return reinterpret_cast<const Level*>(given + block * stride)[level];
+  }
+  const Column& column(int64_t block, int64_t column) const {
+    return reinterpret_cast<const Column*>(given + block * stride + 3 * levels)[column];
+  }
+};
+
+// What was wrong first, for the caller to say in words.
+struct Report {
+  int64_t* out;
+
+  int64_t operator()(Fault fault, int64_t of, int64_t block, int64_t entry, int64_t first, int64_t last,
+                     int64_t length = 0) const {
+#pragma omp critical(serrate_report)
+    if (!out[0]) {
+      const int64_t all[] = {fault, of, block, entry, first, last, length};
+      std::copy_n(all, 7, out);
+    }
+    return fault;
+  }
+};
+
+// n elements from `in` to `out`, as integers of another size.
+template <class In, class Out>
+void convert(const char* in, char* out, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) {
+    In value;
+    std::memcpy(&value, in + j * sizeof(In), sizeof(In));
+    const Out made = static_cast<Out>(value);
+    std::memcpy(out + j * sizeof(Out), &made, sizeof(Out));
+  }
+}
+
+int64_t element_size(int64_t kind, int64_t size) {
+  switch (kind) {
+    case kUint8: case kInt8: return 1;
+    case kUint16: case kInt16: return 2;
+    case kUint32: case kInt32: return 4;
+    default: return size;
+  }
+}
+
+using Convert = void (*)(const char*, char*, int64_t);
+
+template <class In>
+Convert converter(int64_t size) {
+  return size == 2 ? convert<In, int16_t> : size == 4 ? convert<In, int32_t> : convert<In, int64_t>;
+}
+
+// What makes elements of `size` bytes out of those of a kind; null where they are the same.
+Convert converter(int64_t kind, int64_t size) {
+  if (element_size(kind, size) == size) return nullptr;
+  switch (kind) {
+    case kUint8: return converter<uint8_t>(size);
+    case kInt8: return converter<int8_t>(size);
+    case kUint16: return converter<uint16_t>(size);
+    case kInt16: return converter<int16_t>(size);
+    case kUint32: return converter<uint32_t>(size);
+    default: return converter<int32_t>(size);
+  }
+}
+
+int64_t code_at(const char* in, int64_t kind, int64_t size, int64_t j) {
+  int64_t code = 0;
+  switch (kind) {
+    case kInt8: return reinterpret_cast<const int8_t*>(in)[j];
+    case kInt16: return reinterpret_cast<const int16_t*>(in)[j];
+    case kInt32: return reinterpret_cast<const int32_t*>(in)[j];
+    default: break;
+  }
+  const int64_t bytes = element_size(kind, size);
+  std::memcpy(&code, in + j * bytes, bytes);
+  return code;
+}
+
+// Entries of one column of one block, written to the result wherever they are wanted.
+struct Copier {
+  const char* values;
+  char* out;
+  int64_t in_width, out_width, per_entry, kind, in_size, out_size;
+  Convert convert;
+  const uint8_t* valid;
+  const int64_t* codes;
+  int64_t words, column, block;
+  Report report;
+
+  Copier(const Layout& layout, const Blocks& blocks, int64_t b, int64_t c, char* out, const Report& report)
+      : out(out), column(c), block(b), report(report) {
+    const Column& given = blocks.column(b, c);
+    values = given.values;
+    kind = given.kind;
+    out_size = layout.size(c);
+    in_size = element_size(kind, out_size);
+    per_entry = layout.per_entry(c);
+    in_width = in_size * per_entry;
+    out_width = out_size * per_entry;
+    convert = converter(kind, out_size);
+    valid = given.valid;
+    codes = given.codes;
+    words = given.words;
+  }
+
+  // Entries first .. first + n of the block as entries `place` and after of the result.
+  int64_t operator()(int64_t first, int64_t place, int64_t n) const {
+    const char* in = values + first * in_width;
+    char* to = out + place * out_width;
+    if (codes) return recode(in, to, first, n);
+    if (convert) convert(in, to, n * per_entry);
+    else if (n * in_width == 8) std::memcpy(to, in, 8);
+    else if (n * in_width == 4) std::memcpy(to, in, 4);
+    else std::memcpy(to, in, n * in_width);
+    return 0;
+  }
+
+  // Codes of one vocabulary as those of another; 0 where an entry is missing.
+  int64_t recode(const char* in, char* to, int64_t first, int64_t n) const {
+    for (int64_t j = 0; j < n; ++j) {
+      int64_t made = 0;
+      if (valid == nullptr || valid[first + j]) {
+        const int64_t code = code_at(in, kind, in_size, j);
+        if (code < 0 || code >= words) return report(kCode, column, block, first + j, code, words);
+        made = codes[code];
+      }
+      std::memcpy(to + j * out_size, &made, out_size);
+    }
+    return 0;
+  }
+};
+
+}  // namespace
