@@ -1,4 +1,4 @@
-// What the C++ sources of this folder share: how Python calls their functions, and large pages below their results.
+// What the C++ sources of this folder share: how Python calls their functions, large pages below results, and padding.
 
 #include <algorithm>
 #include <cstddef>
@@ -39,6 +39,21 @@ inline void advise(const void* memory, int64_t bytes) {
   const uintptr_t end = (first + bytes) / kPage * kPage;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
+}
+
+// `bytes` of copies of the first `size` ones at `filling`, null for zeros.
+inline void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
+  if (filling == nullptr) {
+    std::memset(out, 0, bytes);
+    return;
+  }
+  int64_t done = std::min(size, bytes);
+  std::memcpy(out, filling, done);
+  while (done < bytes) {
+    const int64_t next = std::min(done, bytes - done);
+    std::memcpy(out + done, out, next);
+    done += next;
+  }
 }
 
 // The last of `count` offsets, or -1 unless they start with 0 and never decrease.

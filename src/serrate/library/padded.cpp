@@ -10,21 +10,6 @@ bool are_wrong(const int64_t* offsets, int64_t components, int64_t rows) {
   return end < 0 || end > rows;
 }
 
-// `bytes` of copies of the first `size` ones at `filling`, null for zeros.
-void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
-  if (filling == nullptr) {
-    std::memset(out, 0, bytes);
-    return;
-  }
-  int64_t done = std::min(size, bytes);
-  std::memcpy(out, filling, done);
-  while (done < bytes) {
-    const int64_t next = std::min(done, bytes - done);
-    std::memcpy(out + done, out, next);
-    done += next;
-  }
-}
-
 // Padded rows of `width` bytes out of packed ones; `filling` is one element of `size` bytes, null for zeros.
 int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t components, int64_t rows, int64_t most,
             int64_t width, const char* filling, int64_t size, int32_t threads) {

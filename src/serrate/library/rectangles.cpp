@@ -11,20 +11,6 @@ constexpr int64_t kTouched = 1024;        // bytes of a row that are read before
 constexpr int64_t kLarge = 1 << 24;       // bytes of a result that is written past the caches
 constexpr int64_t kChunk = 32;            // rows that a thread takes at once
 
-void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
-  if (filling == nullptr) {
-    std::memset(out, 0, bytes);
-    return;
-  }
-  int64_t done = std::min(size, bytes);
-  std::memcpy(out, filling, done);
-  while (done < bytes) {
-    const int64_t next = std::min(done, bytes - done);
-    std::memcpy(out + done, out, next);
-    done += next;
-  }
-}
-
 // The same past the caches, for what is larger than they are: lines that are written as a whole need not be read first.
 void stream(char* out, int64_t bytes, const char* filling, int64_t size) {
 #ifdef __AVX__
