@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from itertools import pairwise
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -144,6 +145,28 @@ def test_more_entries_than_an_int32_counts() -> None:
     p._block.counts = {**p._block.counts, "visits": 2**31}
     with pytest.raises(OverflowError, match="level 'visits' has 2147483648 entries, more than an int32 counts"):
         p.cu_seqlens("visits")
+
+
+@pytest.mark.parametrize("received", [False, True])
+def test_sending_a_batch_to_a_process_leaves_it_as_it_is(received: bool) -> None:
+    p = packed()
+    expected = {name: p.flat(name).clone() for name in p}, {name: p[name].tolist() for name in p}
+    if received:
+        p = pickle.loads(bytes(ForkingPickler.dumps(p)))
+    for _ in range(3):  # each moves to shared memory what it is given
+        again = pickle.loads(bytes(ForkingPickler.dumps(p)))
+        torch.empty(p._buffer.nbytes, dtype=torch.uint8).fill_(255)  # takes the place of what was freed
+        for each in (p, again):
+            assert {name: each[name].tolist() for name in each} == expected[1]
+            assert all(torch.equal(each.flat(name), flat) for name, flat in expected[0].items())
+
+
+def test_a_batch_with_a_column_that_was_moved_is_put_together_again() -> None:
+    p = packed()
+    expected = {name: p[name].tolist() for name in p}
+    p.flat("word").share_memory_()
+    for again in (pickle.loads(pickle.dumps(p)), p.to("cpu")):
+        assert {name: again[name].tolist() for name in again} == expected
 
 
 def test_dense_moves_and_pickles() -> None:

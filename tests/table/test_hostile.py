@@ -358,6 +358,15 @@ def test_shards_that_are_not_what_the_manifest_says(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(other)
     with pytest.raises(TableFormatError, match="the manifest says that column 'age' is"):
         opened(bytes=len(other)).tolist()
+    wide = content_of(TABLE.with_column("age", [2**40, 1]).block())
+    (tmp_path / "a.safetensors").write_bytes(wide)
+    columns = [[name, {**each, "stored": "uint8"} if name == "age" else each] for name, each in SCHEMA["columns"]]
+    claimed = {**MANIFEST, "schema": {**SCHEMA, "columns": columns}, "shards": [{**SHARD, "bytes": len(wide)}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(claimed))
+    with pytest.raises(
+        TableFormatError, match="the manifest says that column 'age' is"
+    ):  # else a gather writes too far
+        sr.open(tmp_path)[[1, 0]]
     more = content_of(TABLE.with_column("more", [1, 2]).block())
     (tmp_path / "a.safetensors").write_bytes(more)
     with pytest.raises(TableFormatError, match=r"columns that the manifest does not have: \['more'\]"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -281,3 +283,19 @@ def test_the_number_of_batches(table: Table) -> None:
     assert len(table.loader(8, bucket_by="visits", pool=30, rank=1, world_size=2)) == 6
     with pytest.raises(TypeError, match="max_tokens"):
         len(table.loader(max_tokens=100, tokens_at="visits"))
+
+
+def test_counts_of_numpy_and_counts_past_all_rows() -> None:
+    table = sr.Table({"id": [0, 1, 2], "code": [[1, 2, 3], [], [4]]}, schema={"code": "codes"})
+    one = table.loader(
+        np.int64(2), window=np.int32(2), num_workers=np.int8(1), rank=np.int64(0), world_size=np.int64(1)
+    )
+    assert [batch["code"].tolist() for batch in one] == [[[1, 2], []], [[4]]]
+    assert json.loads(json.dumps(one.state_dict()))["window"] == 2
+    for huge in (2**62, 2**64, 2**100):
+        options = {"batch_size": huge, "window": huge, "pool": huge, "max_tokens": huge}
+        for more in ({}, {"bucket_by": "code"}, {"shuffle": "blocks"}):
+            (batch,) = table.loader(**options, **more)
+            assert sorted(batch["id"].tolist()) == [0, 1, 2]
+    with pytest.raises(ValueError, match="batch_size must be an int of 1 or more"):
+        table.loader(np.True_)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import threading
 
 import numpy as np
+import pytest
 import torch
 
 from serrate.table.block import Block
@@ -13,7 +15,7 @@ from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Packed
 from serrate.table.gathering.gather import Pieces
 from serrate.table.gathering.memory import Arena
-from serrate.table.gathering.pool import Pool
+from serrate.table.gathering.pool import POOL, Pool
 from serrate.table.schema import Column, Schema
 
 MEGABYTE = 2**20
@@ -119,3 +121,16 @@ def test_batches_that_are_held_keep_their_values() -> None:
         del packed, dense
     for values, rows in held:
         assert torch.equal(values, rows.repeat_interleave(64))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_holds_the_lock() -> None:
+    with POOL._lock:
+        child = multiprocessing.get_context("fork").Process(target=POOL.lease, args=(MEGABYTE,), daemon=True)
+        child.start()
+        child.join(20)
+        alive = child.is_alive()
+        if alive:
+            child.kill()
+    assert not alive
+    assert child.exitcode == 0

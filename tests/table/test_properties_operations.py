@@ -53,6 +53,19 @@ def test_rename(sample: Sample, size: int) -> None:
         assert read.rename(names)[::-1] == renamed[::-1]
 
 
+def test_rename_again_and_again(tmp_path: Path) -> None:
+    table = sr.Table({"a": [[1, 2], []], "b": ["x", None]})
+    table.save(tmp_path / "t", rows_per_shard=1)
+    for each in (table, sr.open(tmp_path / "t")):
+        made = each
+        for _ in range(2001):
+            made = made.rename({"a": "b", "b": "a"})
+        assert made.tolist() == {"b": [[1, 2], []], "a": ["x", None]}
+        assert pickle.loads(pickle.dumps(made))[[1, 0]].tolist() == {"b": [[], [1, 2]], "a": [None, "x"]}
+        block, _ = made.sources[0].part(torch.tensor([0]), ("a",))
+        assert made.sources[0].part(torch.tensor([0]), ("b",))[0] is block  # so that it is looked at once
+
+
 def test_rename_onto_a_column_that_was_left_out(tmp_path: Path) -> None:
     table = sr.Table({"a": [1, 5], "b": [2, 6], "c": [[], [7]]})
     table.save(tmp_path / "t", rows_per_shard=1)
@@ -293,3 +306,30 @@ def test_narrow_changes_nothing_that_is_read(sample: Sample, size: int) -> None:
 def test_a_table_without_columns_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one column"):
         sr.Table({"a": [1]}).drop(["a"])
+
+
+def test_concat_keeps_what_stands_for_a_whole_table() -> None:
+    a = sr.Table({"name": ["p", "q"], "dose": [1.0, float("nan")], "time": [[3], []]})
+    b = sr.Table({"name": ["q", "z"], "dose": [float("nan"), None], "time": [[5, 6], [7]]}, narrow=True)
+    for tables, times in (([a[1], b[0]], [5, 6]), ([b[0], a[1], b[0]], [5, 6, 5, 6])):
+        made = sr.Table.concat(tables)
+        assert made.tolist()["name"] == "q"
+        assert math.isnan(made.tolist()["dose"])
+        assert made["time"].tolist() == times
+    for one, other, column in ((a[0], a[1], "name"), (b[0].drop("name"), b[1].drop("name"), "dose")):
+        with pytest.raises(
+            ValueError, match=f"column '{column}' has one entry for a whole table.*table 0 and in table 1"
+        ):
+            sr.Table.concat([one, other])
+
+
+def test_a_row_of_a_forest_with_the_columns_of_one_tree_has_rows(tmp_path: Path) -> None:
+    table = sr.Table({"a": [[1], [2, 3]], "b": [[4, 5], []], "c": ["p", "q"]}, schema={"a": "v", "b": "m"})
+    table[1].save(tmp_path / "row")
+    for row in (table[1], sr.open(tmp_path / "row")):
+        for names in (["a", "c"], ["a"], ["b"], ["c"]):
+            assert row.select(names) == table.select(names)[1]
+        assert len(row.select(["c", "a"])) == 2
+        assert row.select(["c", "a"])[::-1].tolist() == {"c": "q", "a": [3, 2]}
+        assert row.drop("b").to_packed().flat("a").tolist() == [2, 3]
+        assert pickle.loads(pickle.dumps(row.drop("b"))) == table.drop("b")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import pickle
 import random
@@ -139,6 +140,10 @@ def test_a_column_is_read_alone() -> None:
     source.files.requests.clear()
     assert made["x"].shape == (50_000,)
     assert source.files.asked() < 250_000
+    renamed = made.rename({"x": "y", "y": "x"})
+    source.files.requests.clear()
+    assert renamed["y"].shape == (50_000,)
+    assert source.files.asked() < 250_000
 
 
 def test_long_headers() -> None:
@@ -175,6 +180,29 @@ def test_fsspec_memory(tmp_path: Path, memory: Any) -> None:
     memory.pipe_file("/b.safetensors", content_of(TABLE.block()))
     assert sr.open("memory://b.safetensors", columns=["time"]) == TABLE.select(["time"])
     assert pickle.loads(pickle.dumps(sr.open("memory://a"))) == TABLE
+
+
+def test_a_manifest_that_could_not_be_replaced_is_still_there(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    TABLE.save("memory://a")
+    before = sorted(memory.ls("/a", detail=False))
+    opened = type(memory)._open
+
+    def failing(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
+        if path.endswith("manifest.json") and mode == "wb":
+            raise OSError(errno.EIO, "the network is gone")
+        return opened(self, path, mode, **options)
+
+    monkeypatch.setattr(type(memory), "_open", failing)
+    for change in ({"append": True}, {"overwrite": True}):
+        writer = sr.TableWriter("memory://a", **change)
+        writer.write(TABLE)
+        with pytest.raises(OSError, match="what was there before is untouched"):
+            writer.close()
+    with pytest.raises(OSError, match="what was there before is untouched"):
+        TABLE.save("memory://b")
+    monkeypatch.undo()
+    assert sr.open("memory://a") == TABLE
+    assert sorted(memory.ls("/a", detail=False)) == before
 
 
 def test_fsspec_local(tmp_path: Path) -> None:

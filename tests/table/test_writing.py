@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.table.comparing import check
 from tests.table.strategies import Sample, samples
+from tqdm import tqdm
 
 import serrate as sr
 from serrate.errors import TableFormatError
@@ -416,6 +418,28 @@ def test_progress_is_shown_on_a_terminal_after_a_second(monkeypatch: pytest.Monk
     assert "verifying" in shown[0.0, Terminal]
     assert re.search(r"\d/4", shown[0.0, Terminal])
     assert shown[60.0, Terminal] == shown[0.0, io.StringIO] == ""
+
+
+def test_a_bar_does_not_wait_for_the_lock_that_tqdm_shares_with_forked_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with tqdm.get_lock():
+            held.set()
+            done.wait(20)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.progress("saving", 2) as step:
+        step(1)
+    assert holder.is_alive()
+    done.set()
+    holder.join()
 
 
 def test_levels_without_columns_are_kept(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ ENTRIES: dict[str, Case] = {
     ),
     "concat features": (
         lambda t: sr.Table.concat([sr.Table({"a": torch.zeros(1, 2)}), sr.Table({"a": torch.zeros(1, 3)})]),
-        TypeError, ["'a'", "(2,)", "(3,)"],
+        ValueError, ["'a'", "(2,)", "(3,)"],
     ),
     "concat words": (lambda t: sr.Table.concat([sr.Table({"a": [1]}), sr.Table({"a": ["x"]})]), TypeError, ["'a'"]),
     "concat rows": (lambda t: sr.Table.concat([t[0], t[1]]), TypeError, ["visits", "meds"]),
@@ -290,6 +290,7 @@ BATCHES: dict[str, Case] = {
     "max_lengths": (lambda t: t.to_dense(max_lengths=-1), ValueError, ["-1"]),
     "max_lengths type": (lambda t: t.to_dense(max_lengths=1.5), (TypeError, ValueError), ["1.5"]),
     "max_lengths level": (lambda t: t.to_dense(max_lengths={"nope": 1}), (KeyError, ValueError), ["nope"]),
+    "max_lengths size": (lambda t: t.to_dense(max_lengths=2**62), MemoryError, ["bytes"]),
     "multiple_of": (lambda t: t.to_dense(multiple_of=0), ValueError, ["0"]),
     "multiple_of level": (lambda t: t.to_dense(multiple_of={"nope": 1}), (KeyError, ValueError), ["nope"]),
     "out": (lambda t: t.to_dense(out={}), TypeError, ["Dense", "dict"]),

@@ -37,7 +37,10 @@ inline void advise(const void* memory, int64_t bytes) {
   if (bytes < kLarge) return;
   const uintptr_t first = reinterpret_cast<uintptr_t>(memory), begin = (first + kPage - 1) / kPage * kPage;
   const uintptr_t end = (first + bytes) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  if (begin >= end) return;
+  unsigned char resident = 0;  // memory that is used again has its pages already, and the advice would only take time
+  if (mincore(reinterpret_cast<void*>(begin + (end - begin) / (2 * kPage) * kPage), 1, &resident) == 0 && resident & 1) return;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
 

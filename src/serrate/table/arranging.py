@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from serrate.errors import RaggednessError
 from serrate.table import reshaping
 from serrate.table.block import Block
 from serrate.table.build import build
+from serrate.table.comparing import same_column
 from serrate.table.gathering import gather
 from serrate.table.gathering.runs import spread
 from serrate.table.indexing import rows as rows_at
+from serrate.table.joining import join_schemas
 from serrate.table.nested import read_column
-from serrate.table.schema import ROWS, Column, Schema, child_of, depth_of, fits_within, path_to
+from serrate.table.schema import ROWS, Column, Schema, child_of, depth_of, path_to
 from serrate.tensor.offsets import preview_lengths
 from serrate.tensor.tensor import Tensor
 
@@ -129,6 +131,11 @@ def filtered(table: Table, given: Any, level: str | None) -> Block:
 
 def _mask(given: Any, level: str) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
     """One bool after another, and the offsets of the lists around them, if there are any."""
+    if isinstance(given, bool):  # what Python makes of t["name"] == "a"
+        raise TypeError(
+            f"a mask for {level!r} has one bool per entry, got {given}; columns of strings hold numbers, which are "
+            f'compared with that of a string: t["name"] == t.vocabulary("name").index("a")'
+        )
     read = read_column(given.cpu() if isinstance(given, (Tensor, torch.Tensor)) else given, "mask")
     mask = read.values if read.values.numel() else read.values.to(torch.bool)
     if mask.dtype != torch.bool or mask.ndim != 1 or read.valid is not None:
@@ -170,11 +177,11 @@ def _sort_keys(block: Block, column: str, descending: bool) -> list[Any]:
     values: Any = block.values[column]
     if described.text:
         words = block.vocabularies[column]
-        rank = np.empty(len(words) + 1, np.int64)
+        rank = np.zeros(len(words) + 1, np.int64)  # the last for what is missing
         rank[np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)] = np.arange(len(words))
-        values = rank[values.to(torch.int64).numpy()]
+        values = rank[block.codes(column).numpy()]
     else:
-        values = (values.to(torch.float32) if values.dtype == torch.bfloat16 else values).numpy()
+        values = comparable(values)
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     if described.unit is not None:
         missing = values == np.iinfo(np.int64).min  # NaT, to numpy
@@ -192,114 +199,42 @@ def concat(tables: list[Table]) -> Block:
     if not tables:
         raise ValueError("concat needs at least one table")
     first = tables[0]
+    schema = getattr(first, "schema", Schema((), {}))
     for place, table in enumerate(tables):
         if not isinstance(table, type(first)) or not hasattr(table, "row_level"):
             raise TypeError(f"concat takes tables, got {type(table).__name__} at position {place}")
         table.row_level  # noqa: B018  it raises where there are no rows
-        _require_alike(first.schema, table.schema, place)
-    columns = {}
-    for name, column in first.schema.items():
-        stored = column.stored
-        for table in tables:
-            other = table.schema[name].stored
-            stored = other if fits_within(stored, other) else stored if fits_within(other, stored) else column.dtype
-        nullable = any(table.schema[name].nullable for table in tables)
-        columns[name] = replace(column, stored=stored, nullable=nullable)
-    schema = Schema(first.levels, columns)
+        schema = join_schemas(schema, table.schema, "table 0", f"table {place}")
     sources = [source for table in tables for source in table.sources]
     counts = torch.tensor([source.rows for source in sources])
     number = spread(torch.arange(len(sources)), counts, int(counts.sum()))
     begins = torch.cumsum(counts, 0) - counts
-    return gather.take(sources, schema, gather.Pieces(number, torch.arange(len(number)) - begins[number]))
+    taken = gather.take(sources, schema, gather.Pieces(number, torch.arange(len(number)) - begins[number]))
+    return _with_single_entries(taken, tables)
 
 
-def _require_alike(first: Schema, other: Schema, place: int) -> None:
-    if set(first) != set(other):
-        raise KeyError(f"table 0 has columns {sorted(first)}, table {place} {sorted(other)}; they must be the same")
-    if set(first.levels) != set(other.levels):
-        raise RaggednessError(f"table 0 has levels {first.levels}, table {place} {other.levels}; they must be the same")
-    for name, column in first.items():
-        given = other[name]
-        if (column.level, column.dtype, column.features, column.unit, column.text) != (
-            given.level, given.dtype, given.features, given.unit, given.text
-        ):  # fmt: skip
-            raise TypeError(f"column {name!r} is {column} in table 0, but {given} in table {place}")
+def _with_single_entries(block: Block, tables: list[Table]) -> Block:
+    """The block with the entries that stand for a whole table, which all tables must have alike."""
+    names = block.schema.columns_at(None)
+    if not names:
+        return block
+    first = tables[0].block()
+    values, valid, vocabularies = dict(block.values), dict(block.valid), dict(block.vocabularies)
+    for name in names:
+        for place, table in enumerate(tables):
+            if not same_column(first, table.block(), name, equal_nan=True):
+                raise ValueError(
+                    f"column {name!r} has one entry for a whole table, and not the same one in table 0 and in table "
+                    f"{place}; drop it, or stack the tables, as rows of which they may differ"
+                )
+        values[name] = first.values[name].to(block.schema[name].stored)
+        if name in valid:
+            valid[name] = first.valid.get(name, torch.ones((), dtype=torch.bool))
+        if name in vocabularies:
+            vocabularies[name] = first.vocabularies[name]
+    return replace(block, values=values, valid=valid, vocabularies=vocabularies)
 
 
-# ------------------------------------------------------------------------------------------------------ keys of rows
-
-
-@dataclass(frozen=True, eq=False)
-class KeyIndex:
-    """Where each entry of a column stands, by search."""
-
-    column: str
-    ordered: np.ndarray[Any, Any]
-    rows: np.ndarray[Any, Any]
-    words: dict[str, int] | None
-    unit: str | None
-
-    @classmethod
-    def of(cls, table: Table, column: str) -> KeyIndex:
-        """The index of a column of the rows, of integers or strings that all differ."""
-        described = table._column(column)
-        if described.level != table.row_level or described.features or described.nullable:
-            raise TypeError(f"rows are found by a column of theirs without features or gaps, got {described}")
-        if described.dtype.is_floating_point or described.dtype.is_complex:
-            raise TypeError(f"rows are found by integers, bools, times or strings, got {described}")
-        block = table.select([column]).block()
-        wide = torch.uint64 if described.dtype == torch.uint64 else torch.int64  # as ids are, so that none is converted
-        held = block.values[column].to(wide).numpy()
-        rows = np.argsort(held, kind="stable")
-        ordered = held[rows]
-        twice = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if len(twice):
-            a, b = rows[twice[0]], rows[twice[0] + 1]
-            raise ValueError(f"column {column!r} has the same entry in rows {a} and {b}, so that it is no key")
-        words = {word: place for place, word in enumerate(block.vocabularies[column])} if described.text else None
-        return cls(column, ordered, rows, words, described.unit)
-
-    def find(self, ids: Any) -> torch.Tensor:
-        """The rows of some entries; KeyError that names one that is not there."""
-        asked = self._asked(ids)
-        place = np.searchsorted(self.ordered, asked)
-        clipped = np.minimum(place, max(len(self.ordered) - 1, 0))
-        bad = (self.ordered[clipped] != asked) if len(self.ordered) else np.ones(len(asked), bool)
-        if bad.any():
-            missing = np.atleast_1d(np.asarray(ids, dtype=object))[np.flatnonzero(bad)[0]]
-            raise KeyError(
-                f"no row has {missing!r:.60} as its {self.column!r} ({int(bad.sum())} of {len(asked)} missing)"
-            )
-        return torch.from_numpy(self.rows[clipped].astype(np.int64))
-
-    def _asked(self, ids: Any) -> np.ndarray[Any, Any]:
-        if isinstance(ids, Tensor):
-            ids = ids.values
-        if self.words is not None:
-            return np.array([self.words.get(word, -1) for word in ([ids] if isinstance(ids, str) else ids)], np.int64)
-        asked = np.atleast_1d(np.asarray(ids))
-        if asked.size == 0:
-            return asked.astype(self.ordered.dtype)
-        whole = asked.dtype.kind in "iub"
-        if asked.dtype.kind in "fO" and isinstance(ids, (list, tuple)) and all(type(each) is int for each in ids):
-            asked, whole = (
-                np.asarray(ids, object),
-                True,
-            )  # numpy makes floats of integers that no dtype of its own holds
-        times = self.unit is not None and asked.dtype.kind == np.dtype(self.unit).kind
-        if not (whole or times) or asked.ndim != 1:
-            raise TypeError(f"ids must be a vector of what column {self.column!r} holds, got {ids!r:.60}")
-        kind = self.unit if times else self.ordered.dtype
-        try:
-            held = asked.astype(kind)
-            bad = held != asked
-        except OverflowError:
-            bad = np.array([not self._holds(each) for each in asked])
-        if bad.any():
-            place = int(np.flatnonzero(bad)[0])
-            raise KeyError(f"no row has {asked[place]} as its {self.column!r}, which holds {kind}")
-        return held.view(self.ordered.dtype)
-
-    def _holds(self, number: int) -> bool:
-        limits = np.iinfo(self.ordered.dtype)
-        return bool(limits.min <= number <= limits.max)
+def comparable(values: torch.Tensor) -> Any:
+    """Values as numpy has them; numpy has no bfloat16."""
+    return (values.to(torch.float32) if values.dtype == torch.bfloat16 else values).numpy()

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
 from serrate.table.schema import Schema, parent_of, path_to
+from serrate.table.storage.mapping import Lazy
+from serrate.tensor import bits
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
@@ -52,6 +55,18 @@ class Renamed:
     source: Source
     names: Mapping[str, str]
     """For each column its name in the source."""
+    _made: WeakKeyDictionary[Block, Block] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
+    """What was made of blocks before, so that what is known of one is found out once."""
+
+    @classmethod
+    def of(cls, source: Source, names: Mapping[str, str]) -> Renamed:
+        """The same; names that were given before are forgotten."""
+        if isinstance(source, Renamed):
+            return cls(source.source, {name: source.names[own] for name, own in names.items()})
+        return cls(source, names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Renamed, (self.source, dict(self.names))
 
     @property
     def schema(self) -> Schema:
@@ -79,12 +94,16 @@ class Renamed:
         return self._renamed(block), numbers
 
     def _renamed(self, block: Block) -> Block:
-        def new(held: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: held[own] for name, own in self.names.items() if own in held}
+        found = self._made.get(block)
+        if found is not None:
+            return found
 
-        made = replace(
+        def new(held: Mapping[str, Any]) -> Lazy[Any]:
+            return Lazy([name for name, own in self.names.items() if own in held], lambda name: held[self.names[name]])
+
+        made = self._made[block] = replace(
             block,
-            schema=Schema(block.schema.levels, new(block.schema)),
+            schema=Schema(block.schema.levels, dict(new(block.schema))),
             values=new(block.values),
             valid=new(block.valid),
             vocabularies=new(block.vocabularies),
@@ -172,6 +191,18 @@ class Block:
         axes += [Ragged(self.partition(above), range(i + 1)) for i, above in enumerate(ragged)]
         return Tensor(values, Structure(axes))
 
+    def codes(self, column: str) -> torch.Tensor:
+        """The places of a column of strings in its vocabulary, int64, -1 for what is missing; checked."""
+        codes, words = self.values[column].to(torch.int64), len(self.vocabularies[column])
+        if column in self.valid:
+            codes = torch.where(self.valid[column], codes, -1)
+        outside = (codes >= words) | (codes < 0)
+        if column in self.valid:
+            outside &= self.valid[column]
+        if bool(outside.any()):
+            raise TableFormatError(f"column {column!r}: word {int(codes[outside][0])} of a vocabulary of {words} words")
+        return codes
+
     def select(self, names: tuple[str, ...]) -> Block:
         """Some of the columns."""
         schema = self.schema.select(names)
@@ -222,12 +253,9 @@ class Block:
         return self
 
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-
-
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor as torch can pickle it: not of the types that it cannot, and without the memory around a view."""
-    tensor = tensor.view(_SIGNED.get(tensor.dtype, tensor.dtype))
+    tensor = bits.as_carrier(tensor)
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 

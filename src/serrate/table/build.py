@@ -33,7 +33,10 @@ Declared = Schema | Mapping[str, Any] | None
 def build(columns: Mapping[str, Any], declared: Declared, narrow: bool) -> Block:
     """The block of columns; `declared` tells their levels, and what their entries are, where nesting does not."""
     if not isinstance(columns, Mapping):
-        raise TypeError(f"a table is made from a mapping of columns, got {type(columns).__name__}")
+        raise TypeError(
+            f"a table is made from a mapping of columns, got {type(columns).__name__}; Table.from_rows takes rows, "
+            f"Table.from_pandas and its like take data frames"
+        )
     if not columns:
         raise ValueError("a table needs at least one column")
     _check_declared(columns, declared)

@@ -28,7 +28,7 @@ def same(a: Table, b: Table, equal_nan: bool) -> bool:
     if any(first.counts[level] != second.counts[level] for level in a.levels):
         return False
     return all(_same_offsets(first, second, level) for level in first.offsets) and all(
-        _same_column(first, second, name, equal_nan) for name in a.schema
+        same_column(first, second, name, equal_nan) for name in a.schema
     )
 
 
@@ -42,7 +42,8 @@ def _same_offsets(a: Block, b: Block, level: str) -> bool:
     return have is given or torch.equal(have.to(torch.int64), given.to(torch.int64))
 
 
-def _same_column(a: Block, b: Block, name: str, equal_nan: bool) -> bool:
+def same_column(a: Block, b: Block, name: str, equal_nan: bool) -> bool:
+    """Whether a column of both has the same entries, none of them missing in only one."""
     have, given = a.values[name], b.values[name]
     here, there = a.valid.get(name), b.valid.get(name)
     if here is not None or there is not None:

@@ -79,7 +79,7 @@ def _read(given: Any, level: str) -> Key:
     if isinstance(given, (list, tuple, np.ndarray, range)):
         given = _vector(given, level)
     if isinstance(given, torch.Tensor):
-        if given.ndim == 0 and not given.is_floating_point() and given.dtype != torch.bool:
+        if given.ndim == 0 and not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
             return int(given)
         if given.ndim == 1 and given.dtype == torch.bool:
             return given.cpu()

@@ -11,8 +11,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.table.block import Block
 from serrate.table.schema import Column, Schema, dtype_name, is_integer, least_dtype
-
-LARGEST_INT32 = 2**31 - 1
+from serrate.tensor.offsets import INT32_MAX
 
 
 def join_schemas(first: Schema, second: Schema, one: str = "the table", other: str = "the other") -> Schema:
@@ -107,7 +106,7 @@ def _entries(block: Block, column: Column) -> int:
 
 
 def _join_offsets(parts: Sequence[torch.Tensor], total: int) -> torch.Tensor:
-    dtype = torch.int32 if total <= LARGEST_INT32 else torch.int64
+    dtype = torch.int32 if total <= INT32_MAX else torch.int64
     made = torch.zeros(1 + sum(part.numel() - 1 for part in parts), dtype=dtype)
     place, base = 1, 0
     for part in parts:

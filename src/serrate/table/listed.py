@@ -15,6 +15,7 @@ from serrate.library import nesting
 from serrate.table.schema import dtype_name
 
 _LISTS = (list, tuple)
+_ARRAYS = {np.ndarray, torch.Tensor}
 _NUMBERS = {bool, int, float, complex}
 _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 _DIFFERENCES = (datetime.timedelta, np.timedelta64)
@@ -56,8 +57,23 @@ def read_lists(given: Sequence[Any], name: str, depth: int | None, wanted: Wante
     offsets: list[torch.Tensor] = []
     while (len(offsets) < depth) if depth is not None else _is_nested(level):
         offsets.append(_cut(level, name, offsets))
+        joined = _joined(level, name) if len(offsets) == depth else None
+        if joined is not None:
+            return tuple(offsets), joined, None, None, None
         level = list(chain.from_iterable(level))
     return tuple(offsets), *_leaf(level, name, offsets, wanted)
+
+
+def _joined(level: list[Any], name: str) -> torch.Tensor | None:
+    """The entries of innermost lists that are all arrays, or all tensors, of numbers of one dtype and shape."""
+    # one without entries, as np.array([]), need not fit the others
+    level = [each for each in level if len(each)] or level
+    kinds = set(map(type, level))
+    if len(kinds) != 1 or not kinds <= _ARRAYS or len({(each.dtype, each.shape[1:]) for each in level}) > 1:
+        return None
+    if kinds == {torch.Tensor}:
+        return plain(torch.cat(level), name)
+    return plain(torch.from_numpy(np.concatenate(level)), name) if level[0].dtype.kind in "biufc" else None
 
 
 def _from_plain_lists(
@@ -95,8 +111,10 @@ def _is_nested(level: list[Any]) -> bool:
 
 def _cut(level: list[Any], name: str, outer: list[torch.Tensor]) -> torch.Tensor:
     """The offsets of lists."""
-    if not set(map(type, level)) <= {list, tuple, np.ndarray, torch.Tensor}:
-        place = next(i for i, entry in enumerate(level) if not isinstance(entry, (*_LISTS, np.ndarray, torch.Tensor)))
+    kinds = set(map(type, level))
+    arrays = kinds & _ARRAYS
+    if not kinds <= {*_LISTS, *_ARRAYS} or (arrays and not all(map(_is_list, level))):
+        place = next(i for i, entry in enumerate(level) if not _is_list(entry))
         raise ValueError(
             f"column {name!r}: lists must nest to one depth, but entry {_place(outer, place)} is "
             f"{level[place]!r:.40} where a list was expected"
@@ -104,6 +122,10 @@ def _cut(level: list[Any], name: str, outer: list[torch.Tensor]) -> torch.Tensor
     made = np.zeros(len(level) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, level), np.int64, len(level)), out=made[1:])
     return torch.from_numpy(made)
+
+
+def _is_list(entry: Any) -> bool:
+    return isinstance(entry, _LISTS) or (isinstance(entry, (np.ndarray, torch.Tensor)) and entry.ndim > 0)
 
 
 def _place(outer: Sequence[torch.Tensor], place: int) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.build import Declared
 from serrate.table.schema import Column, dtype_name, path_to
@@ -55,13 +53,7 @@ def _entries(block: Block, name: str, column: Column) -> list[Any]:
     made: list[Any]
     if column.text:
         words = np.array([*block.vocabularies[name], None], dtype=object)
-        codes = values.to(torch.int64).numpy()
-        missing = np.zeros(len(codes), bool) if mask is None else mask.numpy().view(np.uint8) == 0
-        outside = ~missing & ((codes < 0) | (codes >= len(words) - 1))
-        if outside.any():
-            word = codes[outside][0]
-            raise TableFormatError(f"column {name!r}: word {word} of a vocabulary of {len(words) - 1} words")
-        made = words[np.where(missing, -1, codes)].tolist()
+        made = words[block.codes(name).reshape(-1).numpy()].tolist()
     elif column.unit is not None:
         made = list(values.numpy().view(column.unit))
     else:

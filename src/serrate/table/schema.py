@@ -292,9 +292,9 @@ class Schema(Mapping[str, Column]):
     # ---------------------------------------------------------------------------------------------- new from old
 
     def select(self, names: Iterable[str]) -> Schema:
-        """Some of the columns, and the levels that they need; roots stay."""
+        """Some of the columns, and the levels that they need; the rows stay, but not one of several roots."""
         columns = {name: self[name] for name in names}
-        needed = set(self.roots)
+        needed = set(self.roots) if len(self.roots) == 1 else set()
         for column in columns.values():
             level = column.level
             while level is not None and level in self.levels:

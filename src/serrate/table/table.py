@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
-from serrate.table import arranging, comparing, indexing, lists, reshaping, windowing
+from serrate.table import arranging, comparing, finding, indexing, lists, reshaping, windowing
 from serrate.table.block import Block, Renamed, Source
 from serrate.table.build import Declared, build
 from serrate.table.convert.methods import Conversions
@@ -204,8 +204,13 @@ class Table(Conversions):
     # -------------------------------------------------------------------------------------------- columns and rows
 
     def _column(self, name: Any) -> Column:
+        if isinstance(name, (list, set, dict)):
+            raise TypeError(f"one column was expected, by its name, got {name!r:.60}")
         if name not in self._schema:
-            raise KeyError(f"there is no column {name!r:.60}; the columns are {', '.join(map(repr, self.keys()))}")
+            hint = f"; it is a level, with {', '.join(self.keys_at(name)) or 'none'}" if name in self.levels else ""
+            raise KeyError(
+                f"there is no column {name!r:.60}{hint}; the columns are {', '.join(map(repr, self.keys()))}"
+            )
         return self._schema[name]
 
     def __getitem__(self, key: Any) -> Any:
@@ -245,6 +250,19 @@ class Table(Conversions):
         source = np.searchsorted(self._bounds, rows.numpy(), side="right") - 1
         return gather.Pieces(torch.from_numpy(source), rows - torch.from_numpy(self._bounds[source]))
 
+    def isin(self, column: str, values: Any) -> Tensor:
+        """Which entries of a column are one of some values, or one value: numbers, strings or times.
+
+        Missing entries are none of them.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"sex": ["F", "M", None, "F"]})
+        >>> t.filter(t.isin("sex", ["F", "X"])).tolist()
+        {'sex': ['F', 'F']}
+        """
+        described, block = self._column(column), self._holding(column)
+        return block.shaped(finding.isin(block, column, values), described.level)
+
     def rows_of(self, column: str, ids: Any) -> torch.Tensor:
         """The numbers of the rows whose entry of `column`, which all differ, is each of `ids`.
 
@@ -254,7 +272,7 @@ class Table(Conversions):
         """
         index = self.__dict__.setdefault("_indexes", {})
         if column not in index:
-            index[column] = arranging.KeyIndex.of(self, column)
+            index[column] = finding.KeyIndex.of(self, column)
         found: torch.Tensor = index[column].find(ids)
         return found
 
@@ -272,7 +290,11 @@ class Table(Conversions):
             self._column(name)
         if not names:
             raise ValueError("a table needs at least one column")
-        return self if names == list(self.keys()) else Table._of(self._schema.select(names), self._sources)
+        if names == list(self.keys()):
+            return self
+        if len(self._schema.roots) > 1:  # perhaps only one of them stays, whose entries are the rows then
+            return Table._from_block(self.block().select(tuple(names)))
+        return Table._of(self._schema.select(names), self._sources)
 
     def drop(self, columns: str | Iterable[str]) -> Table:
         """All columns but these."""
@@ -295,12 +317,13 @@ class Table(Conversions):
             raise ValueError(f"columns need names of their own, got {new}")
         columns = {names.get(name, name): column for name, column in self._schema.items()}
         own = {names.get(name, name): name for name in self.keys()}
-        return Table._of(Schema(self.levels, columns), [Renamed(source, own) for source in self._sources])
+        return Table._of(Schema(self.levels, columns), [Renamed.of(source, own) for source in self._sources])
 
     def with_column(self, name: str, values: Any, level: str | Column | None = None) -> Table:
         """The table with a column added, or in the place of the one of that name.
 
-        Without a level the nesting of `values` tells it, where only one level is as deep.
+        Without a level the nesting of `values` tells it, where only one level is as deep. In a tensor computed from a
+        column nothing is missing; None in lists is, and what is masked in numpy's masked arrays.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3], [2]]}, schema={"time": "visits"})
@@ -395,19 +418,23 @@ class Table(Conversions):
         """The rows, or the entries of a level, where a mask holds, with all below them.
 
         A mask has an entry per entry of the level, flat or nested as its columns are; a function of the table may
-        give it.
+        give it. Strings and times are numbers here, and what is missing is 0: `t.vocabulary(…)` has the number of a
+        string, `t.valid(…)` tells what is there.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
         >>> t.filter(lambda t: t["time"] > 1, level="visits")["time"].tolist()
         [[3, 9], [2]]
+        >>> t = sr.Table({"sex": ["F", "M", "F"], "age": [41, 63, None]})
+        >>> t.filter((t["sex"] == t.vocabulary("sex").index("F")) & (t["age"] < 50) & t.valid("age")).tolist()
+        {'sex': ['F'], 'age': [41]}
         """
         return Table._from_block(arranging.filtered(self, mask, level))
 
     def sort_by(self, column: str, descending: bool = False) -> Table:
         """Rows in the order of a column of theirs; a deeper column orders the entries of each list. Stable.
 
-        What is missing comes last, NaN before that.
+        What is missing comes last, NaN before that. To sort by several columns, sort by the least important one first.
 
         >>> import serrate as sr
         >>> sr.Table({"time": [[3, 0, 9], [2, 1]]}).sort_by("time")["time"].tolist()
@@ -417,6 +444,8 @@ class Table(Conversions):
 
     def map(self, function: Callable[[dict[str, Tensor]], Mapping[str, Any]], level: str | None = None) -> Table:
         """The table with what a function makes of all columns of a level, each given as one flat tensor.
+
+        Nothing is missing in what it makes, but for None in lists and what is masked in numpy's masked arrays.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
@@ -516,13 +545,27 @@ class Table(Conversions):
         verify(self)
 
     def loader(self, batch_size: int | None = None, **options: Any) -> Loader:
-        """Batches for training; see `serrate.table.loading.loader.Loader`."""
+        """Batches for training, packed or padded, epoch after epoch; iterate over it.
+
+        Options: shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level,
+        columns, to, device, num_workers, prefetch, rank, world_size, and those of `to_dense`;
+        `help(serrate.table.Loader)` says what they mean.
+
+        >>> import serrate as sr
+        >>> t = sr.Table({"code": [[7, 5], [4], [1, 2, 3]]})
+        >>> [batch["code"].tolist() for batch in t.loader(batch_size=2, to="dense", padding=-1)]
+        [[[7, 5], [4, -1]], [[1, 2, 3]]]
+        """
         from serrate.table.loading.loader import Loader
 
         return Loader(self, batch_size, **options)
 
     def dataset(self, **options: Any) -> TableDataset:
-        """The rows as a map-style dataset of `torch.utils.data`, which reads a batch of rows at once."""
+        """The rows as a map-style dataset of `torch.utils.data`, which reads a batch of rows at once.
+
+        Options: columns, to, and those of `to_dense`. A `DataLoader` of it needs `collate_fn=rows.collate`; see
+        `serrate.table.TableDataset`.
+        """
         from serrate.table.loading.torch_data import TableDataset
 
         return TableDataset(self, **options)

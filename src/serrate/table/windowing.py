@@ -19,11 +19,10 @@ def windows(
     table: Table, rows: Any, start: Any, stop: Any, size: int | None, keep: str, seed: int | None, level: str | None
 ) -> Pieces:
     """Which entries of which rows `Table.windows` reads."""
-    if keep not in ("head", "tail", "random"):
-        raise ValueError(f'keep must be "head", "tail" or "random", got {keep!r:.40}')
+    check_keep(keep)
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise ValueError(f"size must be an int of 0 or more, got {size!r:.40}")
-    level = _windowed_level(table, level)
+    level = windowed_level(table, level)
     numbers = torch.arange(len(table)) if rows is None else positions(_vector(rows, "rows"), len(table), "rows")
     pieces = table.pieces(numbers)
     lengths = gather.row_lengths(table.sources, table.schema, pieces, level)
@@ -39,7 +38,13 @@ def windows(
     return gather.Pieces(pieces.source, pieces.row, level, first, last)
 
 
-def _windowed_level(table: Table, level: str | None) -> str:
+def check_keep(keep: str) -> None:
+    """A ValueError unless it says which entries of a row to keep."""
+    if keep not in ("head", "tail", "random"):
+        raise ValueError(f'keep must be "head", "tail" or "random", got {keep!r:.40}')
+
+
+def windowed_level(table: Table, level: str | None) -> str:
     """The level below the rows that is cut: the only one, where none is named."""
     below = table.schema.children(table.row_level)
     if level is None:

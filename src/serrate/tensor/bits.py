@@ -11,7 +11,7 @@ import torch
 _CARRIERS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
-def _carried(values: torch.Tensor) -> torch.Tensor:
+def as_carrier(values: torch.Tensor) -> torch.Tensor:
     """`values` in a dtype that every copying kernel knows; the same bits. Only for dtypes that have no gradients."""
     carrier = torch.uint8 if values.dtype.itemsize == 1 and values.is_floating_point() else _CARRIERS.get(values.dtype)
     return values if carrier is None else values.view(carrier)
@@ -23,32 +23,32 @@ def _back(moved: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """The rows of `values` at `rows`."""
-    return _back(_carried(values).index_select(0, rows), values.dtype)
+    return _back(as_carrier(values).index_select(0, rows), values.dtype)
 
 
 def index(values: torch.Tensor, key: tuple[Any, ...], flips: Sequence[int] = ()) -> torch.Tensor:
     """values[key], the axes `flips` reversed first."""
-    carried = _carried(values)
+    carried = as_carrier(values)
     return _back((carried.flip(tuple(flips)) if flips else carried)[key], values.dtype)
 
 
 def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tensor) -> torch.Tensor:
     """`base` with `values`, of its dtype, written to `where` in place."""
-    _carried(base).index_put_(where, _carried(values))
+    as_carrier(base).index_put_(where, as_carrier(values))
     return base
 
 
 def placed(base: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """A copy of `base` with `values` as its `rows`."""
-    return _back(_carried(base).index_copy(0, rows, _carried(values)), values.dtype)
+    return _back(as_carrier(base).index_copy(0, rows, as_carrier(values)), values.dtype)
 
 
 def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -> torch.Tensor:
     """`count` rows of `padding`, with `values` as some `rows` of them."""
     filling = constant(padding, values.dtype, values.device)
-    carried, shape = _carried(values), (count, *values.shape[1:])
+    carried, shape = as_carrier(values), (count, *values.shape[1:])
     plain = not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0  # -0.0 is another
-    base = carried.new_zeros(shape) if plain else _carried(filling).expand(shape).clone()
+    base = carried.new_zeros(shape) if plain else as_carrier(filling).expand(shape).clone()
     if torch.is_grad_enabled() and carried.requires_grad:
         return base.index_copy_(0, rows, carried)  # its gradient, index_select, is the faster one
     return _back(base.index_put_((rows,), carried), values.dtype)  # without one, this writes faster
@@ -56,7 +56,7 @@ def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -
 
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`values` where the condition holds, else `other` of the same dtype."""
-    return _back(torch.where(condition, _carried(values), _carried(other)), values.dtype)
+    return _back(torch.where(condition, as_carrier(values), as_carrier(other)), values.dtype)
 
 
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

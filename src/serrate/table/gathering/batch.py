@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.gathering.memory import Part, laid_out, parts_of, view
+from serrate.table.gathering.memory import Part, laid_out, lies_within, parts_of, view
 from serrate.table.schema import Schema, parent_of
+from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -57,7 +58,15 @@ class Packed(Mapping[str, Tensor]):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Packed._over, self._state(self._buffer, None if self._buffer.is_cpu else self._block.offsets)
+        whole = self._in_one_piece()
+        buffer = whole._buffer
+        if buffer.is_cpu and not buffer.untyped_storage().is_shared():
+            buffer = torch.from_numpy(buffer.numpy())  # torch frees what it moves to share it; columns look at it still
+        return Packed._over, whole._state(buffer, None if buffer.is_cpu else whole._block.offsets)
+
+    def _in_one_piece(self) -> Packed:
+        """Itself, or a copy of it: torch moves each tensor by itself when one is shared with another process."""
+        return self if lies_within(self._buffer, self._ends, self._block) else Packed(self._block, None, self._longest)
 
     def _state(self, buffer: torch.Tensor, known: Mapping[str, torch.Tensor] | None) -> tuple[Any, ...]:
         block, parts = self._block, parts_of(self._buffer, self._ends, self._block)
@@ -91,6 +100,7 @@ class Packed(Mapping[str, Tensor]):
         return self._block.counts
 
     def __getitem__(self, name: str) -> Tensor:
+        _require_column(name, self.schema)
         self._share_partitions()
         return self._block.tensor(name)
 
@@ -173,16 +183,18 @@ class Packed(Mapping[str, Tensor]):
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
         """The batch on a device, in one copy; lengths stay known on the host."""
-        buffer = self._buffer.to(device, non_blocking=non_blocking)
-        if buffer is self._buffer:
-            return self
+        whole = self._in_one_piece()
+        buffer = whole._buffer.to(device, non_blocking=non_blocking)
+        if buffer is whole._buffer:
+            return whole
         known = {level: ends.clone() for level, ends in self._block.offsets.items()}  # else all the old memory is held
-        return Packed._over(*self._state(buffer, None if buffer.is_cpu else known))
+        return Packed._over(*whole._state(buffer, None if buffer.is_cpu else known))
 
     def pin_memory(self) -> Packed:
         """The batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
-        buffer = self._buffer.pin_memory()
-        return self if buffer is self._buffer else Packed._over(*self._state(buffer, None))
+        whole = self._in_one_piece()
+        buffer = whole._buffer.pin_memory()
+        return whole if buffer is whole._buffer else Packed._over(*whole._state(buffer, None))
 
     def to_dense(
         self,
@@ -208,10 +220,13 @@ def _composed(offsets: Mapping[str, torch.Tensor], level: str, rows: int, device
     return offsets[level] if above not in offsets else offsets[level][_composed(offsets, above, rows, device)]
 
 
-def _carried(given: torch.Tensor) -> torch.Tensor:
-    """The same bits in a dtype that torch can pickle."""
-    carrier = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}.get(given.dtype)
-    return given if carrier is None else given.view(carrier)
+def _require_column(name: object, schema: Schema) -> None:
+    if name not in schema:
+        hint = "; a batch is one mapping of columns, which a DataLoader leaves so with collate_fn=rows.collate"
+        raise KeyError(
+            f"there is no column {name!r:.60}; the columns are {', '.join(map(repr, schema))}"
+            f"{hint if isinstance(name, int) else ''}"
+        )
 
 
 class Dense(Mapping[str, torch.Tensor]):
@@ -249,10 +264,11 @@ class Dense(Mapping[str, torch.Tensor]):
         return cls(schema, rows, named, masks, valid, vocabularies)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        carried = {name: _carried(each) for name, each in self.columns.items()}
+        carried = {name: bits.as_carrier(each) for name, each in self.columns.items()}
         return Dense._over, (self.schema, self.rows, carried, self.masks, self.valid, dict(self.vocabularies))
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        _require_column(name, self.schema)
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.sources import Pieces, Sources, choose, holding, widened
 from serrate.table.schema import Schema, path_to
 
-__all__ = ["Pieces", "Sources", "clip", "pack", "pad", "row_lengths", "take", "take_entries", "vocabulary"]
+__all__ = ["Pieces", "Sources", "pack", "pad", "row_lengths", "take", "take_entries", "vocabulary"]
 
 
 def take(sources: Sequence[Source], schema: Schema, pieces: Pieces) -> Block:
@@ -153,24 +152,6 @@ def take_entries(block: Block, level: str, ids: torch.Tensor, offsets: torch.Ten
         block.vocabularies,
         block.trusted,
     )
-
-
-def clip(pieces: Pieces, lengths: torch.Tensor) -> Pieces:
-    """The same with start and stop read as a slice of each row: negative ones from its end, none outside it.
-
-    >>> cut = clip(Pieces(None, torch.tensor([0]), "visits", torch.tensor([-2]), torch.tensor([9])), torch.tensor([5]))
-    >>> cut.start, cut.stop
-    (tensor([3]), tensor([5]))
-    """
-    zero = torch.zeros((), dtype=torch.int64)
-
-    def place(given: torch.Tensor) -> torch.Tensor:
-        counted = torch.where(given < 0, given + lengths, given)
-        return torch.minimum(torch.maximum(counted, zero), lengths)
-
-    start = zero.expand_as(lengths).clone() if pieces.start is None else place(pieces.start)
-    stop = lengths if pieces.stop is None else torch.maximum(place(pieces.stop), start)
-    return replace(pieces, start=start, stop=stop)
 
 
 def vocabulary(sources: Sequence[Source], column: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ class Arena:
 
     def __init__(self, size: int, *, pin: bool = False) -> None:
         self._used = 0
+        if size > sys.maxsize:
+            raise MemoryError(f"a batch of {size} bytes is more than any memory has")
         if pin or size < _POOLED:
             self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
             self._memory: Lease = self.buffer.numpy()
@@ -68,6 +71,13 @@ def parts_of(buffer: torch.Tensor, offsets: Mapping[str, torch.Tensor], block: B
         for kind, held in kinds.items()
         for name, each in held.items()
     ]
+
+
+def lies_within(buffer: torch.Tensor, offsets: Mapping[str, torch.Tensor], block: Block) -> bool:
+    """Whether the tensors of a block still lie in the memory they were made in."""
+    start, stop = buffer.data_ptr(), buffer.data_ptr() + buffer.nbytes
+    held = (each for kind in (offsets, block.values, block.valid) for each in kind.values() if each.numel())
+    return all(start <= each.data_ptr() < stop for each in held)
 
 
 def laid_out(block: Block) -> tuple[Block, torch.Tensor]:

@@ -6,6 +6,7 @@ back into the pool.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any
@@ -58,3 +59,11 @@ def _rounded(size: int) -> int:
 
 POOL = Pool()
 """That of all batches."""
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock, which nobody gives back here."""
+    POOL._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

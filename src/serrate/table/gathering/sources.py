@@ -157,8 +157,10 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
             )
     for name, column in schema.items():
         own, values = block.schema[name], block.values[name]
-        if not (fits_within(own.stored, column.dtype) and values.dtype == own.stored):
-            raise TypeError(f"{where}: column {name!r} has {column.dtype}, but is stored as {values.dtype}")
+        # Codes are never negative, and those of several sources may be stored as unsigned ones that some do not fit.
+        fits = own.stored.itemsize <= column.stored.itemsize if column.text else fits_within(own.stored, column.stored)
+        if not (fits and values.dtype == own.stored):
+            raise TypeError(f"{where}: column {name!r} is to be stored as {column.stored}, but is {values.dtype}")
         entries = () if column.level is None else (block.counts[column.level],)
         if tuple(values.shape) != (*entries, *column.features):
             expected = (*entries, *column.features)

@@ -91,9 +91,9 @@ class Loader(Epochs):
         super().__init__(plan, *rank_of(rank, world_size), described)
         self._device = _device(device)
         self._workers = checked_count("num_workers", num_workers, 0)
-        if prefetch is not None and not num_workers:
+        if prefetch is not None and not self._workers:
             raise ValueError("prefetch says how many batches workers read ahead: give num_workers=… too")
-        self._ahead = 2 * num_workers if prefetch is None else checked_count("prefetch", prefetch, 1)
+        self._ahead = 2 * self._workers if prefetch is None else checked_count("prefetch", prefetch, 1)
 
     @property
     def table(self) -> Table:
@@ -175,7 +175,10 @@ def dense_options(table: Table, schema: Schema, to: str, given: dict[str, Any]) 
         raise ValueError(f'to must be "packed" or "dense", got {to!r:.40}')
     unknown = [name for name in given if name not in DENSE_OPTIONS]
     if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; those of dense batches are {', '.join(DENSE_OPTIONS)}")
+        raise TypeError(
+            f"there is no option {unknown[0]!r}; see help(serrate.table.Loader), and for dense batches there are "
+            f"{', '.join(DENSE_OPTIONS)}"
+        )
     if given and to == "packed":
         raise TypeError(f'{", ".join(given)}: packed batches have no padding; give to="dense" too')
     if to == "packed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from serrate.table.gathering.sources import Pieces, Sources
 from serrate.table.loading.batching import Cells, Measure, Numbers
 from serrate.table.loading.sampling import draw, key_of
 from serrate.table.schema import ROWS, Schema, path_to
+from serrate.table.windowing import check_keep, windowed_level
 
 if TYPE_CHECKING:
     from serrate.table.table import Table
 
-KEEP = ("head", "tail", "random")
+_MOST = 2**62 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +47,13 @@ class Reader:
         cls, table: Table, window: int | None = None, keep: str = "head", level: str | None = None, seed: int = 0
     ) -> Reader:
         """The same, checked."""
-        if keep not in KEEP:
-            raise ValueError(f'keep must be "head", "tail" or "random", got {keep!r:.40}')
+        check_keep(keep)
         if window is None:
             if keep != "head" or level is not None:
                 raise ValueError("keep and level say which entries a window keeps: give window=… too")
         else:
-            checked_count("window", window, 0)
-            level = _cut_level(table, level)
+            window = checked_count("window", window, 0)
+            level = windowed_level(table, level)
         return cls(table, Sources(table.sources), window, keep, level, seed)
 
     def pieces(self, rows: torch.Tensor, epoch: int) -> Pieces:
@@ -153,17 +154,7 @@ def below_rows(table: Table, level: str) -> tuple[str, ...]:
 
 
 def checked_count(name: str, given: Any, least: int) -> int:
-    """An int of at least that."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+    """An int of at least that; what is more than int64 counts, as the most that it does."""
+    if isinstance(given, (bool, np.bool_)) or not hasattr(given, "__index__") or operator.index(given) < least:
         raise ValueError(f"{name} must be an int of {least} or more, got {given!r:.40}")
-    return given
-
-
-def _cut_level(table: Table, level: str | None) -> str:
-    below = table.schema.children(table.row_level)
-    if level is None and len(below) == 1:
-        return below[0]
-    if level not in below:
-        have = ", ".join(map(repr, below)) or "none"
-        raise ValueError(f"a window cuts a level right below the rows, {have}; level= names it, got {level!r:.60}")
-    return level
+    return min(operator.index(given), _MOST)

@@ -35,9 +35,9 @@ class Batching:
     def __post_init__(self) -> None:
         if self.batch_size is None and self.max_tokens is None:
             raise ValueError("batches need a size: give batch_size, max_tokens or both")
-        for name, least in (("batch_size", 1), ("max_tokens", 1), ("pool", 1)):
+        for name, least in (("batch_size", 1), ("max_tokens", 1), ("pool", 1), ("window", 0)):
             if getattr(self, name) is not None:
-                checked_count(name, getattr(self, name), least)
+                object.__setattr__(self, name, checked_count(name, getattr(self, name), least))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise TypeError(f"seed must be an int, got {self.seed!r:.40}")
         if self.shuffle not in (False, True, "blocks"):
@@ -80,7 +80,7 @@ def rank_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
-    checked_count("world_size", world_size, 1)
-    if checked_count("rank", rank, 0) >= world_size:
+    world_size, rank = checked_count("world_size", world_size, 1), checked_count("rank", rank, 0)
+    if rank >= world_size:
         raise ValueError(f"rank must be less than world_size={world_size}, got {rank}")
     return rank, world_size

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.schema import Schema, parent_of
+from serrate.table.schema import Schema, fits_within, parent_of
 from serrate.table.storage.header import OFFSETS, Header, Span, read_header
 from serrate.table.storage.mapping import Lazy, at_random, map_file
 from serrate.table.storage.reading import Plan
@@ -51,7 +51,8 @@ class Claim:
         for name, column in self.schema.items():
             same = theirs.pop(name, None) == _meaning(column)
             # A file without missing entries need not have a mask.
-            if not same or (header.schema[name].nullable and not column.nullable):
+            fits = same and fits_within(header.schema[name].stored, column.stored)
+            if not fits or (header.schema[name].nullable and not column.nullable):
                 got = header.schema.get(name, "none")
                 fail(where, f"the manifest says that column {name!r:.60} is {column}, the file has {got}")
         if theirs:

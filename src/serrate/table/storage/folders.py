@@ -149,11 +149,11 @@ class LocalFolder:
         return release
 
     def held(self, name: str) -> bool:
-        """Whether the lock of a file is taken."""
+        """Whether somebody is at work with a file: its lock is taken, or it has just gone to where it belongs."""
         try:
             descriptor = os.open(self.path / name, os.O_RDWR)
         except FileNotFoundError:
-            return False
+            return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -227,12 +227,14 @@ class RemoteFolder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
-        """A stream to the file itself; after an error what arrived is deleted."""
+        """A stream to the file itself; after an error what arrived is deleted, but never what was there before."""
+        is_new = name not in self.names()
         try:
             with self.files.open(self.at(name), "wb") as stream:
                 yield stream
         except BaseException:
-            self.remove(name)
+            if is_new:
+                self.remove(name)
             raise
 
     def sync(self) -> None:

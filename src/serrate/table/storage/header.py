@@ -154,6 +154,8 @@ def _text(read: Callable[[int, int], bytes], size: int, where: str) -> tuple[dic
     if len(first) < 8:
         fail(where, f"a file of a table has at least 8 bytes, this one has {min(size, len(first))}")
     length = int.from_bytes(first, "little")
+    if first.startswith(b"PAR1"):
+        fail(where, "no file of a table but a Parquet file, which sr.Table.from_parquet reads")
     if length > LONGEST_HEADER:
         fail(where, f"a header has at most {LONGEST_HEADER} bytes, this one says {length}: no file of a table?")
     if 8 + length > size:
@@ -171,7 +173,11 @@ def _text(read: Callable[[int, int], bytes], size: int, where: str) -> tuple[dic
 def _metadata(given: Any, where: str) -> tuple[Schema, dict[str, int]]:
     """The schema and the counts."""
     if not isinstance(given, dict) or given.get("format") != FORMAT:
-        fail(where, f"no file of a table: its metadata does not say that its format is {FORMAT!r}")
+        fail(
+            where,
+            f"no file of a table: its metadata does not say that its format is {FORMAT!r}; sr.Table.from_nrt reads "
+            f"files of nested_ragged_tensors",
+        )
     if not all(isinstance(value, str) for value in given.values()):
         fail(where, "metadata are strings")
     check_version(given.get("version"), where)

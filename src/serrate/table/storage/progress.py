@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,13 @@ from tqdm import tqdm
 
 DELAY = 1.0
 """Seconds before a bar appears."""
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar with a lock of this process: tqdm's own is shared with forked ones, and stays held when one is killed."""
+
+
+_Bar.set_lock(threading.RLock())
 
 
 @contextmanager
@@ -21,9 +29,10 @@ def progress(what: str, total: int | None, unit: str = "rows") -> Iterator[Calla
     >>> with progress("saving", 300) as done:
     ...     _ = done(100), done(200)
     """
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield lambda count: None
+        return
     size = "B" if unit == "bytes" else f" {unit}"
-    # disable=None: off where the stream is not a terminal.
-    with tqdm(
-        total=total, desc=what, unit=size, unit_scale=True, delay=DELAY, leave=False, file=sys.stderr, disable=None
-    ) as bar:
+    with _Bar(total=total, desc=what, unit=size, unit_scale=True, delay=DELAY, leave=False, file=stream) as bar:
         yield bar.update

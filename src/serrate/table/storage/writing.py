@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from serrate.table.table import Table
 
 
+_ELSEWHERE = {".parquet": "to_parquet", ".nrt": "to_nrt"}
+
+
 def save(
     table: Table,
     path: str | os.PathLike[str],
@@ -48,6 +51,9 @@ def save(
     True
     """
     rows_per_shard = checked_rows(rows_per_shard)
+    for ending, method in _ELSEWHERE.items():
+        if os.fspath(path).endswith(ending):
+            raise ValueError(f"{os.fspath(path)!r} is the name of a file of another format; t.{method} writes one")
     stored = _stored(table, narrow)
     if os.fspath(path).endswith(".safetensors"):
         if rows_per_shard is not None:
