@@ -13,6 +13,7 @@ import serrate as sr
 from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Packed
 from serrate.table.gathering.gather import Pieces
+from serrate.table.gathering.padding import Padding
 
 pytestmark = [
     pytest.mark.gpu,
@@ -113,7 +114,7 @@ def test_what_kernels_take_without_a_wait() -> None:
 def test_dense_is_pinned_and_moves() -> None:
     rng = np.random.default_rng(3)
     block = blocks.block(rng, 10)
-    dense = gather.pad([block], block.schema, Pieces(None, torch.arange(10)), pin=True)
+    dense = gather.pad([block], block.schema, Pieces(None, torch.arange(10)), Padding.of(block.schema)).pin_memory()
     assert all(each.is_pinned() for each in dense.columns.values() if each.numel())
     with sr.testing.forbid_sync():
         there = dense.to("cuda", non_blocking=True)

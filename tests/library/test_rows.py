@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from tests.library.packed import INTS, ROWS, drawn, offsets_of, same
@@ -66,6 +68,23 @@ def test_runs_added_up(dtype: torch.dtype, floats: torch.dtype, kind: str) -> No
         at += lengths[i]
     same(rows.add_runs(values, found[0], found[1], sum(lengths) + 1), expected)
     assert rows.add_runs(values.half(), found[0], found[1], sum(lengths) + 1) is None
+
+
+def test_long_runs_of_any_size_and_place() -> None:
+    lengths = [5, 2047, 1, 2048, 63, 2049, 64, 2175, 2176, 2177, 4095, 3, 70_001]
+    values = torch.randint(0, 256, (sum(lengths) + 3,), dtype=torch.uint8)[3:]
+    index = torch.randperm(len(lengths))
+    found = rows.select_runs(t(lengths), offsets_of(lengths), index)
+    assert found is not None
+    moved = rows.copy_runs(values, *found)
+    same(moved, torch.cat([values.split(lengths)[i] for i in index.tolist()]))
+    assert moved is not None
+    same(rows.put_runs(moved, found[0], found[1], found[2]), values)
+    few = found[0][:4], found[1][:4]
+    expected = torch.zeros_like(values)
+    for first, length in zip(few[0].tolist(), few[1].tolist(), strict=True):
+        expected[first : first + length] = values[first : first + length]
+    same(rows.put_runs(moved[: int(few[1].sum())], *few, len(values)), expected)
 
 
 @pytest.mark.parametrize("index", [t([0, 5]), t([-1]), t([2**40]), t([0.0]), t([[0]]), t([0, 1, 0])[::2], t([True])])
@@ -157,6 +176,20 @@ def test_sums(dtype: torch.dtype, ints: torch.dtype, kind: str, batch: int) -> N
     parts = values.split([*(n * batch for n in lengths), values.numel() - sum(lengths) * batch])[:-1]
     expected = torch.stack([p.sum() for p in parts]).to(dtype) if parts else values[:0]
     same(rows.sums(values, offsets_of(lengths, ints), batch), expected)
+
+
+@pytest.mark.parametrize("largest", [10, 2**16, 2**26, 2**27, 2**28, 2**31 - 1])
+@pytest.mark.parametrize("least", [0, -1])
+def test_sums_of_integers_of_all_sizes(largest: int, least: int) -> None:
+    for length in (1, 3, 15, 16, 17, 40, 100, 1000):
+        values = torch.randint(least * largest, largest, (length,)).to(torch.int32)
+        sums = list(itertools.accumulate(values.tolist()))
+        for end in range(1, length + 1, max(1, length // 9)):
+            made = rows.sums(values, t([0, end]))
+            if -(2**31) <= sums[end - 1] < 2**31:
+                same(made, t([sums[end - 1]], dtype=torch.int32))
+            else:
+                assert made is None
 
 
 def test_sums_stay_in_their_run() -> None:

@@ -17,6 +17,7 @@ from serrate.table.block import Block
 from serrate.table.gathering import compiled, gather
 from serrate.table.gathering.batch import Packed
 from serrate.table.gathering.gather import Pieces
+from serrate.table.gathering.padding import Padding
 from serrate.table.schema import Column, Schema
 
 
@@ -171,7 +172,7 @@ def test_a_batch_with_a_column_that_was_moved_is_put_together_again() -> None:
 
 def test_dense_moves_and_pickles() -> None:
     block = blocks.block(np.random.default_rng(3), 6)
-    d = gather.pad([block], block.schema, Pieces(None, torch.arange(4)))
+    d = gather.pad([block], block.schema, Pieces(None, torch.arange(4)), Padding.of(block.schema))
     again = pickle.loads(pickle.dumps(d))
     assert again.vocabulary("word") == d.vocabulary("word")
     assert again.rows == d.rows == 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.gathering import compiled, gather
 from serrate.table.gathering.gather import Pieces, Sources
+from serrate.table.gathering.padding import Padding
 from serrate.table.schema import Column, Schema
 
 CODES = {"time": Column("visits", torch.float32), "code": Column("visits.codes", torch.int64, torch.int32)}
@@ -32,6 +35,11 @@ def sources(seed: int, count: int = 1, rows: int = 6, **options: Any) -> tuple[l
     vocabularies = [("a", "b", "c"), ("c", "x"), ("b",), ("a", "b", "c", "d")]
     made = [blocks.block(rng, rows, words=vocabularies[i % 4], **options) for i in range(count)]
     return made, made[0].schema
+
+
+def functions(schema: Schema) -> list[Callable[..., Any]]:
+    """All that make a batch of sources, a schema and pieces."""
+    return [gather.take, gather.pack, partial(gather.pad, options=Padding.of(schema))]
 
 
 def pieces(seed: int, given: list[Block], count: int, *, cut: bool = False) -> Pieces:
@@ -145,7 +153,7 @@ def test_no_sources_and_no_rows() -> None:
         for source in (None, none):
             taken = gather.take(given, schema, Pieces(source, none)).check()
             assert set(taken.counts.values()) == {0}
-            dense = gather.pad(given, schema, Pieces(source, none))
+            dense = gather.pad(given, schema, Pieces(source, none), Padding.of(schema))
             assert dense["features"].shape == (0, 0, 0, 3, 2)
             assert gather.row_lengths(given, schema, Pieces(source, none), "visits.codes").tolist() == []
 
@@ -171,7 +179,7 @@ def test_one_giant_row() -> None:
     packed = gather.pack([given], given.schema, Pieces(None, torch.tensor([2, 0])))
     assert packed.lengths["visits.codes"].tolist() == [100_000, 1, 2]
     assert packed.flat("code").tolist() == [*range(2, 100_003), 0, 1]
-    dense = gather.pad([given], given.schema, Pieces(None, torch.tensor([2, 0])), padding=-1)
+    dense = gather.pad([given], given.schema, Pieces(None, torch.tensor([2, 0])), Padding.of(given.schema, -1))
     assert dense["code"].shape == (2, 2, 100_000)
     assert dense["code"][1, 0, :3].tolist() == [0, 1, -1]
     assert dense["code"][0, 1, :2].tolist() == [100_002, -1]
@@ -238,7 +246,7 @@ def test_columns_of_the_whole_table() -> None:
     assert (packed["time"].tolist(), packed["age"].tolist(), packed["p"].tolist()) == ([2, 0], 41, [0, 0])
     assert packed["age"].dtype == torch.int64
     assert not packed.valid["p"]
-    dense = gather.pad([block], block.schema, Pieces(None, torch.tensor([2, 0])), padding=7)
+    dense = gather.pad([block], block.schema, Pieces(None, torch.tensor([2, 0])), Padding.of(block.schema, 7))
     assert (dense["time"].tolist(), dense["age"].tolist(), dense.valid["p"].tolist()) == ([2, 0], 41, False)
 
 
@@ -254,7 +262,7 @@ def test_nan_and_zeros_keep_their_bits() -> None:
     assert (
         gather.take([block], block.schema, wanted).values["x"].view(torch.int32).tolist() == bits[[1, 2, 3, 0]].tolist()
     )
-    dense = gather.pad([block], block.schema, wanted, padding=-0.0)["x"].view(torch.int32)
+    dense = gather.pad([block], block.schema, wanted, Padding.of(block.schema, -0.0))["x"].view(torch.int32)
     assert dense.tolist() == [bits[1:].tolist(), [bits[0].item(), -(1 << 31), -(1 << 31)]]
 
 
@@ -298,7 +306,7 @@ LIES = [
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_offsets_that_lie(level: str, place: int, value: int, words: str, dtype: torch.dtype) -> None:
     block = lying(level, place, value, dtype=dtype)
-    for function in (gather.take, gather.pack, gather.pad):
+    for function in functions(block.schema):
         with pytest.raises(TableFormatError, match=f"source 0: by the offsets, {words}"):
             function([block], block.schema, Pieces(None, torch.arange(3)))
     with pytest.raises(TableFormatError, match=words):
@@ -317,7 +325,7 @@ def test_offsets_that_lie_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) 
             near, far = int(rng.integers(-3, ends.max() + 4)), int(rng.integers(-(2**31), 2**31))
             ends[rng.integers(0, ends.numel())] = near if rng.random() < 0.8 else far
         wanted = Pieces(None, torch.from_numpy(rng.integers(0, 8, 5)))
-        for function in (gather.take, gather.pack, gather.pad):
+        for function in functions(block.schema):
             found = _outcome(function, block, wanted)
             with monkeypatch.context() as other:
                 other.setattr(compiled, "measure", lambda *_: None)
@@ -376,7 +384,7 @@ def test_codes_that_are_no_words(code: int) -> None:
     columns = {"word": Column("visits", torch.int64, torch.int8, text=True)}
     given = [blocks.block(rng, 2, columns, words=words, empty=0, longest=9) for words in (("a",), ("b", "a"))]
     given[1].values["word"][0] = code
-    for function in (gather.take, gather.pack, gather.pad):
+    for function in functions(given[0].schema):
         with pytest.raises(
             TableFormatError, match=f"source 1: column 'word' has code {code}, but its vocabulary has 2 words"
         ):
@@ -438,12 +446,12 @@ def test_a_source_that_gives_another_block_each_time() -> None:
 def test_calls_from_threads() -> None:
     given, schema = sources(23, 3, rows=40)
     held, plans = Sources(given), [pieces(seed, given, 30) for seed in range(8)]
-    alone = [gather.pad(held, schema, wanted) for wanted in plans]
+    alone = [gather.pad(held, schema, wanted, Padding.of(schema)) for wanted in plans]
     found: dict[int, Any] = {}
 
     def work(i: int) -> None:
         for _ in range(5):
-            found[i] = gather.pad(held, schema, plans[i])
+            found[i] = gather.pad(held, schema, plans[i], Padding.of(schema))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -484,7 +492,7 @@ def test_large_gathers_use_threads(threads: int) -> None:
         ends = block.offsets["visits"]
         ids = torch.cat([torch.arange(int(ends[r]), int(ends[r + 1])) for r in rows.tolist()])
         assert torch.equal(packed.flat("x"), block.values["x"][ids].to(torch.int64))
-        dense = gather.pad([block], block.schema, Pieces(None, rows))
+        dense = gather.pad([block], block.schema, Pieces(None, rows), Padding.of(block.schema))
         assert torch.equal(dense["x"][dense.masks["visits"]], packed.flat("x"))
         assert torch.equal(dense["y"][dense.masks["visits.codes"]], packed.flat("y"))
     finally:

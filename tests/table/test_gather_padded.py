@@ -14,6 +14,7 @@ from serrate.table.block import Block
 from serrate.table.gathering import compiled, gather
 from serrate.table.gathering.batch import Dense
 from serrate.table.gathering.gather import Pieces
+from serrate.table.gathering.padding import Padding
 from serrate.table.schema import Column, Schema
 
 LEVELS = blocks.FOREST[1:]
@@ -26,11 +27,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def padded(way: str, given: list[Block], wanted: Pieces, **options: Any) -> Dense:
+def padded(way: str, given: list[Block], wanted: Pieces, out: Dense | None = None, **options: Any) -> Dense:
     schema = given[0].schema
     if way == "packed":
-        return gather.pack(given, schema, wanted).to_dense(**options)
-    return gather.pad(given, schema, wanted, **options)
+        return gather.pack(given, schema, wanted).to_dense(out=out, **options)
+    return gather.pad(given, schema, wanted, Padding.of(schema, **options), out)
 
 
 def of(option: Any, key: str, default: Any) -> Any:
@@ -158,7 +159,7 @@ def test_results_larger_than_caches(way: str, side: str, monkeypatch: pytest.Mon
     options = {"max_lengths": {"visits": 120, "visits.codes": 100}, "side": side, "padding": {"a": -7, "b": 1 - 2j}}
     found = padded(way, given, wanted, **options)
     monkeypatch.setattr(compiled, "measure", lambda *_: None)
-    other = gather.pad(given, given[0].schema, wanted, **options)
+    other = gather.pad(given, given[0].schema, wanted, Padding.of(given[0].schema, **options))
     assert found.nbytes > 2**24
     for name in columns:
         assert torch.equal(found[name], other[name])
@@ -301,12 +302,12 @@ def test_what_is_past_a_short_row_is_not_written(way: str) -> None:
     if way == "packed":
         pytest.skip("allocates its own")
     schema = Schema(given[0].schema.levels, columns)
-    dense = gather.pad(given, schema, wanted, max_lengths=3)
+    dense = gather.pad(given, schema, wanted, Padding.of(schema, max_lengths=3))
     for name, size in (("x", 9), ("m", 27)):
         memory = torch.full((size + 64,), 77, dtype=columns[name].dtype)
         dense.columns[name] = memory[:size].view(dense[name].shape)
     guard = dense.columns["x"]._base, dense.columns["m"]._base
-    gather.pad(given, schema, wanted, max_lengths=3, out=dense)
+    gather.pad(given, schema, wanted, Padding.of(schema, max_lengths=3), dense)
     for memory, size in zip(guard, (9, 27), strict=True):
         assert memory is not None
         assert memory[size:].tolist() == [77] * 64

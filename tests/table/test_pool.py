@@ -14,7 +14,8 @@ from serrate.table.block import Block
 from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Packed
 from serrate.table.gathering.gather import Pieces
-from serrate.table.gathering.memory import Arena
+from serrate.table.gathering.memory import allocated
+from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.pool import POOL, Pool
 from serrate.table.schema import Column, Schema
 
@@ -84,19 +85,16 @@ def test_from_threads_no_memory_is_used_twice() -> None:
     assert wrong == []
 
 
-def test_an_arena_hands_out_pieces_that_do_not_meet() -> None:
-    arena = Arena(3 * MEGABYTE)
-    pieces = [
-        arena((100, 3), torch.float64),
-        arena((), torch.bool),
-        arena((0, 4), torch.int8),
-        arena((7,), torch.int16),
-    ]
+def test_tensors_of_one_piece_of_memory_do_not_meet() -> None:
+    shapes = [(400_000,), (100, 3), (), (0, 4), (7,)]
+    dtypes = (torch.int64, torch.float64, torch.bool, torch.int8, torch.int16)
+    buffer, pieces = allocated(list(zip(shapes, dtypes, strict=True)))
     for i, piece in enumerate(pieces):
         piece.fill_(i % 2)
         assert piece.data_ptr() % 64 == 0 or piece.numel() == 0
-    assert [set(piece.flatten().tolist()) for piece in pieces] == [{0.0}, {True}, set(), {1}]
-    assert [tuple(piece.shape) for piece in pieces] == [(100, 3), (), (0, 4), (7,)]
+        assert buffer.data_ptr() <= piece.data_ptr() < buffer.data_ptr() + buffer.nbytes or piece.numel() == 0
+    assert [set(piece.flatten().tolist()) for piece in pieces] == [{0}, {1.0}, {False}, set(), {0}]
+    assert [(tuple(piece.shape), piece.dtype) for piece in pieces] == list(zip(shapes, dtypes, strict=True))
 
 
 def large(rows: int) -> tuple[Block, torch.Tensor]:
@@ -114,7 +112,7 @@ def test_batches_that_are_held_keep_their_values() -> None:
     for turn in range(12):
         rows = torch.from_numpy(rng.integers(0, 400, 100))
         packed = gather.pack([block], block.schema, Pieces(None, rows))
-        dense = gather.pad([block], block.schema, Pieces(None, rows))
+        dense = gather.pad([block], block.schema, Pieces(None, rows), Padding.of(block.schema))
         assert isinstance(packed, Packed)
         if turn % 3:
             held += [(packed["x"].values[:, 0], rows), (dense["x"][:, :, 3].flatten(), rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 
 import pytest
@@ -229,6 +230,7 @@ class Sequences(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_pins_values_and_offsets_so_that_moving_does_not_wait(workers):
+    gc.collect()  # page-locked tensors that other tests left in cycles cannot be freed by a forked worker
     loader = torch.utils.data.DataLoader(
         Sequences(), batch_size=4, collate_fn=sr.collate, num_workers=workers, pin_memory=True
     )

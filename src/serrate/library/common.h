@@ -44,10 +44,48 @@ inline void advise(const void* memory, int64_t bytes) {
 #endif
 }
 
+// Long runs go vector by vector: what the C library takes for them, rep movsb and rep stosb, takes up to a fifth longer.
+constexpr int64_t kLongRun = 2048, kLine = 64;
+typedef int64_t Line __attribute__((vector_size(kLine), may_alias));
+typedef int64_t AnyLine __attribute__((vector_size(kLine), aligned(1), may_alias));
+
+// The bytes before the first of memory that begins a line.
+inline int64_t before_line(const char* memory) { return -reinterpret_cast<uintptr_t>(memory) & (kLine - 1); }
+
+// memcpy
+inline void copy(char* out, const char* in, int64_t bytes) {
+  int64_t at = 0;
+  if (bytes >= kLongRun) {
+    at = before_line(out);
+    std::memcpy(out, in, at);
+    for (; at + 2 * kLine <= bytes; at += 2 * kLine) {
+      const Line first = *reinterpret_cast<const AnyLine*>(in + at), next = *reinterpret_cast<const AnyLine*>(in + at + kLine);
+      *reinterpret_cast<Line*>(out + at) = first;
+      *reinterpret_cast<Line*>(out + at + kLine) = next;
+      asm volatile("" : : : "memory");  // or the compiler makes this a memcpy
+    }
+  }
+  if (bytes > at) std::memcpy(out + at, in + at, bytes - at);
+}
+
+// memset to 0
+inline void clear(char* out, int64_t bytes) {
+  int64_t at = 0;
+  if (bytes >= kLongRun) {
+    at = before_line(out);
+    std::memset(out, 0, at);
+    for (; at + 2 * kLine <= bytes; at += 2 * kLine) {
+      *reinterpret_cast<Line*>(out + at) = *reinterpret_cast<Line*>(out + at + kLine) = Line{};
+      asm volatile("" : : : "memory");
+    }
+  }
+  if (bytes > at) std::memset(out + at, 0, bytes - at);
+}
+
 // `bytes` of copies of the first `size` ones at `filling`, null for zeros.
 inline void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
   if (filling == nullptr) {
-    std::memset(out, 0, bytes);
+    clear(out, bytes);
     return;
   }
   int64_t done = std::min(size, bytes);

@@ -164,7 +164,7 @@ struct Copier {
     if (convert) convert(in, to, n * per_entry);
     else if (n * in_width == 8) std::memcpy(to, in, 8);
     else if (n * in_width == 4) std::memcpy(to, in, 4);
-    else std::memcpy(to, in, n * in_width);
+    else ::copy(to, in, n * in_width);
     return 0;
   }
 

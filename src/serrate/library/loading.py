@@ -53,6 +53,9 @@ def threads_for(work: int) -> int:
     return torch.get_num_threads() if work >= 2**23 else 1
 
 
-def is_vector(given: Any) -> bool:
-    """Whether it is a contiguous vector on the CPU."""
-    return isinstance(given, torch.Tensor) and given.ndim == 1 and given.is_cpu and given.is_contiguous()
+def are_vectors(*given: Any) -> bool:
+    """Whether they are vectors on the CPU whose numbers lie next to each other."""
+    for each in given:  # noqa: SIM110  all() would take longer than the rest of some calls
+        if not (isinstance(each, torch.Tensor) and each.is_cpu and each.stride() == (1,)):
+            return False
+    return True

@@ -17,10 +17,10 @@ int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t co
   advise(padded, components * most * width);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
   for (int64_t b = 0; b < components; ++b) {
-    const size_t have = std::min(offsets[b + 1] - offsets[b], most) * width, all = most * width;
+    const int64_t have = std::min(offsets[b + 1] - offsets[b], most) * width, all = most * width;
     char* row = padded + b * all;
-    if (have) std::memcpy(row, packed + offsets[b] * width, have);
-    if (all > have) fill(row + have, all - have, filling, size);
+    copy(row, packed + offsets[b] * width, have);
+    fill(row + have, all - have, filling, size);
   }
   return 0;
 }
@@ -32,13 +32,13 @@ int64_t unpad(const char* padded, const int64_t* offsets, char* packed, int64_t 
   advise(packed, rows * width);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
   for (int64_t b = 0; b < components; ++b) {
-    const size_t all = (offsets[b + 1] - offsets[b]) * width, have = std::min<size_t>(all, most * width);
+    const int64_t all = (offsets[b + 1] - offsets[b]) * width, have = std::min(all, most * width);
     char* row = packed + offsets[b] * width;
-    if (have) std::memcpy(row, padded + b * most * width, have);
-    if (all > have) std::memset(row + have, 0, all - have);
+    copy(row, padded + b * most * width, have);
+    clear(row + have, all - have);
   }
   const int64_t end = offsets[components];
-  if (rows > end && width) std::memset(packed + end * width, 0, (rows - end) * width);
+  clear(packed + end * width, (rows - end) * width);
   return 0;
 }
 
@@ -88,36 +88,42 @@ int64_t packed(const T* x, const T* y, const int64_t* offsets, T* out, int64_t c
   return 0;
 }
 
-// Padded rows: what x, packed, has at a place, or 0, plus y, padded.
-template <class T>
-int64_t padded_sum(const T* x, const T* y, const int64_t* offsets, T* out, int64_t components, int64_t rows,
-                   int64_t most, int64_t width, int32_t threads) {
+// Padded rows of `width` elements. `row` writes those of a component: it is told where they begin, how many there are,
+// where its packed elements begin, and how many of them have a place.
+template <class T, class Row>
+int64_t padded(const int64_t* offsets, T* out, int64_t components, int64_t rows, int64_t most, int64_t width,
+               int32_t threads, const Row& row) {
   if (are_wrong(offsets, components, rows)) return -1;
   const int64_t all = most * width;
   advise(out, components * all * sizeof(T));
 #pragma omp parallel for num_threads(threads) if (threads > 1)
   for (int64_t b = 0; b < components; ++b) {
-    const int64_t first = offsets[b] * width, have = std::min(offsets[b + 1] * width - first, all);
-    combine<Add>(x + first, y + b * all, out + b * all, have);
-    keep_alone<Add>(y + b * all + have, out + b * all + have, all - have);
+    const int64_t first = offsets[b] * width;
+    row(b * all, all, first, std::min(offsets[b + 1] * width - first, all));
   }
   return 0;
 }
 
-// Padded rows: the products of two packed ones, and 0.
+// What x, packed, has at a place, or 0, plus y, padded.
+template <class T>
+int64_t padded_sum(const T* x, const T* y, const int64_t* offsets, T* out, int64_t components, int64_t rows,
+                   int64_t most, int64_t width, int32_t threads) {
+  return padded(offsets, out, components, rows, most, width, threads,
+                [=](int64_t at, int64_t all, int64_t first, int64_t have) {
+                  combine<Add>(x + first, y + at, out + at, have);
+                  keep_alone<Add>(y + at + have, out + at + have, all - have);
+                });
+}
+
+// The products of two packed ones, and 0.
 template <class T>
 int64_t padded_product(const T* x, const T* z, const int64_t* offsets, T* out, int64_t components, int64_t rows,
                        int64_t most, int64_t width, int32_t threads) {
-  if (are_wrong(offsets, components, rows)) return -1;
-  const int64_t all = most * width;
-  advise(out, components * all * sizeof(T));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) {
-    const int64_t first = offsets[b] * width, have = std::min(offsets[b + 1] * width - first, all);
-    combine<Multiply>(x + first, z + first, out + b * all, have);
-    std::fill(out + b * all + have, out + (b + 1) * all, T(0));
-  }
-  return 0;
+  return padded(offsets, out, components, rows, most, width, threads,
+                [=](int64_t at, int64_t all, int64_t first, int64_t have) {
+                  combine<Multiply>(x + first, z + first, out + at, have);
+                  std::fill(out + at + have, out + at + all, T(0));
+                });
 }
 
 }  // namespace

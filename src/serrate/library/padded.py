@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, is_vector, load, plain, threads_for
+from serrate.library.loading import Routines, are_vectors, load, plain, threads_for
 from serrate.ops.differentiable import Differentiable
 from serrate.tensor import bits
 
@@ -37,7 +37,7 @@ def total(offsets: torch.Tensor) -> int | None:
 
 def _wide(offsets: Any) -> torch.Tensor | None:
     """Offsets, at least one, in int64; None if this is something else."""
-    if not is_vector(offsets) or not offsets.numel():
+    if not are_vectors(offsets) or not offsets.numel():
         return None
     if offsets.dtype is torch.int64:
         return offsets  # type: ignore[no-any-return]

@@ -135,7 +135,7 @@ struct Walk {
 };
 
 constexpr int kLanes = 8;
-constexpr int64_t kLong = 64;  // elements from which on a list is copied by memcpy
+constexpr int64_t kLong = 64;  // elements from which on a list is copied as one run
 
 template <int Bytes> struct Integer;
 template <> struct Integer<1> { using type = int8_t; };
@@ -166,7 +166,7 @@ struct Elements {
     const In* from = values + first;
     Out* to = out + place;
     if (n > kLong || first + n + kLanes > readable || place + n + kLanes > last_cell) {
-      if constexpr (sizeof(In) == sizeof(Out)) std::memcpy(to, from, n * sizeof(Out));
+      if constexpr (sizeof(In) == sizeof(Out)) copy(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), n * sizeof(Out));
       else for (int64_t j = 0; j < n; ++j) to[j] = from[j];
       return 0;
     }

@@ -14,7 +14,7 @@ int64_t copy_runs(const char* values, const int64_t* source, const T* lengths, i
   advise(out, rows * width);
   for (int64_t j = 0; j < count; ++j) {
     const int64_t bytes = lengths[j] * width;
-    if (bytes) std::memcpy(out, values + source[j] * width, bytes);
+    copy(out, values + source[j] * width, bytes);
     out += bytes;
   }
   return 0;
@@ -27,10 +27,10 @@ int64_t put_runs(const char* values, const int64_t* source, const T* lengths, in
   advise(out, rows * width);
   int64_t covered = 0;
   for (int64_t j = 0; j < count; ++j) covered += lengths[j];
-  if (covered < rows) std::memset(out, 0, rows * width);
+  if (covered < rows) clear(out, rows * width);
   for (int64_t j = 0; j < count; ++j) {
     const int64_t bytes = lengths[j] * width;
-    if (bytes) std::memcpy(out + source[j] * width, values, bytes);
+    copy(out + source[j] * width, values, bytes);
     values += bytes;
   }
   return 0;
@@ -240,17 +240,28 @@ T sum_of(const T* run, int64_t length, int64_t left) {
 template <class T>
 int64_t sum_of_integers(const T* run, int64_t length) {
   using Bits = std::make_unsigned_t<T>;
-  Bits bits = 0, sum = 0;
-  for (int64_t j = 0; j < length; ++j) {
-    bits |= static_cast<Bits>(run[j]);
+  constexpr int kWide = 64 / sizeof(T);
+  typedef Bits Vector __attribute__((vector_size(64)));
+  typedef Bits Memory __attribute__((vector_size(64), aligned(alignof(T)), may_alias));
+  Vector sums = {}, seen = {};
+  int64_t j = 0;
+  for (; j + kWide <= length; j += kWide) {
+    sums += *reinterpret_cast<const Memory*>(run + j);
+    seen |= sums;
+  }
+  Bits sum = 0, bits = 0;
+  for (; j < length; ++j) {
     sum += static_cast<Bits>(run[j]);
+    bits |= sum;
   }
-  // No value is more than `bits`: if that is small, so was every sum.
-  if (bits <= static_cast<Bits>(std::numeric_limits<T>::max()) / static_cast<uint64_t>(std::max<int64_t>(length, 1))) {
-    return sum;
+  for (int lane = 0; lane < kWide; ++lane) {
+    sum += sums[lane];
+    bits |= seen[lane];
   }
+  // No sum of a lane, nor of what was left, was more than `bits`: if that is small, none of them ever went over the end.
+  if (bits <= static_cast<Bits>(std::numeric_limits<T>::max()) / (kWide + 1)) return sum;
   int64_t wide = 0;
-  for (int64_t j = 0; j < length; ++j) wide += run[j];
+  for (j = 0; j < length; ++j) wide += run[j];
   return wide;
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from serrate.library.loading import is_vector, load, plain
+from serrate.library.loading import are_vectors, load, plain
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}
 _NUMBERS = {torch.float32: "float32", torch.float64: "float64", **_INTEGERS}
@@ -34,20 +34,15 @@ def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
     return None if library is None else {key: library[name] for key, name in names.items()}
 
 
-def _routine(name: str, lengths: Any) -> Any:
-    """The function of this name for a vector of lengths of their dtype, if there is one."""
+def _routine(name: str, lengths: Any, *values: torch.dtype) -> Any:
+    """The function of this name for a vector of lengths of their dtype, and values of theirs, if there is one."""
     library = _library()
-    return library.get((name, lengths.dtype)) if library is not None and is_vector(lengths) else None
+    return library.get((name, *values, lengths.dtype)) if library is not None and are_vectors(lengths) else None
 
 
 def _narrows(given: torch.Tensor, lengths: torch.Tensor) -> bool:
     """Whether numbers would lose bits in the dtype of lengths."""
     return given.dtype != lengths.dtype and given.dtype != torch.int32
-
-
-def _width(values: torch.Tensor) -> int:
-    """The bytes of a row."""
-    return values.element_size() * math.prod(values.shape[1:])
 
 
 # ------------------------------------------------------------------------------------------------- runs of rows
@@ -58,41 +53,28 @@ def copy_runs(values: torch.Tensor, source: torch.Tensor, lengths: torch.Tensor,
 
     Both come from `select_runs` or `slice_runs`, so that they lie within `values`.
     """
-    routine = _routine("copy_runs", lengths)
-    if routine is None or not values.is_cpu:
-        return None
-    values = plain(values)
-    made = values.new_empty((rows, *values.shape[1:]))
-    routine(
-        values.data_ptr(), source.data_ptr(), lengths.data_ptr(), lengths.numel(), _width(made), rows, made.data_ptr()
-    )
-    return made
+    return _moved(_routine("copy_runs", lengths), values, source, lengths, rows, values.element_size())
 
 
 def put_runs(values: torch.Tensor, source: torch.Tensor, lengths: torch.Tensor, rows: int) -> torch.Tensor | None:
     """`rows` rows with `values` as the runs that `copy_runs` takes, 0 elsewhere; no two share a row."""
-    routine = _routine("put_runs", lengths)
-    if routine is None or not values.is_cpu:
-        return None
-    values = plain(values)
-    made = values.new_empty((rows, *values.shape[1:]))
-    routine(
-        values.data_ptr(), source.data_ptr(), lengths.data_ptr(), lengths.numel(), _width(made), rows, made.data_ptr()
-    )
-    return made
+    return _moved(_routine("put_runs", lengths), values, source, lengths, rows, values.element_size())
 
 
 def add_runs(values: torch.Tensor, source: torch.Tensor, lengths: torch.Tensor, rows: int) -> torch.Tensor | None:
     """The same for runs that may share rows, which are added up."""
-    library = _library()
-    if library is None or not (values.is_cpu and is_vector(lengths)):
-        return None
-    routine = library.get(("add_runs", values.dtype, lengths.dtype))
-    if routine is None:
+    return _moved(_routine("add_runs", lengths, values.dtype), values, source, lengths, rows, 1)
+
+
+def _moved(
+    routine: Any, values: torch.Tensor, source: torch.Tensor, lengths: torch.Tensor, rows: int, unit: int
+) -> torch.Tensor | None:
+    """What a routine makes of runs of rows, whose width it counts in units of so many per element."""
+    if routine is None or not values.is_cpu:
         return None
     values = plain(values)
-    width = math.prod(values.shape[1:])
     made = values.new_empty((rows, *values.shape[1:]))
+    width = unit * math.prod(values.shape[1:])
     routine(values.data_ptr(), source.data_ptr(), lengths.data_ptr(), lengths.numel(), width, rows, made.data_ptr())
     return made
 
@@ -104,7 +86,7 @@ Found = tuple[torch.Tensor, torch.Tensor, int]
 def select_runs(lengths: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> Found | None:
     """The components at `index`; `offsets`, int64, are the complete sums of `lengths`."""
     routine = _routine("select_runs", lengths)
-    if routine is None or not is_vector(index) or index.dtype not in _INTEGERS:
+    if routine is None or not are_vectors(index) or index.dtype not in _INTEGERS:
         return None
     index = index.to(torch.int64)
     source, picked = torch.empty_like(index), lengths.new_empty(index.numel())
@@ -118,7 +100,7 @@ def select_runs(lengths: torch.Tensor, offsets: torch.Tensor, index: torch.Tenso
 def slice_runs(lengths: torch.Tensor, start: torch.Tensor, rows: int, most: int) -> Found | None:
     """What is left of each component from its `start` on, at most `most` rows of it; lengths add up to `rows`."""
     routine = _routine("slice_runs", lengths)
-    if routine is None or not is_vector(start) or start.numel() != lengths.numel() or most < 0:
+    if routine is None or not are_vectors(start) or start.numel() != lengths.numel() or most < 0:
         return None
     if start.dtype not in _INTEGERS or _narrows(start, lengths):
         return None
@@ -157,7 +139,7 @@ def _complete(name: str, given: torch.Tensor, dtype: torch.dtype, faults: int) -
 def keep(mask: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Where a bool mask holds, int64, and how many values of each component are left; lengths add up to its size."""
     routine = _routine("keep", lengths)
-    if routine is None or not is_vector(mask) or mask.dtype != torch.bool:
+    if routine is None or not are_vectors(mask) or mask.dtype != torch.bool:
         return None
     index, left = lengths.new_empty(mask.numel() + 1, dtype=torch.int64), torch.empty_like(lengths)
     count = routine(
@@ -175,10 +157,13 @@ def ranges(starts: torch.Tensor, size: int) -> torch.Tensor | None:
     return None if routine(starts.data_ptr(), starts.numel(), size, made.data_ptr()) else made
 
 
-def expand(permute: Any, given: Any, places: Any, size: int) -> torch.Tensor | None:
+def expand(permute: Any, given: Any, places: Any, size: Any) -> torch.Tensor | None:
     """Numbers given[permute[i]] .. given[permute[i] + 1], which `places` are the offsets of and `size` the number."""
-    routine = _routine("expand", given)
-    if routine is None or not (is_vector(permute) and is_vector(places)) or places.dtype is not given.dtype or size < 0:
+    library = _library()
+    if library is None or not are_vectors(permute, given, places) or type(size) is not int or size < 0:
+        return None
+    routine = library.get(("expand", given.dtype))
+    if routine is None or places.dtype is not given.dtype:
         return None
     features, chosen = given.numel() - 1, permute.numel()
     if features < 0 or places.numel() != chosen + 1:
@@ -195,11 +180,16 @@ def expand(permute: Any, given: Any, places: Any, size: int) -> torch.Tensor | N
 def sums(values: torch.Tensor, ends: Any, batch: int = 1) -> torch.Tensor | None:
     """The sums of the values ends[i] · batch .. ends[i + 1] · batch, of their dtype, if that holds them."""
     library = _library()
-    if library is None or not (is_vector(values) and is_vector(ends)) or batch < 0:
+    if library is None or not isinstance(ends, torch.Tensor) or batch < 0:
+        return None
+    # `are_vectors` written out: a call more is a twentieth of the sums of some thousand numbers
+    if not (values.is_cpu and ends.is_cpu and values.stride() == ends.stride() == (1,)):
         return None
     routine = library.get(("sums", values.dtype, ends.dtype))
+    if routine is None:
+        return None
     segments = ends.numel() - 1
-    if routine is None or segments < 0:
+    if segments < 0:
         return None
     made = values.new_empty(segments)
     failed = routine(values.data_ptr(), values.numel(), ends.data_ptr(), segments, batch, made.data_ptr())

@@ -152,6 +152,8 @@ def positions(key: torch.Tensor, count: int, level: str) -> torch.Tensor:
         if key.numel() != count:
             raise IndexError(f"a mask for {level!r} needs {count} entries, got {key.numel()}")
         return key.nonzero().flatten()
+    if not key.numel() or key.numpy().view(np.uint64).max() < count:  # as which negative ones are larger than any
+        return key
     bad = (key < -count) | (key >= count)
     if bad.any():
         place = int(bad.nonzero()[0])

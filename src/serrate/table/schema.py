@@ -213,9 +213,11 @@ class Schema(Mapping[str, Column]):
     ('time',)
     """
 
-    __slots__ = ("_columns", "levels")
+    __slots__ = ("_columns", "levels", "roots")
 
     levels: tuple[str, ...]
+    roots: tuple[str, ...]
+    """The levels whose parent the table does not have: "rows", or what is below it after `t[3]`."""
     _columns: Mapping[str, Column]
 
     def __init__(self, levels: Iterable[str], columns: Mapping[str, Column]) -> None:
@@ -233,6 +235,7 @@ class Schema(Mapping[str, Column]):
                 raise TypeError(f"column {name!r:.60} is described by a Column, got {column!r:.60}")
             if column.level is not None and column.level not in self.levels:
                 raise ValueError(f"column {name!r:.60} lies at {column.level!r}, but the levels are {self.levels}")
+        self.roots = tuple(level for level in self.levels if parent_of(level) not in self.levels)
         self._columns = dict(columns)
 
     def __getitem__(self, name: str) -> Column:
@@ -260,11 +263,6 @@ class Schema(Mapping[str, Column]):
         return Schema, (self.levels, dict(self._columns))
 
     # --------------------------------------------------------------------------------------------------- levels
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """The levels whose parent the table does not have: "rows", or what is below it after `t[3]`."""
-        return tuple(level for level in self.levels if parent_of(level) not in self.levels)
 
     def children(self, level: str) -> tuple[str, ...]:
         """The levels right below one."""

@@ -19,6 +19,7 @@ from serrate.table.block import Block, Renamed, Source
 from serrate.table.build import Declared, build
 from serrate.table.convert.methods import Conversions
 from serrate.table.gathering import gather
+from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.sources import Sources, name_of
 from serrate.table.schema import Column, Schema
 from serrate.tensor.tensor import Tensor
@@ -492,10 +493,8 @@ class Table(Conversions):
                 [-1,  7]]), tensor([[ True,  True],
                 [False,  True]]))
         """
-        return gather.pad(
-            self._sources, self._schema, self._all(), padding=padding, side=side, max_lengths=max_lengths,
-            multiple_of=multiple_of, out=out,
-        )  # fmt: skip
+        options = Padding.of(self._schema, padding, side, max_lengths, multiple_of)
+        return gather.pad(self._sources, self._schema, self._all(), options, out)
 
     def to_packed(self) -> Packed:
         """The columns as tensors without padding, with offsets, row by row bounds and positions for kernels.

@@ -114,7 +114,7 @@ def segment_sum_csr(batch_size: int, csr_seg: torch.Tensor, values: torch.Tensor
     >>> segment_sum_csr(2, torch.tensor([0, 1, 3]), torch.tensor([1.0, 2, 3, 4, 5, 6]))
     tensor([ 3., 18.])
     """
-    if not values.requires_grad and values.ndim == 1 and type(batch_size) is int:
+    if type(batch_size) is int and not values.requires_grad:
         made = library.sums(values, csr_seg, batch_size)
         if made is not None:
             return made

@@ -67,10 +67,10 @@ def expand_into_jagged_permute(
     >>> expand_into_jagged_permute(torch.tensor([1, 0]), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 5]), 5)
     tensor([2, 3, 4, 0, 1])
     """
-    size = as_count(output_size, "output_size")
-    made = library.expand(permute, input_offset, output_offset, size)
+    made = library.expand(permute, input_offset, output_offset, output_size)
     if made is not None:
         return made
+    size = as_count(output_size, "output_size")
     source = as_index_vector(input_offset, "input_offset")
     places = as_index_vector(output_offset, "output_offset")
     order = as_index_vector(permute, "permute")

@@ -34,6 +34,18 @@ class Slot(NamedTuple):
     nullable: bool
 
 
+class Held(NamedTuple):
+    """A tensor that a batch has for a column."""
+
+    kind: str
+    """"values" or "valid"."""
+    name: str
+    level: int
+    """The number of its level; -1 for none."""
+    features: tuple[int, ...]
+    dtype: torch.dtype
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """A schema, levels by number."""
@@ -43,6 +55,8 @@ class Layout:
     parents: tuple[int, ...]
     """For each level the number of its parent, -1 for the root."""
     columns: tuple[Slot, ...]
+    tensors: tuple[Held, ...]
+    """What a batch has for all columns."""
     loose: tuple[str, ...]
     """Columns without a level."""
     texts: tuple[str, ...]
@@ -66,14 +80,21 @@ class Layout:
             for name, column in schema.items()
             if column.level is not None
         )
+        tensors: list[Held] = []
+        for name, column in schema.items():
+            level = -1 if column.level is None else place[column.level]
+            tensors.append(Held("values", name, level, column.features, column.stored))
+            if column.nullable:
+                tensors.append(Held("valid", name, level, (), torch.bool))
         numbers = array("q", (len(levels), len(columns), *parents))
         for slot in columns:
             numbers.extend((slot.level, math.prod(slot.features), slot.stored.itemsize))
         texts = tuple(name for name, column in schema.items() if column.text)
         walkable = all(depth_of(level) <= DEEPEST for level in levels)
         return cls(
-            schema, levels, parents, columns, schema.columns_at(None), texts, walkable, numbers, bytes(8 * len(levels))
-        )
+            schema, levels, parents, columns, tuple(tensors), schema.columns_at(None), texts, walkable, numbers,
+            bytes(8 * len(levels)),
+        )  # fmt: skip
 
     def bind(self, sources: Sources, block: Block, number: int) -> Bound:
         """What is said of a block, which is of the source of this number."""

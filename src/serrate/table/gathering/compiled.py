@@ -12,7 +12,7 @@ from serrate.library import gather as library
 from serrate.table.block import Block
 from serrate.table.gathering import runs
 from serrate.table.gathering.addresses import Bound, Layout
-from serrate.table.gathering.memory import room
+from serrate.table.gathering.memory import Wanted
 from serrate.table.gathering.sources import Chosen, Pieces, Sources, name_of
 from serrate.table.schema import Schema
 from serrate.tensor.offsets import INT32_MAX
@@ -20,7 +20,9 @@ from serrate.tensor.offsets import INT32_MAX
 _NO_FAULT = bytes(8 * 7)
 _LARGE = 2**26
 
-Allocate = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+_THERE = torch.ones((), dtype=torch.bool)
+
+Allocate = Callable[[Wanted], Sequence[torch.Tensor]]
 
 
 class Measured(NamedTuple):
@@ -95,58 +97,45 @@ def _of(tensor: torch.Tensor | None) -> int:
 # --------------------------------------------------------------------------------------------------------- packed
 
 
-def room_for(measured: Measured) -> int:
-    """The bytes that `block_of` asks for together, in a memory.Arena."""
-    layout, counts = measured.layout, measured.counts
-    total = sum(room((counts[parent] + 1,), torch.int64) for parent in layout.parents if parent >= 0)
-    for slot in layout.columns:
-        entries = counts[slot.level]
-        total += room((entries, *slot.features), slot.stored) + slot.nullable * room((entries,), torch.bool)
-    for name in layout.loose:
-        total += room(layout.schema[name].features, layout.schema[name].stored) + room((), torch.bool)
-    return total
-
-
 def block_of(measured: Measured, allocate: Allocate) -> Block:
     """The measured rows as a block, in memory that `allocate` gives."""
     layout, counts = measured.layout, measured.counts
-    offsets: dict[str, torch.Tensor] = {}
-    values: dict[str, torch.Tensor] = {}
-    valid: dict[str, torch.Tensor] = {}
-    out: list[int] = []
-    for number, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
-        if parent < 0:
-            out += (0, 0)
-            continue
+    lists = [number for number, parent in enumerate(layout.parents) if parent >= 0]
+    wanted: list[tuple[tuple[int, ...], torch.dtype]] = []
+    for number in lists:
         narrow = counts[number] <= INT32_MAX and all(each.narrow[number] for each in measured.bound)
-        made = offsets[level] = allocate((counts[parent] + 1,), torch.int32 if narrow else torch.int64)
-        out += (made.data_ptr(), not narrow)
+        wanted.append(((counts[layout.parents[number]] + 1,), torch.int32 if narrow else torch.int64))
+    for slot in layout.tensors:
+        entries = () if slot.level < 0 else (counts[slot.level],)
+        wanted.append(((*entries, *slot.features), slot.dtype))
+    made = allocate(wanted)
+    offsets = {layout.levels[number]: ends for number, ends in zip(lists, made, strict=False)}
+    held: dict[str, dict[str, torch.Tensor]] = {"values": {}, "valid": {}}
+    for slot, each in zip(layout.tensors, made[len(lists) :], strict=True):
+        held[slot.kind][slot.name] = each
+    values, valid = held["values"], held["valid"]
+    out: list[int] = []
+    for level in layout.levels:
+        ends = offsets.get(level)
+        out += (_of(ends), ends is not None and ends.dtype == torch.int64)
     size = 0
-    for name, number, features, stored, nullable in layout.columns:
-        made = values[name] = allocate((counts[number], *features), stored)
-        mask = None
-        if nullable:
-            mask = valid[name] = allocate((counts[number],), torch.bool)
-        out += (made.data_ptr(), _of(mask))
-        size += made.nbytes
+    for column in layout.columns:
+        out += (values[column.name].data_ptr(), _of(valid.get(column.name)))
+        size += values[column.name].nbytes
     _call("pack", measured, (measured.runs_at, measured.ends_at), array("q", out), _threads(size))
-    if layout.loose:
-        _add_loose(layout, measured.chosen.blocks[0], allocate, values, valid)
-        values = {name: values[name] for name in layout.schema}
+    copy_loose(measured, values, valid)
     return Block(
         layout.schema, dict(zip(layout.levels, counts, strict=True)), offsets, values, valid, vocabularies(measured)
     )
 
 
-def _add_loose(
-    layout: Layout, block: Block, allocate: Allocate, values: dict[str, torch.Tensor], valid: dict[str, torch.Tensor]
-) -> None:
-    """Columns that have one value for the whole table."""
-    for name in layout.loose:
-        column = layout.schema[name]
-        values[name] = allocate(column.features, column.stored).copy_(block.values[name])
-        if column.nullable:
-            valid[name] = allocate((), torch.bool).copy_(block.valid.get(name, torch.ones((), dtype=torch.bool)))
+def copy_loose(measured: Measured, values: Mapping[str, torch.Tensor], valid: Mapping[str, torch.Tensor]) -> None:
+    """Write the columns that have one value for the whole table."""
+    for name in measured.layout.loose:
+        block = measured.chosen.blocks[0]
+        values[name].copy_(block.values[name])
+        if name in valid:
+            valid[name].copy_(block.valid.get(name, _THERE))
 
 
 def vocabularies(measured: Measured) -> dict[str, tuple[str, ...]]:

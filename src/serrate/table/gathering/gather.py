@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from serrate.table.block import Block, Source
 from serrate.table.gathering import compiled, rectangles, runs
 from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense, Packed
-from serrate.table.gathering.memory import Arena
+from serrate.table.gathering.memory import Wanted, allocated
 from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.sources import Pieces, Sources, choose, holding, widened
 from serrate.table.schema import Schema, path_to
@@ -33,11 +32,7 @@ def take(sources: Sequence[Source], schema: Schema, pieces: Pieces) -> Block:
     measured = compiled.measure(sources, schema, chosen, pieces)
     if measured is None:
         return runs.take(sources, schema, chosen, pieces)
-    return compiled.block_of(measured, _empty)
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
+    return compiled.block_of(measured, lambda wanted: [torch.empty(shape, dtype=dtype) for shape, dtype in wanted])
 
 
 def row_lengths(sources: Sequence[Source], schema: Schema, pieces: Pieces, level: str) -> torch.Tensor:
@@ -77,42 +72,35 @@ def pack(sources: Sequence[Source], schema: Schema, pieces: Pieces, *, pin: bool
     if measured is None:
         made = Packed(runs.take(sources, wide, chosen, pieces))
         return made.pin_memory() if pin else made
-    arena = Arena(compiled.room_for(measured), pin=pin)
+    buffers: list[torch.Tensor] = []
+
+    def allocate(wanted: Wanted) -> list[torch.Tensor]:
+        buffer, made = allocated(wanted, pin=pin)
+        buffers.append(buffer)
+        return made
+
     longest = dict(zip(wide.levels, measured.longest, strict=True))
-    return Packed(compiled.block_of(measured, arena), arena.buffer, longest)
+    return Packed(compiled.block_of(measured, allocate), buffers[0], longest)
 
 
-def pad(
-    sources: Sequence[Source],
-    schema: Schema,
-    pieces: Pieces,
-    *,
-    padding: Any = 0,
-    side: str | Mapping[str, str] = "right",
-    max_lengths: int | Mapping[str, int] | None = None,
-    multiple_of: int | Mapping[str, int] = 1,
-    out: Dense | None = None,
-    pin: bool = False,
-) -> Dense:
+def pad(sources: Sequence[Source], schema: Schema, pieces: Pieces, options: Padding, out: Dense | None = None) -> Dense:
     """The rows as rectangles and masks, as `Table.to_dense` describes them.
 
     >>> import serrate as sr
     >>> t = sr.Table({"time": [[3, 7], [], [1]]})
-    >>> pad(t.sources, t.schema, t.pieces(torch.tensor([2, 0])), padding=-1)["time"]
+    >>> pad(t.sources, t.schema, t.pieces(torch.tensor([2, 0])), Padding.of(t.schema, padding=-1))["time"]
     tensor([[ 1, -1],
             [ 3,  7]])
     """
     sources = Sources(sources)
-    options = Padding.of(schema, padding, side, max_lengths, multiple_of)
     wide = sources.kept("wide", schema, lambda given: holding(widened(given), sources))
     chosen = choose(sources, wide, pieces)
     measured = compiled.measure(sources, wide, chosen, pieces) if compiled.can_pad() else None
     if measured is not None:
-        return rectangles.from_measured(measured, options, out, pin=pin)
+        return rectangles.from_measured(measured, options, out)
     block = runs.take(sources, wide, chosen, pieces)
     layout = sources.kept("layout", wide, Layout.of)
-    made = rectangles.from_packed(block, block.offsets, rectangles.longest_lists(block), layout, options, out)
-    return made.pin_memory() if pin else made
+    return rectangles.from_packed(block, block.offsets, rectangles.longest_lists(block), layout, options, out)
 
 
 def pad_packed(

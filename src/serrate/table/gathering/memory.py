@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from serrate.table.block import Block
 from serrate.table.gathering.pool import POOL, Lease
 
 ALIGNMENT = 64
+_NUMPY = {
+    dtype: torch.empty(0, dtype=dtype).numpy().dtype
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
+}
 _POOLED = 2**20  # bytes from which on memory comes from the pool; smaller pieces malloc keeps by itself
 
 
@@ -27,33 +32,36 @@ class Part(NamedTuple):
     dtype: torch.dtype
 
 
-class Arena:
-    """Memory that is handed out piece by piece, each at a multiple of 64 bytes."""
+Wanted = Sequence[tuple[tuple[int, ...], torch.dtype]]
+"""The shapes and dtypes of some tensors."""
 
-    def __init__(self, size: int, *, pin: bool = False) -> None:
-        self._used = 0
-        if size > sys.maxsize:
-            raise MemoryError(f"a batch of {size} bytes is more than any memory has")
-        if pin or size < _POOLED:
-            self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
-            self._memory: Lease = self.buffer.numpy()
-        else:
-            self._memory = POOL.lease(size)
-            self.buffer = torch.frombuffer(self._memory, dtype=torch.uint8, count=size)
 
-    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """The next piece, as a tensor."""
-        start, count = self._used, math.prod(shape)
+def allocated(wanted: Wanted, *, pin: bool = False) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """One piece of memory and tensors in it, each at a multiple of 64 bytes; page-locked if asked."""
+    places, size = [], 0
+    for shape, dtype in wanted:
+        count = math.prod(shape)
+        places.append((size, count))
+        size += -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    if size > sys.maxsize:
+        raise MemoryError(f"a batch of {size} bytes is more than any memory has")
+    if pin or size < _POOLED:
+        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
+        memory: Lease = buffer.numpy()
+    else:
+        memory = POOL.lease(size)
+        buffer = torch.frombuffer(memory, dtype=torch.uint8, count=size)
+    made = []
+    for (shape, dtype), (start, count) in zip(wanted, places, strict=True):
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
-        self._used += -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        made = torch.frombuffer(self._memory, dtype=dtype, count=count, offset=start)
-        return made if len(shape) == 1 else made.view(shape)
-
-
-def room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """The bytes that a tensor takes, up to where the next one begins."""
-    return -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            made.append(torch.empty(shape, dtype=dtype))
+            continue
+        known = _NUMPY.get(dtype)
+        if known is not None:  # by numpy in less than half the time
+            made.append(torch.from_numpy(np.ndarray(shape, known, memory, start)))
+        else:
+            made.append(torch.frombuffer(memory, dtype=dtype, count=count, offset=start).view(shape))
+    return buffer, made
 
 
 def view(buffer: torch.Tensor, part: Part) -> torch.Tensor:
@@ -83,8 +91,7 @@ def lies_within(buffer: torch.Tensor, offsets: Mapping[str, torch.Tensor], block
 def laid_out(block: Block) -> tuple[Block, torch.Tensor]:
     """A copy of a block in one piece of memory, and that."""
     kinds = (block.offsets, block.values, block.valid)
-    arena = Arena(sum(room(tuple(each.shape), each.dtype) for held in kinds for each in held.values()))
-    offsets, values, valid = [
-        {name: arena(tuple(each.shape), each.dtype).copy_(each) for name, each in held.items()} for held in kinds
-    ]
-    return Block(block.schema, block.counts, offsets, values, valid, block.vocabularies), arena.buffer
+    buffer, made = allocated([(tuple(each.shape), each.dtype) for held in kinds for each in held.values()])
+    free = iter(made)
+    offsets, values, valid = [{name: next(free).copy_(each) for name, each in held.items()} for held in kinds]
+    return Block(block.schema, block.counts, offsets, values, valid, block.vocabularies), buffer

@@ -31,7 +31,9 @@ class Padding:
     """One element for each column; None for zeros."""
 
     @classmethod
-    def of(cls, schema: Schema, padding: Any, side: Any, max_lengths: Any, multiple_of: Any) -> Padding:
+    def of(
+        cls, schema: Schema, padding: Any = 0, side: Any = "right", max_lengths: Any = None, multiple_of: Any = 1
+    ) -> Padding:
         """The options of `Table.to_dense`, or an error that says which one is wrong."""
         levels = schema.levels
         return cls(

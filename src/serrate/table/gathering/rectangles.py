@@ -14,34 +14,27 @@ from serrate.table.block import Block
 from serrate.table.gathering import compiled
 from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense
-from serrate.table.gathering.memory import Arena, room
+from serrate.table.gathering.memory import allocated
 from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.runs import numbers, spread
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
 
-def from_measured(measured: compiled.Measured, options: Padding, out: Dense | None, *, pin: bool = False) -> Dense:
+def from_measured(measured: compiled.Measured, options: Padding, out: Dense | None) -> Dense:
     """The measured rows, padded in one pass from where they lie."""
     layout = measured.layout
     sizes = options.sizes(measured.longest)
     shapes = _shapes(layout.parents, measured.rows, sizes)
     if out is None:
-        made = _empty(layout, measured.rows, shapes, pin=pin)
+        made = _empty(layout, measured.rows, shapes)
     else:
         made = _checked(out, layout.schema, dict(zip(layout.levels, shapes, strict=True)), "cpu")
     if layout.texts:
         made.vocabularies = compiled.vocabularies(measured)
     compiled.pad(measured, sizes, options.keep, options.left, options.fillings, made.columns, made.valid, made.masks)
-    for name in layout.loose:
-        block = measured.chosen.blocks[0]
-        made.columns[name].copy_(block.values[name])
-        if name in made.valid:
-            made.valid[name].copy_(block.valid.get(name, _THERE))
+    compiled.copy_loose(measured, made.columns, made.valid)
     return made
-
-
-_THERE = torch.ones((), dtype=torch.bool)
 
 
 def _shapes(parents: Sequence[int], rows: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -52,25 +45,19 @@ def _shapes(parents: Sequence[int], rows: int, sizes: Sequence[int]) -> list[tup
     return made
 
 
-def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]], *, pin: bool) -> Dense:
+def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dense:
     """Memory for all columns and masks, to be written."""
-    wanted: list[tuple[str, str, tuple[int, ...], torch.dtype]] = []
-    for name, number, features, stored, nullable in layout.columns:
-        wanted.append(("columns", name, (*shapes[number], *features), stored))
-        if nullable:
-            wanted.append(("valid", name, shapes[number], torch.bool))
-    for level, parent, shape in zip(layout.levels, layout.parents, shapes, strict=True):
-        if parent >= 0:
-            wanted.append(("masks", level, shape, torch.bool))
-    for name in layout.loose:
-        column = layout.schema[name]
-        wanted.append(("columns", name, column.features, column.stored))
-        if column.nullable:
-            wanted.append(("valid", name, (), torch.bool))
-    arena = Arena(sum(room(shape, dtype) for *_, shape, dtype in wanted), pin=pin)
+    wanted = [
+        ((*(shapes[held.level] if held.level >= 0 else ()), *held.features), held.dtype) for held in layout.tensors
+    ]
+    masked = [number for number, parent in enumerate(layout.parents) if parent >= 0]
+    wanted += [(shapes[number], torch.bool) for number in masked]
+    _, tensors = allocated(wanted)
     made = Dense(layout.schema, rows, {}, {}, {})
-    for kind, name, shape, dtype in wanted:
-        getattr(made, kind)[name] = arena(shape, dtype)
+    for held, each in zip(layout.tensors, tensors, strict=False):
+        (made.columns if held.kind == "values" else made.valid)[held.name] = each
+    for number, each in zip(masked, tensors[len(layout.tensors) :], strict=True):
+        made.masks[layout.levels[number]] = each
     return made
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.table.gathering import gather
+from serrate.table.gathering.padding import Padding
 from serrate.table.loading.ahead import Ahead
 from serrate.table.loading.batching import Batch, Cursor, Oversize, Shuffle
 from serrate.table.loading.epochs import Epochs
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from serrate.table.schema import Schema
     from serrate.table.table import Table
 
-_DEFAULTS = {"padding": 0, "side": "right", "max_lengths": None, "multiple_of": 1, "out": None}
 DENSE_OPTIONS = ("padding", "side", "max_lengths", "multiple_of")
 
 
@@ -86,7 +86,7 @@ class Loader(Epochs):
             batch_size, shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level
         )
         self._schema = table.schema if columns is None else table.select(columns).schema
-        self._dense = dense_options(table, self._schema, to, dense)
+        self._dense, self._padding = dense_options(self._schema, to, dense)
         plan, self._reader, described = batching.plan(table, self._dense)
         super().__init__(plan, *rank_of(rank, world_size), described)
         self._device = _device(device)
@@ -113,11 +113,11 @@ class Loader(Epochs):
         def make(batch: Batch) -> tuple[Packed | Dense | Sent, Cursor]:
             pieces = reader.pieces(batch.rows, batch.after.epoch)
             if transfer is None:
-                return read(reader.sources, schema, pieces, dense), batch.after
+                return read(reader.sources, schema, pieces, padding), batch.after
             packed = gather.pack(reader.sources, schema, pieces, pin=transfer.pins)
             return transfer.send(packed), batch.after  # padded where it goes
 
-        reader, schema, dense = self._reader, self._schema, self._dense
+        reader, schema, padding = self._reader, self._schema, self._padding
         return make
 
     def _transfer(self) -> Transfer | None:
@@ -169,8 +169,8 @@ class Batches(Iterator["Packed | Dense"]):
         self.close()
 
 
-def dense_options(table: Table, schema: Schema, to: str, given: dict[str, Any]) -> dict[str, Any] | None:
-    """The options of `to_dense`, seen to be right for columns of a table; None for packed batches."""
+def dense_options(schema: Schema, to: str, given: dict[str, Any]) -> tuple[dict[str, Any] | None, Padding | None]:
+    """The options of `to_dense`, and what they say for columns of a schema; None for packed batches."""
     if to not in ("packed", "dense"):
         raise ValueError(f'to must be "packed" or "dense", got {to!r:.40}')
     unknown = [name for name in given if name not in DENSE_OPTIONS]
@@ -181,17 +181,14 @@ def dense_options(table: Table, schema: Schema, to: str, given: dict[str, Any]) 
         )
     if given and to == "packed":
         raise TypeError(f'{", ".join(given)}: packed batches have no padding; give to="dense" too')
-    if to == "packed":
-        return None
-    read(table.sources, schema, table.pieces(torch.empty(0, dtype=torch.int64)), given)
-    return given
+    return (None, None) if to == "packed" else (given, Padding.of(schema, **given))
 
 
-def read(sources: Sequence[Source], schema: Schema, pieces: Pieces, dense: dict[str, Any] | None) -> Packed | Dense:
-    """A batch, padded with these options or packed."""
-    if dense is None:
+def read(sources: Sequence[Source], schema: Schema, pieces: Pieces, padding: Padding | None) -> Packed | Dense:
+    """A batch, padded or packed."""
+    if padding is None:
         return gather.pack(sources, schema, pieces)
-    return gather.pad(sources, schema, pieces, **{**_DEFAULTS, **dense})
+    return gather.pad(sources, schema, pieces, padding)
 
 
 def _device(given: torch.device | str | int | None) -> torch.device:

@@ -38,7 +38,7 @@ class TableDataset(Dataset["Table"]):
         table.row_level  # noqa: B018  it raises where there are no rows
         self.table = table if columns is None else table.select(columns)
         self._sources = Sources(table.sources)
-        self._dense = dense_options(self.table, self.table.schema, to, dense)
+        self._dense, self._padding = dense_options(self.table.schema, to, dense)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -52,7 +52,7 @@ class TableDataset(Dataset["Table"]):
         """Rows as a batch."""
         numbers = torch.as_tensor(rows, dtype=torch.int64).cpu()
         pieces = self.table.pieces(positions(numbers, len(self.table), self.table.row_level))
-        return read(self._sources, self.table.schema, pieces, self._dense)
+        return read(self._sources, self.table.schema, pieces, self._padding)
 
     def collate(self, batch: Any) -> Packed | Dense:
         """A batch as it is, or one of rows that were read by themselves."""

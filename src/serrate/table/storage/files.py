@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,8 +20,7 @@ from serrate.table.storage.reading import Plan
 from serrate.table.storage.strict import fail
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """What tells a file from another, or from itself before it was changed."""
 
     size: int

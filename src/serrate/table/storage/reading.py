@@ -63,7 +63,7 @@ class Plan:
             return library is not None
         rows = rows.contiguous()
         done = library["prefetch"](
-            self._levels.data_ptr(), len(self._levels), self._arrays.data_ptr(), len(self._arrays), self._rows,
+            self._levels.data_ptr(), self._levels.shape[0], self._arrays.data_ptr(), self._arrays.shape[0], self._rows,
             rows.data_ptr(), rows.numel(), _most(),
         )  # fmt: skip
         if done == _NO_ROW:
