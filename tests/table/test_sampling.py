@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from serrate.library import shuffling
 from serrate.table.loading.sampling import Blocks, Order, draw, key_of, shuffled
+
+
+@pytest.fixture(params=["compiled", "numpy"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "numpy":
+        monkeypatch.setattr(shuffling, "walk", lambda *_: False)
+
 
 SIZES = [*range(70), 127, 128, 129, 1000, 4095, 4096, 4097, 5000, 8191, 8192, 8193, 65535, 65537, 100_000, 300_007]
 
@@ -35,6 +43,16 @@ def test_a_place_has_one_row_whichever_places_are_asked_with_it(rows: int) -> No
     assert order(places[::3]).tolist() == together[::3].tolist()
     assert len(set(together.tolist())) == len(set(places.tolist()))
     assert order(places[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("rows", [4097, 2**13, 2**13 + 1, 10**6, 2**40 - 1, 2**62 + 1])
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000])
+def test_rows_are_the_same_without_a_compiler(rows: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = torch.from_numpy(np.random.default_rng(count).integers(0, rows, count))
+    order = Order.shuffled(rows, key_of(rows))
+    found = order(places)
+    monkeypatch.setattr(shuffling, "walk", lambda *_: False)
+    assert order(places).tolist() == found.tolist()
 
 
 def test_rows_in_their_order() -> None:
