@@ -7,6 +7,7 @@ mostly padding; with the word poisson they are nearly even. Candidates take turn
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,7 @@ def main(words: list[str] | None = None) -> None:
         table_peers.write_all(given, Path(folder, "files"))
         for name in chosen:
             parts[name](given, Path(folder, "files"))
+            gc.collect()  # files that are still mapped would stay in memory when the next part drops them
     torch.set_num_threads(before)
 
 
@@ -110,16 +113,24 @@ def _epoch(given: table_peers.Arrays, folder: Path) -> None:
         torch.set_num_threads(threads)
         calls: dict[str, Callable[[], object]] = {}
         for name, batch in made.items():
-            some = chosen[:SLOW_BATCHES] if name in SLOW else chosen
-            calls[name] = lambda batch=batch, some=some: [None for rows in some if batch(rows) is None]  # type: ignore[misc]
-        loader = sr.open(folder / "serrate").loader(BATCH, shuffle=True, to="dense")
-        ahead = sr.open(folder / "serrate").loader(BATCH, shuffle=True, to="dense", num_workers=2)
-        calls["serrate, loader"] = lambda loader=loader: [None for batch in loader if batch is None]  # type: ignore[misc]
-        calls["serrate, loader, 2 workers"] = lambda loader=ahead: [None for batch in loader if batch is None]  # type: ignore[misc]
+            calls[name] = partial(_each, batch, chosen[:SLOW_BATCHES] if name in SLOW else chosen)
+        for workers in (0, 2):
+            loader = sr.open(folder / "serrate").loader(BATCH, shuffle=True, to="dense", num_workers=workers)
+            calls[f"serrate, loader{f', {workers} workers' * bool(workers)}"] = partial(_run_through, loader)
         times = interleaved(calls, 7, 90)
         scale = len(chosen) / SLOW_BATCHES
         times = {n: (a * scale, b * scale) if n in SLOW else (a, b) for n, (a, b) in times.items()}
         _report(f"one epoch, {len(chosen)} batches ({threads} thread{'s' * (threads > 1)})", times)
+
+
+def _each(batch: table_peers.Batch, chosen: list[torch.Tensor]) -> None:
+    for rows in chosen:
+        batch(rows)
+
+
+def _run_through(loader: sr.table.Loader) -> None:
+    for _ in loader:
+        pass
 
 
 # ------------------------------------------------------------------------------------------------------- cold
@@ -205,7 +216,7 @@ print(most, status("VmHWM"), sum(source.whole().nbytes for source in sr.open(sys
 def _memory(given: table_peers.Arrays, folder: Path) -> None:
     """The peak of a loader in a process of its own, for a tenth of the rows and for all."""
     small = folder / "tenth"
-    table_peers.table(table_peers.arrays(given["age"].size // 10)).save(small)
+    table_peers.table(given)[: given["age"].size // 10].save(small)
     print("\npeak memory of an epoch, and of that what is not mapped from files")
     for path in (small, folder / "serrate"):
         for to in ("packed", "dense"):

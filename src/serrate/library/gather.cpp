@@ -1,8 +1,51 @@
-// Rows of nested tables: measured, and copied out of blocks of memory, packed. See gather.h for what is given.
+// Rows of nested tables: sorted by the sources they are in, measured, and copied out of blocks of memory, packed. See
+// gather.h for what is given.
+
+#include <vector>
 
 namespace {
 
 constexpr int64_t kChunk = 256;  // rows that a thread takes at once
+
+// For each row of a table the source it is in, source s having the rows bounds[s] .. bounds[s + 1], and its number there;
+// negative ones count from the end. 0, or one more than the place of a row that there is not.
+int64_t locate(const int64_t* rows, int64_t count, const int64_t* bounds, int64_t sources, int64_t* source,
+               int64_t* local) {
+  const int64_t all = bounds[sources];
+  for (int64_t i = 0; i < count; ++i) {
+    if (rows[i] < -all || rows[i] >= all) return i + 1;
+    const int64_t row = rows[i] < 0 ? rows[i] + all : rows[i];
+    source[i] = sources == 1 ? 0 : std::upper_bound(bounds, bounds + sources + 1, row) - bounds - 1;
+    local[i] = row - bounds[source[i]];
+  }
+  return 0;
+}
+
+// Rows sorted by their sources, in their order otherwise, into `grouped`. `used` gets the sources that have some and
+// `ends` where those of each end; `which` says for each row which of these its source is. How many are used, or -1 if
+// there is no such source.
+int64_t group(const int64_t* source, const int64_t* row, int64_t count, int64_t sources, int64_t* which,
+              int64_t* grouped, int64_t* used, int64_t* ends) {
+  std::vector<int64_t> place(sources, 0);
+  for (int64_t i = 0; i < count; ++i) {
+    if (source[i] < 0 || source[i] >= sources) return -1;
+    ++place[source[i]];
+  }
+  int64_t found = 0, total = 0;
+  for (int64_t s = 0; s < sources; ++s) {
+    if (!place[s]) continue;
+    used[found] = s;
+    ends[found] = total += place[s];
+    place[s] = found++;
+  }
+  std::vector<int64_t> next(found, 0);
+  for (int64_t u = 1; u < found; ++u) next[u] = ends[u - 1];
+  for (int64_t i = 0; i < count; ++i) {
+    which[i] = place[source[i]];
+    grouped[next[which[i]]++] = row[i];
+  }
+  return found;
+}
 
 // The longest list of the entries begin .. end of the parent; `wrong` is an entry whose list is none, or -1.
 template <class T>
@@ -164,5 +207,7 @@ int64_t pack(const int64_t* layout_, const int64_t* blocks_, int64_t, const int6
 
 }  // namespace
 
+SERRATE_EXPORT(locate, locate)
+SERRATE_EXPORT(group, group)
 SERRATE_EXPORT(measure, measure)
 SERRATE_EXPORT(pack, pack)

@@ -12,8 +12,8 @@ DEEPEST = 64
 
 @cache
 def routines() -> Routines | None:
-    """What measures rows and packs them; None where it cannot be compiled."""
-    return load("gather.cpp", ["measure", "pack"], headers=["gather.h"])
+    """What sorts rows by their sources, measures and packs them; None where it cannot be compiled."""
+    return load("gather.cpp", ["locate", "group", "measure", "pack"], headers=["gather.h"])
 
 
 @cache

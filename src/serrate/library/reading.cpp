@@ -88,7 +88,7 @@ bool resident(const Table& table, const int64_t* rows, int64_t count) {
       const Array& array = table.arrays[a];
       touch(bytes_of(array, array.level < 0 ? self : found[array.level]));
     }
-    if (major_faults() != before) return false;
+    if ((i & (i + 1)) == 0 && major_faults() != before) return false;  // after 1, 2, 4 and 8: asking takes time, too
   }
   return true;
 }

@@ -147,18 +147,12 @@ def rows(table: Table, key: Key, level: str = ROWS) -> Block:
 
 
 def positions(key: torch.Tensor, count: int, level: str) -> torch.Tensor:
-    """The entries 0 .. count that a vector of integers or bools stands for."""
-    if key.dtype == torch.bool:
-        if key.numel() != count:
-            raise IndexError(f"a mask for {level!r} needs {count} entries, got {key.numel()}")
-        return key.nonzero().flatten()
-    if not key.numel() or key.numpy().view(np.uint64).max() < count:  # as which negative ones are larger than any
+    """The entries that a vector of bools, one for each, stands for; integers as they are."""
+    if key.dtype != torch.bool:
         return key
-    bad = (key < -count) | (key >= count)
-    if bad.any():
-        place = int(bad.nonzero()[0])
-        raise IndexError(f"{level!r} has {count} entries, but position {place} of the key asks for {int(key[place])}")
-    return torch.where(key < 0, key + count, key)
+    if key.numel() != count:
+        raise IndexError(f"a mask for {level!r} needs {count} entries, got {key.numel()}")
+    return key.nonzero().flatten()
 
 
 def _within(key: int, count: int, level: str) -> int:

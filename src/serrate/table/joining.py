@@ -68,16 +68,28 @@ def join_blocks(blocks: Sequence[Block], schema: Schema) -> Block:
     places = {name: _union(blocks, name) for name, column in schema.items() if column.text}
     vocabularies = {name: tuple(words) for name, words in places.items()}
     schema = _holding(schema, vocabularies)
-    parts = [as_stored(_recoded(block, places), schema) for block in blocks]
-    counts = {level: sum(part.counts[level] for part in parts) for level in schema.levels}
+    made = joined([as_stored(_recoded(block, places), schema) for block in blocks])
+    return replace(made, vocabularies=vocabularies)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Blocks of one schema and one vocabulary after each other; columns without a level are the first's."""
+    first = blocks[0]
+    counts = {level: sum(block.counts[level] for block in blocks) for level in first.schema.levels}
+    loose = first.schema.columns_at(None)
+
+    def after_each_other(kind: str) -> dict[str, torch.Tensor]:
+        held = [getattr(block, kind) for block in blocks]
+        return {name: held[0][name] if name in loose else torch.cat([h[name] for h in held]) for name in held[0]}
+
     return Block(
-        schema,
+        first.schema,
         counts,
-        {level: _join_offsets([part.offsets[level] for part in parts], counts[level]) for level in parts[0].offsets},
-        {name: torch.cat([part.values[name] for part in parts]) for name in schema},
-        {name: torch.cat([part.valid[name] for part in parts]) for name in parts[0].valid},
-        vocabularies,
-        all(part.trusted for part in parts),
+        {level: _join_offsets([b.offsets[level] for b in blocks], counts[level]) for level in first.offsets},
+        after_each_other("values"),
+        after_each_other("valid"),
+        first.vocabularies,
+        all(block.trusted for block in blocks),
     )
 
 
@@ -106,7 +118,8 @@ def _entries(block: Block, column: Column) -> int:
 
 
 def _join_offsets(parts: Sequence[torch.Tensor], total: int) -> torch.Tensor:
-    dtype = torch.int32 if total <= INT32_MAX else torch.int64
+    narrow = total <= INT32_MAX and all(part.dtype == torch.int32 for part in parts)
+    dtype = torch.int32 if narrow else torch.int64
     made = torch.zeros(1 + sum(part.numel() - 1 for part in parts), dtype=dtype)
     place, base = 1, 0
     for part in parts:

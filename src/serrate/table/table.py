@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
@@ -20,7 +18,7 @@ from serrate.table.build import Declared, build
 from serrate.table.convert.methods import Conversions
 from serrate.table.gathering import gather
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.sources import Sources, name_of
+from serrate.table.gathering.sources import Sources, located, name_of
 from serrate.table.schema import Column, Schema
 from serrate.tensor.tensor import Tensor
 
@@ -147,8 +145,8 @@ class Table(Conversions):
         return [0, *accumulate(source.rows for source in self._sources)]
 
     @cached_property
-    def _bounds(self) -> npt.NDArray[np.int64]:
-        return np.array(self._starts)
+    def _bounds(self) -> torch.Tensor:
+        return torch.tensor(self._starts)
 
     def __len__(self) -> int:
         self.row_level  # noqa: B018  it raises where there are no rows
@@ -244,12 +242,8 @@ class Table(Conversions):
         return block
 
     def pieces(self, rows: torch.Tensor) -> Pieces:
-        """Where rows 0 .. len(t), given in int64, lie: which source, and which row of it."""
-        if len(self._sources) == 1:
-            return gather.Pieces(None, rows)
-        # by numpy: torch starts all its threads for this, which on a busy machine takes longer than the batch
-        source = np.searchsorted(self._bounds, rows.numpy(), side="right") - 1
-        return gather.Pieces(torch.from_numpy(source), rows - torch.from_numpy(self._bounds[source]))
+        """Where rows, given in int64, negative ones counted from the end, lie: which source, and which row of it."""
+        return located(rows, self._bounds, self.row_level)
 
     def isin(self, column: str, values: Any) -> Tensor:
         """Which entries of a column are one of some values, or one value: numbers, strings or times.

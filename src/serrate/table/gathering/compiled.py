@@ -36,20 +36,14 @@ class Measured(NamedTuple):
     rows: int
     found: torch.Tensor
     """[levels, 2, rows], int64: where entries begin and end in the block; then [levels, rows + 1]: in the result."""
+    runs_at: int
+    """The address of where entries are in the block."""
+    ends_at: int
+    """The address of where they are in the result."""
     counts: array[int]
     """For each level how many entries the rows have."""
     longest: array[int]
     """For each level its longest list."""
-
-    @property
-    def runs_at(self) -> int:
-        """The address of where entries are in the block."""
-        return self.found.data_ptr()
-
-    @property
-    def ends_at(self) -> int:
-        """The address of where they are in the result."""
-        return self.found.data_ptr() + 16 * len(self.layout.levels) * self.rows
 
     @property
     def ends(self) -> torch.Tensor:
@@ -71,14 +65,15 @@ def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) ->
     cut, start, stop = -1, None, None
     if pieces.level in layout.levels and pieces.start is not None and pieces.stop is not None:
         cut, start, stop = layout.levels.index(pieces.level), pieces.start.contiguous(), pieces.stop.contiguous()
-    made = Measured(sources, layout, chosen, bound, blocks, rows, found, counts, longest)
+    runs_at = found.data_ptr()
+    ends_at = runs_at + 16 * levels * rows
     failed = routines["measure"](
         _at(layout.numbers), _at(blocks), _of(chosen.which), _of(chosen.row), rows, cut, _of(start), _of(stop),
-        made.runs_at, made.ends_at, _at(counts), _at(longest), _at(fault),
+        runs_at, ends_at, _at(counts), _at(longest), _at(fault),
     )  # fmt: skip
     if failed:
         _raise(sources, layout, chosen, fault)
-    return made
+    return Measured(sources, layout, chosen, bound, blocks, rows, found, runs_at, ends_at, counts, longest)
 
 
 def _threads(size: int) -> int:

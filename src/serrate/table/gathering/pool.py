@@ -23,6 +23,7 @@ class Pool:
     def __init__(self, most_pieces: int = 4, most_bytes: int = 2**28) -> None:
         self._most_pieces, self._most_bytes = most_pieces, most_bytes
         self._free: list[torch.Tensor] = []
+        self._leased: dict[int, tuple[weakref.ref[Lease], torch.Tensor]] = {}
         self._lock = threading.Lock()
 
     def lease(self, size: int) -> Lease:
@@ -31,7 +32,8 @@ class Pool:
         if piece is None:
             piece = torch.empty(_rounded(size), dtype=torch.uint8)
         made = piece.numpy()
-        weakref.finalize(made, self._give_back, piece).atexit = False
+        end = weakref.ref(made, self._give_back)
+        self._leased[id(end)] = end, piece
         return made
 
     def _fitting(self, size: int) -> torch.Tensor | None:
@@ -44,8 +46,9 @@ class Pool:
                 self._free.pop(0)  # sizes have changed
             return None
 
-    def _give_back(self, piece: torch.Tensor) -> None:
+    def _give_back(self, end: weakref.ref[Lease]) -> None:
         """Runs wherever the last tensor goes, in the midst of anything: it takes no lock, and only appends."""
+        _, piece = self._leased.pop(id(end))
         held = sum(each.numel() for each in self._free)
         if len(self._free) < self._most_pieces and held + piece.numel() <= self._most_bytes:
             self._free.append(piece)

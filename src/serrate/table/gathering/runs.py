@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 from weakref import WeakSet
 
@@ -12,6 +11,7 @@ import torch
 from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.gathering.sources import Chosen, Pieces, Sources, check_block, name_of
+from serrate.table.joining import joined
 from serrate.table.schema import Column, Schema, parent_of
 from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
@@ -33,35 +33,9 @@ def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Bl
     parts = [
         _take_one(sources, schema, chosen, k, order[edges[k] : edges[k + 1]], pieces) for k in range(len(chosen.blocks))
     ]
-    joined, back = join(parts), torch.argsort(order)
-    whole = Chosen((joined,), (0,), None, back)
+    back = torch.argsort(order)
+    whole = Chosen((joined(parts),), (0,), None, back)
     return _take_one(Sources(), schema, whole, 0, slice(None), Pieces(None, back))
-
-
-def join(blocks: Sequence[Block]) -> Block:
-    """Blocks of one schema and one vocabulary after each other."""
-    first = blocks[0]
-    counts = {level: sum(block.counts[level] for block in blocks) for level in first.schema.levels}
-    offsets = {}
-    for level in first.offsets:
-        parts, before = [first.offsets[level][:1]], 0
-        for block in blocks:
-            parts.append(block.offsets[level][1:].to(torch.int64) + before)
-            before += block.counts[level]
-        narrow = all(block.offsets[level].dtype == torch.int32 for block in blocks) and before <= INT32_MAX
-        offsets[level] = torch.cat(parts).to(torch.int32 if narrow else torch.int64)
-    loose = first.schema.columns_at(None)
-    values = {
-        name: first.values[name] if name in loose else _cat([b.values[name] for b in blocks]) for name in first.values
-    }
-    valid = {
-        name: first.valid[name] if name in loose else _cat([b.valid[name] for b in blocks]) for name in first.valid
-    }
-    return Block(first.schema, counts, offsets, values, valid, first.vocabularies)
-
-
-def _cat(parts: list[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _take_one(

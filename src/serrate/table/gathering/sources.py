@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
 
 from serrate.errors import TableFormatError
+from serrate.library import gather as library
 from serrate.table.block import Block, Source
 from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
 
@@ -121,17 +124,70 @@ def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
     if pieces.source is None or len(sources) < 2 or not row.numel():
         block, row = sources[0].part(row, names) if sources else (empty_block(schema), row)
         return Chosen((block,), (0,), None, row)
-    order = torch.argsort(pieces.source, stable=True)
-    used, counts = torch.unique_consecutive(pieces.source[order], return_counts=True)
-    parts = [
-        sources[number].part(rows, names)
-        for number, rows in zip(used.tolist(), torch.split(row[order], counts.tolist()), strict=True)
-    ]
-    local, which = torch.empty_like(row), torch.empty_like(row)
-    local[order] = torch.cat([rows for _, rows in parts])
-    # by numpy: torch starts all its threads for this, which on a busy machine takes longer than the batch
-    which[order] = torch.from_numpy(np.repeat(np.arange(len(parts)), counts.numpy()))
-    return Chosen(tuple(block for block, _ in parts), tuple(used.tolist()), which, local)
+    which, grouped, used, ends = _grouped(pieces.source, row, len(sources))
+    asked = [grouped[start:stop] for start, stop in pairwise((0, *ends))]
+    parts = [sources[number].part(rows, names) for number, rows in zip(used, asked, strict=True)]
+    if any(rows is not own for (_, rows), own in zip(parts, asked, strict=True)):
+        order = np.argsort(which.numpy(), kind="stable")
+        row = torch.empty_like(row)
+        row.numpy()[order] = np.concatenate([rows.numpy() for _, rows in parts])
+    return Chosen(tuple(block for block, _ in parts), tuple(used), which, row)
+
+
+def _grouped(
+    source: torch.Tensor, row: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor, Sequence[int], Sequence[int]]:
+    """For each row which of the sources in use it is in; rows by source; the sources in use, and where theirs end.
+
+    Not by torch, which starts all its threads for some of this.
+    """
+    source, routines = source.contiguous(), library.routines()
+    if routines is None:
+        given = source.numpy()
+        used, which, counts = np.unique(given, return_inverse=True, return_counts=True)
+        grouped = row.numpy()[np.argsort(given, kind="stable")]
+        return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), np.cumsum(counts).tolist()
+    places, by_source = torch.empty((2, row.numel()), dtype=torch.int64).unbind()
+    numbers = array("q", bytes(16 * count))
+    at = numbers.buffer_info()[0]
+    found = routines["group"](
+        source.data_ptr(), row.data_ptr(), row.numel(), count, places.data_ptr(), by_source.data_ptr(), at,
+        at + 8 * count,
+    )  # fmt: skip
+    if found < 0:
+        raise IndexError(f"there are {count} sources, but rows of others are asked for")
+    return places, by_source, numbers[:found], numbers[count : count + found]
+
+
+def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
+    """Rows of a table, int64, negative ones counted from the end; those of source s begin at bounds[s]."""
+    rows, routines = rows.contiguous(), library.routines()
+    if routines is None:
+        return _located_by_numpy(rows, bounds, level)
+    source, local = torch.empty((2, rows.numel()), dtype=torch.int64).unbind()
+    wrong = routines["locate"](
+        rows.data_ptr(), rows.numel(), bounds.data_ptr(), bounds.numel() - 1, source.data_ptr(), local.data_ptr()
+    )
+    if wrong:
+        _no_row(rows, wrong - 1, bounds, level)
+    return Pieces(source if bounds.numel() > 2 else None, local)
+
+
+def _located_by_numpy(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
+    given, edges = rows.numpy(), bounds.numpy()
+    wrong = (given < -edges[-1]) | (given >= edges[-1])
+    if wrong.any():
+        _no_row(rows, int(wrong.argmax()), bounds, level)
+    given = np.where(given < 0, given + edges[-1], given)
+    if edges.size == 2:
+        return Pieces(None, torch.from_numpy(given))
+    source = np.searchsorted(edges, given, side="right") - 1
+    return Pieces(torch.from_numpy(source), torch.from_numpy(given - edges[source]))
+
+
+def _no_row(rows: torch.Tensor, place: int, bounds: torch.Tensor, level: str) -> NoReturn:
+    count, row = int(bounds[-1]), int(rows[place])
+    raise IndexError(f"{level!r} has {count} entries, but position {place} of the key asks for {row}")
 
 
 def empty_block(schema: Schema) -> Block:

@@ -10,7 +10,6 @@ from torch.utils.data import Dataset, Sampler
 
 from serrate.table.gathering.batch import Dense, Packed
 from serrate.table.gathering.sources import Sources
-from serrate.table.indexing import positions
 from serrate.table.loading.epochs import Epochs
 from serrate.table.loading.loader import dense_options, read
 from serrate.table.loading.planning import Batching, rank_of
@@ -51,8 +50,7 @@ class TableDataset(Dataset["Table"]):
     def __getitems__(self, rows: Sequence[int] | torch.Tensor) -> Packed | Dense:
         """Rows as a batch."""
         numbers = torch.as_tensor(rows, dtype=torch.int64).cpu()
-        pieces = self.table.pieces(positions(numbers, len(self.table), self.table.row_level))
-        return read(self._sources, self.table.schema, pieces, self._padding)
+        return read(self._sources, self.table.schema, self.table.pieces(numbers), self._padding)
 
     def collate(self, batch: Any) -> Packed | Dense:
         """A batch as it is, or one of rows that were read by themselves."""
