@@ -19,6 +19,7 @@ class Differentiable(torch.autograd.Function):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+        # Function.apply looks for functorch, binds arguments and then calls this; `call` has seen to all of it.
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
     @classmethod

@@ -35,21 +35,7 @@ def save(
     narrow: bool | None = None,
     composed: bool = True,
 ) -> None:
-    """Write a table to a folder of shards, or to one file if the path ends in ".safetensors"; whole, or not at all.
-
-    A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in one
-    step at the end; it may be what the table is read from. `narrow=True` stores integers in the least type that holds
-    all of the table's, False in the type that readers get, None as they are stored now. `composed` offsets make single
-    rows of deep tables quicker to find. The path may be an fsspec URL.
-
-    >>> import tempfile, serrate as sr
-    >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     t.save(f"{folder}/patients")
-    ...     t.save(f"{folder}/patients.safetensors")
-    ...     sr.open(f"{folder}/patients") == sr.open(f"{folder}/patients.safetensors") == t
-    True
-    """
+    """Write a table, as `Table.save` says."""
     rows_per_shard = checked_rows(rows_per_shard)
     for ending, method in _ELSEWHERE.items():
         if os.fspath(path).endswith(ending):
