@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import subprocess
 import sys
 import threading
@@ -110,6 +111,15 @@ def test_an_iterator_that_is_dropped_while_threads_read(table: Table) -> None:
     assert threads_end()
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """SIGINT as Python has it: programs that a shell starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 def test_an_interrupt_leaves_the_state_and_no_threads(table: Table) -> None:
     source = Failing(table.block(), wait=threading.Event(), first=8)
     loader = over(source).loader(4, num_workers=2)
