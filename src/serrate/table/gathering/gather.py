@@ -98,9 +98,9 @@ def pad(sources: Sequence[Source], schema: Schema, pieces: Pieces, options: Padd
     measured = compiled.measure(sources, wide, chosen, pieces) if compiled.can_pad() else None
     if measured is not None:
         return rectangles.from_measured(measured, options, out)
-    block = runs.take(sources, wide, chosen, pieces)
-    layout = sources.kept("layout", wide, Layout.of)
-    return rectangles.from_packed(block, block.offsets, rectangles.longest_lists(block), layout, options, out)
+    parts = runs.parts(sources, wide, chosen, pieces)
+    longest = rectangles.longest_lists([part.block for part in parts])
+    return rectangles.from_packed(parts, longest, sources.kept("layout", wide, Layout.of), options, out)
 
 
 def pad_packed(
@@ -114,8 +114,8 @@ def pad_packed(
         measured = compiled.measure(sources, schema, choose(sources, schema, pieces), pieces)
         if measured is not None:
             return rectangles.from_measured(measured, options, out)
-    longest = longest or rectangles.longest_lists(block)
-    return rectangles.from_packed(block, offsets, longest, Layout.of(schema), options, out)
+    longest = longest or rectangles.longest_lists([block])
+    return rectangles.from_packed([runs.Part(block, offsets, None)], longest, Layout.of(schema), options, out)
 
 
 def take_entries(block: Block, level: str, ids: torch.Tensor, offsets: torch.Tensor | None) -> Block:

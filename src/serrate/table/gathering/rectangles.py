@@ -16,7 +16,7 @@ from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense
 from serrate.table.gathering.memory import allocated
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.runs import numbers, spread
+from serrate.table.gathering.runs import Part, numbers, spread
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
@@ -62,25 +62,30 @@ def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dens
 
 
 def from_packed(
-    block: Block, offsets: Mapping[str, torch.Tensor], longest: Mapping[str, int], layout: Layout, options: Padding,
-    out: Dense | None,
-) -> Dense:  # fmt: skip
-    """A packed block, padded where its values and `offsets` lie; nothing waits for a device."""
-    schema, device = block.schema, next((each.device for each in block.values.values()), torch.device("cpu"))
+    parts: Sequence[Part], longest: Mapping[str, int], layout: Layout, options: Padding, out: Dense | None
+) -> Dense:
+    """Packed rows, padded where their values and offsets lie; nothing waits for a device."""
+    first = parts[0].block
+    schema, device = first.schema, next((each.device for each in first.values.values()), torch.device("cpu"))
     sizes = options.sizes([longest.get(level, 0) for level in schema.levels])
-    shapes = _shapes(layout.parents, block.rows, sizes)
+    rows = sum(part.block.rows for part in parts)
+    shapes = _shapes(layout.parents, rows, sizes)
     if out is not None:
         _checked(out, schema, dict(zip(schema.levels, shapes, strict=True)), device.type)
-    made = Dense(schema, block.rows, {}, {}, {}, block.vocabularies)
-    grids = _grids(block, offsets, longest, layout, options, shapes, device)
-    for level, grid in grids.items():
-        made.masks[level] = grid.presence()
-    for name, column in schema.items():
-        kinds = [(made.columns, block.values[name], options.fillings.get(name))]
-        kinds += [(made.valid, block.valid[name], None)] if name in block.valid else []
-        grid_ = grids.get(str(column.level))
-        for to, values, filling in kinds:
-            to[name] = values.clone() if grid_ is None else grid_.scattered(values, filling)
+    grids = _Grids.of(layout, options, shapes, longest, device)
+    cells = [grids.cells(part) for part in parts]
+    made = Dense(schema, rows, {}, {}, {}, first.vocabularies)
+    for number, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
+        if parent >= 0:
+            made.masks[level] = grids.presence(number, [each[number] for each in cells])
+    for held in layout.tensors:
+        values = [getattr(part.block, held.kind)[held.name] for part in parts]
+        to = made.columns if held.kind == "values" else made.valid
+        if held.level < 0 or (layout.parents[held.level] < 0 and parts[0].rows is None):
+            to[held.name] = values[0].clone()
+        else:
+            filling = options.fillings.get(held.name) if held.kind == "values" else None
+            to[held.name] = grids.scattered(held.level, [each[held.level] for each in cells], values, filling)
     return made if out is None else _copied(made, out)
 
 
@@ -125,75 +130,89 @@ def _copied(made: Dense, out: Dense) -> Dense:
 # --------------------------------------------------------------------------------------------------------- by torch
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """The cells of a level of a rectangle, and for each packed entry the one it belongs to."""
-
-    shape: tuple[int, ...]
-    cells: torch.Tensor
-    """int64 [entries]; one past the last cell for entries that are cut off."""
-    cuts: bool
-    """Whether there are such."""
-
-    def scattered(self, values: torch.Tensor, filling: torch.Tensor | None) -> torch.Tensor:
-        """Packed values in their cells, the filling in all others."""
-        count = math.prod(self.shape)
-        shape = (count + self.cuts, *values.shape[1:])
-        if filling is None:
-            base = torch.zeros(shape, dtype=values.dtype, device=values.device)
-        else:
-            base = host.send(filling, values.device).expand(shape).clone()
-        if values.ndim == 1 and (carrier := _CARRIERS.get(values.element_size())) is not None:
-            base.view(carrier).scatter_(0, self.cells, values.view(carrier))  # a quarter of the time of index_put_
-        else:
-            bits.put(base, (self.cells,), values)
-        return base[:count].view(*self.shape, *values.shape[1:])
-
-    def presence(self) -> torch.Tensor:
-        """True in the cells that have an entry."""
-        count = math.prod(self.shape)
-        base = torch.zeros(count + self.cuts, dtype=torch.uint8, device=self.cells.device)
-        base.scatter_(
-            0, self.cells, torch.ones_like(self.cells, dtype=torch.uint8)
-        )  # a number alone takes three times as long
-        return base.view(torch.bool)[:count].view(self.shape)
-
-
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _grids(
-    block: Block, offsets: Mapping[str, torch.Tensor], longest: Mapping[str, int], layout: Layout, options: Padding,
-    shapes: Sequence[tuple[int, ...]], device: torch.device,
-) -> dict[str, _Grid]:  # fmt: skip
-    """For each level below the rows the cells of its entries; on the host by numpy, whose calls take half the time."""
-    m: Any = np if device.type == "cpu" else torch
-    cells: list[Any] = []
-    made: dict[str, _Grid] = {}
-    cuts: list[bool] = []
-    for i, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
-        total = block.counts[level]
-        if parent < 0:
-            cells.append(numbers(total, device))
-            cuts.append(False)
-            continue
-        ends = offsets[level].numpy() if m is np else offsets[level].to(torch.int64)
-        size, starts, lengths = shapes[i][-1], ends[:-1], ends[1:] - ends[:-1]
-        keep = min(options.keep[i], size)
-        first = cells[parent] * size - starts
-        if options.left[i]:
-            first = first + (size - m.where(lengths < keep, lengths, keep))
-        here = spread(first, lengths, total)
-        here += numbers(total, device)
-        cuts.append(cuts[parent] or keep < longest[level])
-        if cuts[i]:
-            lasts = m.where(cells[parent] >= math.prod(shapes[parent]), starts, starts + keep)
-            here = m.where(numbers(total, device) < spread(lasts, lengths, total), here, math.prod(shapes[i]))
-        cells.append(here)
-        made[level] = _Grid(shapes[i], torch.from_numpy(here) if m is np else here, cuts[i])
-    return made
+@dataclass(frozen=True, eq=False)
+class _Grids:
+    """The cells of each level of rectangles, and to which of them packed entries go."""
+
+    layout: Layout
+    options: Padding
+    shapes: Sequence[tuple[int, ...]]
+    """For each level the sizes of its cells."""
+    cuts: Sequence[bool]
+    """For each level whether some entries are cut off: these go one past the last cell."""
+    device: torch.device
+
+    @classmethod
+    def of(
+        cls, layout: Layout, options: Padding, shapes: Sequence[tuple[int, ...]], longest: Mapping[str, int],
+        device: torch.device,
+    ) -> _Grids:  # fmt: skip
+        """Those for lists of which these are the longest."""
+        cuts: list[bool] = []
+        for i, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
+            kept = min(options.keep[i], shapes[i][-1])
+            cuts.append(parent >= 0 and (cuts[parent] or kept < longest[level]))
+        return cls(layout, options, shapes, cuts, device)
+
+    def cells(self, part: Part) -> list[torch.Tensor]:
+        """For each level, for each packed entry, its cell; on the host by numpy, whose calls take half the time."""
+        device, counts = self.device, part.block.counts
+        m: Any = np if device.type == "cpu" else torch
+        made: list[Any] = []
+        for i, (level, parent) in enumerate(zip(self.layout.levels, self.layout.parents, strict=True)):
+            total = counts[level]
+            if parent < 0:
+                made.append(numbers(total, device) if part.rows is None else part.rows.numpy())
+                continue
+            ends = part.offsets[level].numpy() if m is np else part.offsets[level].to(torch.int64)
+            size, starts, lengths = self.shapes[i][-1], ends[:-1], ends[1:] - ends[:-1]
+            keep = min(self.options.keep[i], size)
+            first = made[parent] * size - starts
+            if self.options.left[i]:
+                first = first + (size - m.where(lengths < keep, lengths, keep))
+            here = spread(first, lengths, total)
+            here += numbers(total, device)
+            if self.cuts[i]:
+                lasts = m.where(made[parent] >= math.prod(self.shapes[parent]), starts, starts + keep)
+                here = m.where(numbers(total, device) < spread(lasts, lengths, total), here, math.prod(self.shapes[i]))
+            made.append(here)
+        return [torch.from_numpy(each) for each in made] if m is np else made
+
+    def scattered(
+        self, level: int, cells: Sequence[torch.Tensor], values: Sequence[torch.Tensor], filling: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Packed values in their cells, the filling in all others."""
+        count, (_, *features), like = math.prod(self.shapes[level]), values[0].shape, values[0]
+        shape = (count + self.cuts[level], *features)
+        if filling is None:
+            base = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        else:
+            base = host.send(filling, like.device).expand(shape).clone()
+        carrier = _CARRIERS.get(like.element_size()) if not features else None
+        for where, each in zip(cells, values, strict=True):
+            if carrier is not None:
+                base.view(carrier).scatter_(0, where, each.view(carrier))  # a quarter of the time of index_put_
+            else:
+                bits.put(base, (where,), each)
+        return base[:count].view(*self.shapes[level], *features)
+
+    def presence(self, level: int, cells: Sequence[torch.Tensor]) -> torch.Tensor:
+        """True in the cells that have an entry."""
+        count = math.prod(self.shapes[level])
+        base = torch.zeros(count + self.cuts[level], dtype=torch.uint8, device=self.device)
+        for where in cells:  # a number alone takes three times as long as so many ones
+            base.scatter_(0, where, torch.ones_like(where, dtype=torch.uint8))
+        return base.view(torch.bool)[:count].view(self.shapes[level])
 
 
-def longest_lists(block: Block) -> dict[str, int]:
+def longest_lists(blocks: Sequence[Block]) -> dict[str, int]:
     """The longest list of each level that has a parent."""
-    return {level: int(torch.diff(ends).max()) if ends.numel() > 1 else 0 for level, ends in block.offsets.items()}
+    made = dict.fromkeys(blocks[0].offsets, 0)
+    for block in blocks:
+        for level, ends in block.offsets.items():
+            if ends.numel() > 1:
+                made[level] = max(made[level], int(np.diff(ends.numpy()).max()))
+    return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakSet
 
 import numpy as np
@@ -19,33 +20,55 @@ from serrate.tensor.offsets import INT32_MAX
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class Part(NamedTuple):
+    """Some rows of a batch, packed."""
+
+    block: Block
+    offsets: Mapping[str, torch.Tensor]
+    """Its offsets, where its values lie."""
+    rows: torch.Tensor | None
+    """Which rows of the batch they are; None: all, in their order."""
+
+
 def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Block:
     """The rows as one block of the schema, its stored dtypes included."""
+    found = parts(sources, schema, chosen, pieces)
+    if chosen.which is None:
+        return found[0].block
+    order = np.argsort(chosen.which.numpy(), kind="stable")
+    back = np.empty_like(order)
+    back[order] = numbers(order.size)
+    whole = Chosen((joined([part.block for part in found]),), (0,), None, torch.from_numpy(back))
+    return _take_one(Sources(), schema, whole, 0, None, Pieces(None, whole.row))
+
+
+def parts(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> list[Part]:
+    """The rows of each block as one of the schema, its stored dtypes included."""
     checked = sources.kept("checked", schema, lambda _: WeakSet[Block]())
     for block, number in zip(chosen.blocks, chosen.numbers, strict=True):
         if block not in checked:
             check_block(block, schema, name_of(sources, number))
             checked.add(block)
     if chosen.which is None:
-        return _take_one(sources, schema, chosen, 0, slice(None), pieces)
-    order = torch.argsort(chosen.which, stable=True)
-    edges = torch.searchsorted(chosen.which[order], torch.arange(len(chosen.blocks) + 1)).tolist()
-    parts = [
-        _take_one(sources, schema, chosen, k, order[edges[k] : edges[k + 1]], pieces) for k in range(len(chosen.blocks))
-    ]
-    back = torch.argsort(order)
-    whole = Chosen((joined(parts),), (0,), None, back)
-    return _take_one(Sources(), schema, whole, 0, slice(None), Pieces(None, back))
+        block = _take_one(sources, schema, chosen, 0, None, pieces)
+        return [Part(block, block.offsets, None)]
+    made, which = [], chosen.which.numpy()
+    for k in range(len(chosen.blocks)):
+        rows = torch.from_numpy(np.flatnonzero(which == k))
+        block = _take_one(sources, schema, chosen, k, rows, pieces)
+        made.append(Part(block, block.offsets, rows))
+    return made
 
 
 def _take_one(
-    sources: Sources, schema: Schema, chosen: Chosen, k: int, rows: torch.Tensor | slice, pieces: Pieces
+    sources: Sources, schema: Schema, chosen: Chosen, k: int, rows: torch.Tensor | None, pieces: Pieces
 ) -> Block:
     """Those rows of a batch that are in one block."""
     block, number = chosen.blocks[k], chosen.numbers[k]
     where = name_of(sources, number)
-    cut = None if pieces.start is None or pieces.stop is None else (pieces.start[rows], pieces.stop[rows])
-    counts, offsets, entries = _follow(block, schema, chosen.row[rows], pieces.level, cut, where)
+    some = slice(None) if rows is None else rows
+    cut = None if pieces.start is None or pieces.stop is None else (pieces.start[some], pieces.stop[some])
+    counts, offsets, entries = _follow(block, schema, chosen.row[some], pieces.level, cut, where)
     values, valid, vocabularies = {}, {}, {}
     for name, column in schema.items():
         codes = None
