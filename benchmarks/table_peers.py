@@ -13,7 +13,8 @@ import torch
 
 import serrate as sr
 from benchmarks import table_limit
-from serrate.table.gathering import compiled
+from serrate.library import gather
+from serrate.table.storage import reading
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -141,8 +142,7 @@ def write_all(given: Arrays, folder: Path) -> None:
         writer.write_table(arrow)
     lance.write_dataset(arrow, str(folder / "lance"))
     datasets.Dataset(arrow).save_to_disk(str(folder / "datasets"))
-    if given["age"].size <= 20_000:
-        JointNestedRaggedTensorDict(lists(given)).save(folder / "seed.nrt")
+    JointNestedRaggedTensorDict(lists(given)).save(folder / "seed.nrt")
 
 
 def batches(given: Arrays, folder: Path) -> dict[str, Batch]:
@@ -179,8 +179,6 @@ def _seed(folder: Path) -> dict[str, Batch]:
     from nested_ragged_tensors.ragged_numpy import JointNestedRaggedTensorDict as Joint
 
     path = folder / "seed.nrt"
-    if not path.exists():
-        return {}
     stored, loaded = Joint(tensors_fp=path), Joint(tensors_fp=path)
     loaded = Joint(processed_tensors=loaded.tensors)
     return {
@@ -203,16 +201,19 @@ def pad_awkward(taken: Any) -> dict[str, Array]:
 @contextmanager
 def no_compiler() -> Iterator[None]:
     """Serrate as it is where nothing can be compiled."""
-    before = compiled.measure
-    compiled.measure = _nothing  # type: ignore[assignment]
+    held: Any = ((gather, "routines"), (gather, "padding_routines"), (reading, "_library"))
+    before = [getattr(module, name) for module, name in held]
+    for module, name in held:
+        setattr(module, name, _nothing)
     try:
         yield
     finally:
-        compiled.measure = before
+        for (module, name), function in zip(held, before, strict=True):
+            setattr(module, name, function)
 
 
-def _nothing(*_: Any) -> None:
-    """What stands for the compiled way."""
+def _nothing() -> None:
+    """What stands for the compiled functions."""
 
 
 def check(made: Mapping[str, Batch], rows: torch.Tensor) -> None:

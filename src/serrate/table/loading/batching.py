@@ -147,7 +147,7 @@ class Plan:
             starts = position + rank * size + step * torch.arange(count)
             for rows in order((starts[:, None] + torch.arange(size)).flatten()).view(count, size):
                 position += step
-                yield Batch(rows, replace(cursor, position=position))
+                yield Batch(rows, Cursor(cursor.epoch, position))
         if self.drop_last:
             return
         end = replace(cursor, position=self.rows)

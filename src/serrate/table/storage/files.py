@@ -132,11 +132,11 @@ class FileSource:
         A mapped file that is cut off ends the process when what is gone is read, so this goes before every read.
         """
         try:
-            now = Identity.of(os.stat(self.path))
+            found = os.stat(self.path)
         except FileNotFoundError:
             fail(self.path, "the file is gone since it was opened; open the table again")
-        if now != self._identity:
-            self._changed(now)
+        if (found.st_size, found.st_mtime_ns, found.st_ino) != self._identity:
+            self._changed(Identity.of(found))
 
     def _changed(self, now: Identity) -> None:
         kind = "cut off" if now.size < self._identity.size else "changed or replaced"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from array import array
 from functools import cache
+from itertools import chain
 
 import torch
 
@@ -53,8 +55,8 @@ class Plan:
                 if found is not None and found.stop > found.start:
                     width = (found.stop - found.start) // counts[at or ""]
                     arrays.append((address + found.start, width, numbers.get(at or "", -1)))
-        self._levels = torch.tensor(levels, dtype=torch.int64)
-        self._arrays = torch.tensor(arrays, dtype=torch.int64)
+        self._told = array("q", chain(*levels)), array("q", chain(*arrays))
+        self._where = self._told[0].buffer_info()[0], len(levels), self._told[1].buffer_info()[0], len(arrays)
 
     def prefetch(self, rows: torch.Tensor) -> bool:
         """Ask for the bytes of these rows, unless they are in memory; False if that cannot be done."""
@@ -62,10 +64,7 @@ class Plan:
         if library is None or not self._rows:
             return library is not None
         rows = rows.contiguous()
-        done = library["prefetch"](
-            self._levels.data_ptr(), self._levels.shape[0], self._arrays.data_ptr(), self._arrays.shape[0], self._rows,
-            rows.data_ptr(), rows.numel(), _most(),
-        )  # fmt: skip
+        done = library["prefetch"](*self._where, self._rows, rows.data_ptr(), rows.numel(), _most())
         if done == _NO_ROW:
             raise IndexError(f"rows are numbered from 0 to {self._rows - 1}, got {rows.min()} to {rows.max()}")
         return done != _TOO_MANY
