@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import torch
 
@@ -22,7 +22,9 @@ _LARGE = 2**26
 
 _THERE = torch.ones((), dtype=torch.bool)
 
-Allocate = Callable[[Wanted], Sequence[torch.Tensor]]
+Memory = TypeVar("Memory")
+Allocate = Callable[[Wanted], tuple[Memory, Sequence[torch.Tensor]]]
+"""What gives memory, and tensors in it."""
 
 
 class Measured(NamedTuple):
@@ -92,8 +94,8 @@ def _of(tensor: torch.Tensor | None) -> int:
 # --------------------------------------------------------------------------------------------------------- packed
 
 
-def block_of(measured: Measured, allocate: Allocate) -> Block:
-    """The measured rows as a block, in memory that `allocate` gives."""
+def block_of(measured: Measured, allocate: Allocate[Memory]) -> tuple[Block, Memory]:
+    """The measured rows as a block, in memory that `allocate` gives, and that."""
     layout, counts = measured.layout, measured.counts
     lists = [number for number, parent in enumerate(layout.parents) if parent >= 0]
     wanted: list[tuple[tuple[int, ...], torch.dtype]] = []
@@ -103,7 +105,7 @@ def block_of(measured: Measured, allocate: Allocate) -> Block:
     for slot in layout.tensors:
         entries = () if slot.level < 0 else (counts[slot.level],)
         wanted.append(((*entries, *slot.features), slot.dtype))
-    made = allocate(wanted)
+    memory, made = allocate(wanted)
     offsets = {layout.levels[number]: ends for number, ends in zip(lists, made, strict=False)}
     held: dict[str, dict[str, torch.Tensor]] = {"values": {}, "valid": {}}
     for slot, each in zip(layout.tensors, made[len(lists) :], strict=True):
@@ -119,9 +121,8 @@ def block_of(measured: Measured, allocate: Allocate) -> Block:
         size += values[column.name].nbytes
     _call("pack", measured, (measured.runs_at, measured.ends_at), array("q", out), _threads(size))
     copy_loose(measured, values, valid)
-    return Block(
-        layout.schema, dict(zip(layout.levels, counts, strict=True)), offsets, values, valid, vocabularies(measured)
-    )
+    by_level = dict(zip(layout.levels, counts, strict=True))
+    return Block(layout.schema, by_level, offsets, values, valid, vocabularies(measured)), memory
 
 
 def copy_loose(measured: Measured, values: Mapping[str, torch.Tensor], valid: Mapping[str, torch.Tensor]) -> None:

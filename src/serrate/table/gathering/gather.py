@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -10,7 +11,7 @@ from serrate.table.block import Block, Source
 from serrate.table.gathering import compiled, rectangles, runs
 from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense, Packed
-from serrate.table.gathering.memory import Wanted, allocated
+from serrate.table.gathering.memory import allocated, apart
 from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.sources import Pieces, Sources, choose, holding, widened
 from serrate.table.schema import Schema, path_to
@@ -32,7 +33,7 @@ def take(sources: Sequence[Source], schema: Schema, pieces: Pieces) -> Block:
     measured = compiled.measure(sources, schema, chosen, pieces)
     if measured is None:
         return runs.take(sources, schema, chosen, pieces)
-    return compiled.block_of(measured, lambda wanted: [torch.empty(shape, dtype=dtype) for shape, dtype in wanted])
+    return compiled.block_of(measured, apart)[0]
 
 
 def row_lengths(sources: Sequence[Source], schema: Schema, pieces: Pieces, level: str) -> torch.Tensor:
@@ -72,15 +73,8 @@ def pack(sources: Sequence[Source], schema: Schema, pieces: Pieces, *, pin: bool
     if measured is None:
         made = Packed(runs.take(sources, wide, chosen, pieces))
         return made.pin_memory() if pin else made
-    buffers: list[torch.Tensor] = []
-
-    def allocate(wanted: Wanted) -> list[torch.Tensor]:
-        buffer, made = allocated(wanted, pin=pin)
-        buffers.append(buffer)
-        return made
-
-    longest = dict(zip(wide.levels, measured.longest, strict=True))
-    return Packed(compiled.block_of(measured, allocate), buffers[0], longest)
+    block, buffer = compiled.block_of(measured, partial(allocated, pin=pin))
+    return Packed(block, buffer, dict(zip(wide.levels, measured.longest, strict=True)))
 
 
 def pad(sources: Sequence[Source], schema: Schema, pieces: Pieces, options: Padding, out: Dense | None = None) -> Dense:

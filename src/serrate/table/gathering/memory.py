@@ -64,6 +64,11 @@ def allocated(wanted: Wanted, *, pin: bool = False) -> tuple[torch.Tensor, list[
     return buffer, made
 
 
+def apart(wanted: Wanted) -> tuple[None, list[torch.Tensor]]:
+    """Tensors in memory of their own each."""
+    return None, [torch.empty(shape, dtype=dtype) for shape, dtype in wanted]
+
+
 def view(buffer: torch.Tensor, part: Part) -> torch.Tensor:
     """A part of the memory as the tensor it holds."""
     stop = part.start + math.prod(part.shape) * part.dtype.itemsize
