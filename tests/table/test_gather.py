@@ -14,8 +14,9 @@ import torch
 from tests.table import blocks
 
 from serrate.errors import TableFormatError
+from serrate.library import gather as library
 from serrate.table.block import Block
-from serrate.table.gathering import compiled, gather
+from serrate.table.gathering import gather
 from serrate.table.gathering.gather import Pieces, Sources
 from serrate.table.gathering.padding import Padding
 from serrate.table.schema import Column, Schema
@@ -26,7 +27,7 @@ CODES = {"time": Column("visits", torch.float32), "code": Column("visits.codes",
 @pytest.fixture(params=["compiled", "torch"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
-        monkeypatch.setattr(compiled, "measure", lambda *_: None)
+        monkeypatch.setattr(library, "routines", lambda: None)
     return str(request.param)
 
 
@@ -328,7 +329,7 @@ def test_offsets_that_lie_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) 
         for function in functions(block.schema):
             found = _outcome(function, block, wanted)
             with monkeypatch.context() as other:
-                other.setattr(compiled, "measure", lambda *_: None)
+                other.setattr(library, "routines", lambda: None)
                 assert _outcome(function, block, wanted) == found
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from tests.table import blocks
 
+from serrate.library import gather as library
 from serrate.table.block import Block
-from serrate.table.gathering import compiled, gather
+from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Dense
 from serrate.table.gathering.gather import Pieces
 from serrate.table.gathering.padding import Padding
@@ -23,7 +24,7 @@ LEVELS = blocks.FOREST[1:]
 @pytest.fixture(params=["compiled", "torch", "packed"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
-        monkeypatch.setattr(compiled, "measure", lambda *_: None)
+        monkeypatch.setattr(library, "routines", lambda: None)
     return str(request.param)
 
 
@@ -158,7 +159,7 @@ def test_results_larger_than_caches(way: str, side: str, monkeypatch: pytest.Mon
     given, wanted = batch(10, 2, rows=50, columns=columns, longest=60)
     options = {"max_lengths": {"visits": 120, "visits.codes": 100}, "side": side, "padding": {"a": -7, "b": 1 - 2j}}
     found = padded(way, given, wanted, **options)
-    monkeypatch.setattr(compiled, "measure", lambda *_: None)
+    monkeypatch.setattr(library, "routines", lambda: None)
     other = gather.pad(given, given[0].schema, wanted, Padding.of(given[0].schema, **options))
     assert found.nbytes > 2**24
     for name in columns:

@@ -144,6 +144,8 @@ def _grouped(
     source, routines = source.contiguous(), library.routines()
     if routines is None:
         given = source.numpy()
+        if given.min() < 0 or given.max() >= count:
+            _no_source(count)
         used, which, counts = np.unique(given, return_inverse=True, return_counts=True)
         grouped = row.numpy()[np.argsort(given, kind="stable")]
         return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), np.cumsum(counts).tolist()
@@ -155,8 +157,12 @@ def _grouped(
         at + 8 * count,
     )  # fmt: skip
     if found < 0:
-        raise IndexError(f"there are {count} sources, but rows of others are asked for")
+        _no_source(count)
     return places, by_source, numbers[:found], numbers[count : count + found]
+
+
+def _no_source(count: int) -> NoReturn:
+    raise IndexError(f"there are {count} sources, but rows of others are asked for")
 
 
 def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
