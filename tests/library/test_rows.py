@@ -192,6 +192,11 @@ def test_sums_of_integers_of_all_sizes(largest: int, least: int) -> None:
                 assert made is None
 
 
+def test_sums_of_what_is_not_as_memory_has_it() -> None:
+    assert rows.sums(torch._neg_view(torch.ones(3)), t([0, 3])) is None
+    assert rows.sums(torch.ones(3), t([0, 3]), 2**63) is None
+
+
 def test_sums_stay_in_their_run() -> None:
     values = torch.full((40,), float("nan"))
     values[3:14] = 1

@@ -213,3 +213,13 @@ def test_it_is_compiled_where_there_is_a_compiler() -> None:
         pytest.skip("no compiler")
     assert _ROUTINES() is not None
     assert library.padding_routines() is not None
+
+
+def test_batches_without_rows_are_pickled() -> None:
+    schema = Schema(["rows"], {"x": Column("rows", torch.float32), "y": Column("rows", torch.int64)})
+    empty = gather.pack([], schema, Pieces(None, torch.zeros(0, dtype=torch.int64)))
+    again = pickle.loads(pickle.dumps(empty))
+    assert {name: (again.flat(name).dtype, again.flat(name).numel()) for name in again} == {
+        "x": (torch.float32, 0),
+        "y": (torch.int64, 0),
+    }

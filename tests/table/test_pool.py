@@ -86,14 +86,14 @@ def test_from_threads_no_memory_is_used_twice() -> None:
 
 
 def test_tensors_of_one_piece_of_memory_do_not_meet() -> None:
-    shapes = [(400_000,), (100, 3), (), (0, 4), (7,)]
-    dtypes = (torch.int64, torch.float64, torch.bool, torch.int8, torch.int16)
+    shapes = [(400_000,), (100, 3), (), (0, 4), (7,), (1,) * 70]
+    dtypes = (torch.int64, torch.float64, torch.bool, torch.int8, torch.int16, torch.float32)
     buffer, pieces = allocated(list(zip(shapes, dtypes, strict=True)))
     for i, piece in enumerate(pieces):
         piece.fill_(i % 2)
         assert piece.data_ptr() % 64 == 0 or piece.numel() == 0
         assert buffer.data_ptr() <= piece.data_ptr() < buffer.data_ptr() + buffer.nbytes or piece.numel() == 0
-    assert [set(piece.flatten().tolist()) for piece in pieces] == [{0}, {1.0}, {False}, set(), {0}]
+    assert [set(piece.flatten().tolist()) for piece in pieces] == [{0}, {1.0}, {False}, set(), {0}, {1.0}]
     assert [(tuple(piece.shape), piece.dtype) for piece in pieces] == list(zip(shapes, dtypes, strict=True))
 
 

@@ -212,3 +212,15 @@ def test_a_dataset_from_one_file(table: Table, tmp_path: Path) -> None:
     table.save(tmp_path / "one.safetensors")
     rows = sr.open(tmp_path / "one.safetensors").dataset()
     assert same(rows.__getitems__([3, 0]), table)
+
+
+@pytest.mark.parametrize("row", [1.5, True, [0], "0", slice(0, 1)])
+def test_a_row_is_asked_for_by_its_number(row: Any) -> None:
+    with pytest.raises(TypeError):
+        Table({"a": [1, 2]}).dataset()[row]
+
+
+@pytest.mark.parametrize("rows", [torch.tensor([[0, 1]]), torch.tensor(0)])
+def test_rows_are_asked_for_by_a_vector(rows: torch.Tensor) -> None:
+    with pytest.raises(IndexError, match="a vector of their numbers, got one of shape"):
+        Table({"a": [1, 2]}).dataset().__getitems__(rows)

@@ -448,3 +448,15 @@ def test_levels_without_columns_are_kept(tmp_path: Path) -> None:
     save(made, tmp_path / "a", rows_per_shard=2)
     assert open_table(tmp_path / "a").levels == schema.levels
     assert same(open_table(tmp_path / "a"), made)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("text", ['{"app": "mine"}', "[]", "3"])
+def test_the_manifest_of_something_else_stays(tmp_path: Path, overwrite: bool, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    table = sr.Table({"a": [1, 2]})
+    with pytest.raises(FileExistsError, match="is not the manifest of a table"):
+        table.save(tmp_path, overwrite=overwrite)
+    with pytest.raises(FileExistsError, match="is not the manifest of a table"):
+        sr.TableWriter(tmp_path, overwrite=overwrite)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"manifest.json": text}

@@ -84,6 +84,7 @@ inline void clear(char* out, int64_t bytes) {
 
 // `bytes` of copies of the first `size` ones at `filling`, null for zeros.
 inline void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
+  if (bytes <= 0) return;
   if (filling == nullptr) {
     clear(out, bytes);
     return;

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from serrate.library.loading import are_vectors, load, plain
+from serrate.tensor.offsets import INT32_MAX
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}
 _NUMBERS = {torch.float32: "float32", torch.float64: "float64", **_INTEGERS}
@@ -180,7 +181,7 @@ def expand(permute: Any, given: Any, places: Any, size: Any) -> torch.Tensor | N
 def sums(values: torch.Tensor, ends: Any, batch: int = 1) -> torch.Tensor | None:
     """The sums of the values ends[i] · batch .. ends[i + 1] · batch, of their dtype, if that holds them."""
     library = _library()
-    if library is None or not isinstance(ends, torch.Tensor) or batch < 0:
+    if library is None or not isinstance(ends, torch.Tensor) or not 0 <= batch <= INT32_MAX or values.is_neg():
         return None
     # `are_vectors` written out: a call more is a twentieth of the sums of some thousand numbers
     if not (values.is_cpu and ends.is_cpu and values.stride() == ends.stride() == (1,)):

@@ -133,8 +133,8 @@ def _mask(given: Any, level: str) -> tuple[torch.Tensor, tuple[torch.Tensor, ...
     """One bool after another, and the offsets of the lists around them, if there are any."""
     if isinstance(given, bool):  # what Python makes of t["name"] == "a"
         raise TypeError(
-            f"a mask for {level!r} has one bool per entry, got {given}; columns of strings hold numbers, which are "
-            f'compared with that of a string: t["name"] == t.vocabulary("name").index("a")'
+            f"a mask for {level!r} has one bool per entry, got {given}; columns of strings hold numbers, and "
+            f't.isin("name", "a") says which are a string'
         )
     read = read_column(given.cpu() if isinstance(given, (Tensor, torch.Tensor)) else given, "mask")
     mask = read.values if read.values.numel() else read.values.to(torch.bool)

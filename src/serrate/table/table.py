@@ -413,15 +413,15 @@ class Table(Conversions):
         """The rows, or the entries of a level, where a mask holds, with all below them.
 
         A mask has an entry per entry of the level, flat or nested as its columns are; a function of the table may
-        give it. Strings and times are numbers here, and what is missing is 0: `t.vocabulary(…)` has the number of a
-        string, `t.valid(…)` tells what is there.
+        give it. Strings and times are numbers in `t[…]`, and what is missing is 0: `t.isin(…)` knows strings and times,
+        `t.valid(…)` tells what is there.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
         >>> t.filter(lambda t: t["time"] > 1, level="visits")["time"].tolist()
         [[3, 9], [2]]
         >>> t = sr.Table({"sex": ["F", "M", "F"], "age": [41, 63, None]})
-        >>> t.filter((t["sex"] == t.vocabulary("sex").index("F")) & (t["age"] < 50) & t.valid("age")).tolist()
+        >>> t.filter(t.isin("sex", "F") & (t["age"] < 50) & t.valid("age")).tolist()
         {'sex': ['F'], 'age': [41]}
         """
         return Table._from_block(arranging.filtered(self, mask, level))
@@ -477,8 +477,8 @@ class Table(Conversions):
         """Dense columns, padded to the longest list of each level, and for each level a mask of what is no padding.
 
         `padding` is a number, or one for each column; `side` is where it goes, "right" or "left", or one for each
-        level. `max_lengths` gives sizes to pad to, and cuts longer lists there; `multiple_of` rounds sizes up. `out` is
-        what an earlier call gave, to be written to again.
+        level. `max_lengths` gives the exact sizes to pad to, of all levels or one for each that is named, and cuts
+        longer lists there; `multiple_of` rounds sizes up. `out` is what an earlier call gave, to be written to again.
 
         >>> import serrate as sr
         >>> d = sr.Table({"time": [[5, 6], [7]]}, schema={"time": "visits"}).to_dense(padding=-1, side="left")

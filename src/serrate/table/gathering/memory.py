@@ -18,6 +18,7 @@ _NUMPY = {
     dtype: torch.empty(0, dtype=dtype).numpy().dtype
     for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
 }
+_MOST_AXES = 32  # that all versions of numpy know
 _POOLED = 2**20  # bytes from which on memory comes from the pool; smaller pieces malloc keeps by itself
 
 
@@ -56,7 +57,7 @@ def allocated(wanted: Wanted, *, pin: bool = False) -> tuple[torch.Tensor, list[
         if count == 0:
             made.append(torch.empty(shape, dtype=dtype))
             continue
-        known = _NUMPY.get(dtype)
+        known = _NUMPY.get(dtype) if len(shape) <= _MOST_AXES else None
         if known is not None:  # by numpy in less than half the time
             made.append(torch.from_numpy(np.ndarray(shape, known, memory, start)))
         else:
@@ -71,7 +72,10 @@ def apart(wanted: Wanted) -> tuple[None, list[torch.Tensor]]:
 
 def view(buffer: torch.Tensor, part: Part) -> torch.Tensor:
     """A part of the memory as the tensor it holds."""
-    stop = part.start + math.prod(part.shape) * part.dtype.itemsize
+    count = math.prod(part.shape)
+    if count == 0:
+        return torch.empty(part.shape, dtype=part.dtype, device=buffer.device)
+    stop = part.start + count * part.dtype.itemsize
     made = buffer[part.start : stop].view(part.dtype).data  # which counts changes by itself, as columns do
     return made if len(part.shape) == 1 else made.view(part.shape)
 

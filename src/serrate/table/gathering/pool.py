@@ -48,7 +48,9 @@ class Pool:
 
     def _give_back(self, end: weakref.ref[Lease]) -> None:
         """Runs wherever the last tensor goes, in the midst of anything: it takes no lock, and only appends."""
-        _, piece = self._leased.pop(id(end))
+        _, piece = self._leased.pop(id(end), (None, None))
+        if piece is None:  # an interrupt came before it was noted
+            return
         held = sum(each.numel() for each in self._free)
         if len(self._free) < self._most_pieces and held + piece.numel() <= self._most_bytes:
             self._free.append(piece)

@@ -193,6 +193,9 @@ def read(sources: Sequence[Source], schema: Schema, pieces: Pieces, padding: Pad
 
 def _device(given: torch.device | str | int | None) -> torch.device:
     device = torch.device("cpu") if given is None else torch.device(given)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    return device
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count()
+    if (device.index or 0) >= count:
+        raise ValueError(f"device={given!r}: there is no such device, torch finds {count} of CUDA")
+    return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +45,16 @@ class TableDataset(Dataset["Table"]):
 
     def __getitem__(self, row: int) -> Table:
         """One row, as a table of what it has."""
-        one: Table = self.table[int(row)]
+        if isinstance(row, bool):
+            raise TypeError(f"a row is asked for by its number, got {row}")
+        one: Table = self.table[operator.index(row)]
         return one
 
     def __getitems__(self, rows: Sequence[int] | torch.Tensor) -> Packed | Dense:
         """Rows as a batch."""
         numbers = torch.as_tensor(rows, dtype=torch.int64).cpu()
+        if numbers.ndim != 1:
+            raise IndexError(f"rows are asked for by a vector of their numbers, got one of shape {list(numbers.shape)}")
         return read(self._sources, self.table.schema, self.table.pieces(numbers), self._padding)
 
     def collate(self, batch: Any) -> Packed | Dense:

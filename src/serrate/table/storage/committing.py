@@ -20,6 +20,7 @@ from serrate.table.joining import join_schemas
 from serrate.table.schema import Schema
 from serrate.table.storage import strict
 from serrate.table.storage.folders import SHARD, Folder, folder_at, naming
+from serrate.table.storage.header import FORMAT
 from serrate.table.storage.manifest import NAME, Manifest, Shard
 
 PART = re.compile(r"part-(?P<writer>[0-9a-f]{16})\.json")
@@ -35,20 +36,35 @@ def read_manifest(folder: Folder) -> Manifest | None:
     return Manifest.from_json(text, f"{folder.where}/{NAME}")
 
 
-def require_absent(folder: Folder) -> None:
-    """FileExistsError if there is a dataset already."""
-    if NAME in folder.names():
+def require_place(folder: Folder, overwrite: bool) -> None:
+    """FileExistsError unless a dataset may be written there: there is none, or it is to be replaced."""
+    if NAME not in folder.names():
+        return
+    if not _is_own(folder):
+        raise FileExistsError(
+            f"{folder.where}/{NAME} is not the manifest of a table; give the table a folder of its own"
+        )
+    if not overwrite:
         raise FileExistsError(
             f"there is a dataset at {folder.where} already; overwrite=True replaces it, and a TableWriter with "
             f"append=True adds rows to it"
         )
 
 
+def _is_own(folder: Folder) -> bool:
+    """Whether a manifest may be that of a table: it says so, or is cut off or damaged."""
+    try:
+        found = json.loads(folder.read(NAME))
+    except (ValueError, RecursionError, OSError, TableFormatError):
+        return True
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
 def publish(folder: Folder, schema: Schema, shards: Sequence[Shard], *, append: bool, overwrite: bool) -> None:
     """Make shards the new version of a dataset, or add them to it; the folder is locked."""
     before: Manifest | None = None
-    if not append and not overwrite:
-        require_absent(folder)
+    if not append:
+        require_place(folder, overwrite)
     try:
         before = read_manifest(folder)
     except TableFormatError:

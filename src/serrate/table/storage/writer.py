@@ -14,7 +14,7 @@ from serrate.table.block import Block
 from serrate.table.build import Declared, build
 from serrate.table.lists import columns_of
 from serrate.table.schema import Column, Schema
-from serrate.table.storage.committing import Part, discard, publish, read_manifest, require_absent
+from serrate.table.storage.committing import Part, discard, publish, read_manifest, require_place
 from serrate.table.storage.sharding import Narrowest, Shards, as_given, widest
 from serrate.table.storage.writing import checked_rows, dataset_folder, has_rows, rows_of
 
@@ -91,8 +91,8 @@ class TableWriter:
         if os.fspath(path).endswith(".safetensors"):
             raise ValueError(f"a writer makes a folder of shards, but {os.fspath(path)!r} is the name of one file")
         self._folder, self._declared, self._end = dataset_folder(path), schema, end
-        if not (end.append or end.overwrite or end.part):
-            require_absent(self._folder)
+        if not (end.append or end.part):
+            require_place(self._folder, end.overwrite)
         before = read_manifest(self._folder) if end.append else None
         storing = as_given if narrow is None else Narrowest() if narrow else widest
         self._shards = Shards(self._folder, storing, rows_per_shard, composed)

@@ -12,7 +12,7 @@ from serrate.table.block import Block, Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.joining import as_stored, compacted, join_blocks
 from serrate.table.schema import Schema
-from serrate.table.storage.committing import discard, publish, require_absent
+from serrate.table.storage.committing import discard, publish, require_place
 from serrate.table.storage.contents import faults_of_block
 from serrate.table.storage.folders import Folder, LocalFolder, folder_at, naming, parent_folder
 from serrate.table.storage.layout import write_block
@@ -98,8 +98,7 @@ def _save_folder(
     composed: bool,
 ) -> None:
     folder = dataset_folder(path)
-    if not overwrite:
-        require_absent(folder)
+    require_place(folder, overwrite)
     shards = Shards(folder, stored, rows_per_shard, composed)
     try:
         if has_rows(stored):
