@@ -160,11 +160,13 @@ int64_t keep(const uint8_t* mask, const T* lengths, int64_t count, int64_t rows,
   int64_t row = 0, found = 0;
   for (int64_t j = 0; j < count; ++j) {
     if (lengths[j] < 0 || lengths[j] > rows - row) return -1;
-    const int64_t before = found;
-    for (const int64_t end = row + lengths[j]; row < end; ++row) {
+    const int64_t before = found, end = row + lengths[j];
+    const auto next = [&] {
       index[found] = row;
-      found += mask[row] != 0;
-    }
+      found += mask[row++] != 0;
+    };
+    while (row + 4 <= end) next(), next(), next(), next();
+    while (row < end) next();
     kept[j] = static_cast<T>(found - before);
   }
   return row == rows ? found : -1;
