@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from tests.library.packed import INTS, ROWS, drawn, offsets_of, same
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.errors import RaggednessError
 from serrate.library import loading, padded, products, rows
@@ -195,6 +196,9 @@ def test_sums_of_integers_of_all_sizes(largest: int, least: int) -> None:
 def test_sums_of_what_is_not_as_memory_has_it() -> None:
     assert rows.sums(torch._neg_view(torch.ones(3)), t([0, 3])) is None
     assert rows.sums(torch.ones(3), t([0, 3]), 2**63) is None
+    with FakeTensorMode():
+        assert rows.sums(torch.ones(3), t([0, 3])) is None
+        assert rows.complete(t([1, 2])) is None
 
 
 def test_sums_stay_in_their_run() -> None:

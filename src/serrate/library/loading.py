@@ -54,8 +54,8 @@ def threads_for(work: int) -> int:
 
 
 def are_vectors(*given: Any) -> bool:
-    """Whether they are vectors on the CPU whose numbers lie next to each other."""
+    """Whether they are vectors on the CPU whose numbers lie next to each other; fake ones of a subclass have none."""
     for each in given:  # noqa: SIM110  all() would take longer than the rest of some calls
-        if not (isinstance(each, torch.Tensor) and each.is_cpu and each.stride() == (1,)):
+        if not (type(each) is torch.Tensor and each.is_cpu and each.stride() == (1,)):
             return False
     return True

@@ -129,7 +129,11 @@ def offsets(lengths: torch.Tensor) -> torch.Tensor | None:
 def _complete(name: str, given: torch.Tensor, dtype: torch.dtype, faults: int) -> torch.Tensor | None:
     library = _library()
     routine = None if library is None else library.get((name, given.dtype))
-    if routine is None or not given.is_cpu or not given.is_contiguous() or not given.ndim:
+    if (
+        routine is None
+        or type(given) is not torch.Tensor
+        or not (given.is_cpu and given.is_contiguous() and given.ndim)
+    ):
         return None
     *outer, columns = given.shape
     made = given.new_empty((*outer, columns + 1), dtype=dtype)
@@ -181,10 +185,10 @@ def expand(permute: Any, given: Any, places: Any, size: Any) -> torch.Tensor | N
 def sums(values: torch.Tensor, ends: Any, batch: int = 1) -> torch.Tensor | None:
     """The sums of the values ends[i] · batch .. ends[i + 1] · batch, of their dtype, if that holds them."""
     library = _library()
-    if library is None or not isinstance(ends, torch.Tensor) or not 0 <= batch <= INT32_MAX or values.is_neg():
+    if library is None or not type(values) is type(ends) is torch.Tensor or not 0 <= batch <= INT32_MAX:
         return None
     # `are_vectors` written out: a call more is a twentieth of the sums of some thousand numbers
-    if not (values.is_cpu and ends.is_cpu and values.stride() == ends.stride() == (1,)):
+    if not (values.is_cpu and ends.is_cpu and values.stride() == ends.stride() == (1,)) or values.is_neg():
         return None
     routine = library.get(("sums", values.dtype, ends.dtype))
     if routine is None:
