@@ -1,4 +1,4 @@
-// What the C++ sources of this folder share: how Python calls their functions, large pages below results, and padding.
+// What the C++ sources of this folder share: how Python calls their functions, large pages below results, long copies, and filling.
 
 #include <algorithm>
 #include <cstddef>

@@ -129,11 +129,9 @@ def offsets(lengths: torch.Tensor) -> torch.Tensor | None:
 def _complete(name: str, given: torch.Tensor, dtype: torch.dtype, faults: int) -> torch.Tensor | None:
     library = _library()
     routine = None if library is None else library.get((name, given.dtype))
-    if (
-        routine is None
-        or type(given) is not torch.Tensor
-        or not (given.is_cpu and given.is_contiguous() and given.ndim)
-    ):
+    if routine is None or type(given) is not torch.Tensor:
+        return None
+    if not (given.is_cpu and given.is_contiguous() and given.ndim):
         return None
     *outer, columns = given.shape
     made = given.new_empty((*outer, columns + 1), dtype=dtype)

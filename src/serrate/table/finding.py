@@ -99,10 +99,8 @@ class KeyIndex:
             return asked.astype(self.ordered.dtype)
         whole = asked.dtype.kind in "iub"
         if asked.dtype.kind in "fO" and isinstance(ids, (list, tuple)) and all(type(each) is int for each in ids):
-            asked, whole = (
-                np.asarray(ids, object),
-                True,
-            )  # numpy makes floats of integers that no dtype of its own holds
+            asked = np.asarray(ids, object)  # numpy makes floats of integers that no dtype of its own holds
+            whole = True
         times = self.unit is not None and asked.dtype.kind == np.dtype(self.unit).kind
         if not (whole or times) or asked.ndim != 1:
             raise TypeError(f"ids must be a vector of what column {self.column!r} holds, got {ids!r:.60}")

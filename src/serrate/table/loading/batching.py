@@ -150,7 +150,7 @@ class Plan:
                 yield Batch(rows, Cursor(cursor.epoch, position))
         if self.drop_last:
             return
-        end = replace(cursor, position=self.rows)
+        end = Cursor(cursor.epoch, self.rows)
         rest = [
             Batch(rows, end) for rows in torch.split(order(torch.arange(position, self.rows)), size) if rows.numel()
         ]
