@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A call that several libraries offer under one name."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, are_vectors, load, plain, threads_for
+from serrate.library.loading import Routines, are_vectors, load, plain, threads_for, transforming
 from serrate.ops.differentiable import Differentiable
 from serrate.tensor import bits
 
@@ -139,7 +139,7 @@ def pad_keys(
     `ends` [K, B + 1] are int64 and contiguous; the K + 1 starts never decrease and lie within `values`, and sizes are 0
     or more. Without a gradient.
     """
-    if _library() is None or not (values.is_cpu and ends.is_cpu):
+    if _library() is None or transforming() or not (values.is_cpu and ends.is_cpu):
         return None
     filling = _filling(padding, values)
     values = plain(values)

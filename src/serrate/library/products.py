@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, load, plain, threads_for
+from serrate.library.loading import Routines, load, plain, threads_for, transforming
 from serrate.ops.differentiable import Differentiable
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -32,6 +32,8 @@ def _library() -> Routines | None:
 def serves(*operands: torch.Tensor) -> bool:
     """Whether the products here take these operands: float32 or float64, one dtype for all, on the CPU."""
     dtype = operands[0].dtype
+    if transforming():
+        return False
     return dtype in _NAMES and all(o.is_cpu and o.dtype == dtype for o in operands) and _library() is not None
 
 

@@ -238,26 +238,30 @@ T sum_of(const T* run, int64_t length, int64_t left) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// The sum of a run of integers.
+// The sum of a run of integers, by four chains of vectors: one would wait for each of its sums.
 template <class T>
 int64_t sum_of_integers(const T* run, int64_t length) {
   using Bits = std::make_unsigned_t<T>;
-  constexpr int kWide = 64 / sizeof(T);
-  typedef Bits Vector __attribute__((vector_size(64)));
-  typedef Bits Memory __attribute__((vector_size(64), aligned(alignof(T)), may_alias));
-  Vector sums = {}, seen = {};
+  constexpr int kChains = 4, kSize = 32 / sizeof(T), kWide = kChains * kSize;
+  typedef Bits Vector __attribute__((vector_size(32)));
+  typedef Bits Memory __attribute__((vector_size(32), aligned(alignof(T)), may_alias));
+  Vector sums[kChains] = {}, seen = {};
   int64_t j = 0;
   for (; j + kWide <= length; j += kWide) {
-    sums += *reinterpret_cast<const Memory*>(run + j);
-    seen |= sums;
+#pragma GCC unroll 4
+    for (int chain = 0; chain < kChains; ++chain) {
+      sums[chain] += *reinterpret_cast<const Memory*>(run + j + chain * kSize);
+    }
+    seen |= (sums[0] | sums[1]) | (sums[2] | sums[3]);
   }
   Bits sum = 0, bits = 0;
   for (; j < length; ++j) {
     sum += static_cast<Bits>(run[j]);
     bits |= sum;
   }
-  for (int lane = 0; lane < kWide; ++lane) {
-    sum += sums[lane];
+  const Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (int lane = 0; lane < kSize; ++lane) {
+    sum += all[lane];
     bits |= seen[lane];
   }
   // No sum of a lane, nor of what was left, was more than `bits`: if that is small, none of them ever went over the end.

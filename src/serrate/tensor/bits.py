@@ -48,7 +48,7 @@ def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -
     filling = constant(padding, values.dtype, values.device)
     carried, shape = as_carrier(values), (count, *values.shape[1:])
     plain = not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0  # -0.0 is another
-    base = carried.new_zeros(shape) if plain else as_carrier(filling).expand(shape).clone()
+    base = carried.new_zeros(shape) if plain else carried.new_empty(shape).copy_(as_carrier(filling))
     if torch.is_grad_enabled() and carried.requires_grad:
         return base.index_copy_(0, rows, carried)  # its gradient, index_select, is the faster one
     return _back(base.index_put_((rows,), carried), values.dtype)  # without one, this writes faster

@@ -12,7 +12,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from serrate.errors import SyncError
@@ -79,6 +81,22 @@ def stands_in(tensor: torch.Tensor) -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
     )
+
+
+def settled(index: torch.Tensor) -> torch.Tensor:
+    """Whole numbers as they are below transforms of gradients, which have no part in them."""
+    if torch._C._are_functorch_transforms_active():
+        while torch._C._functorch.is_gradtrackingtensor(index):
+            index = torch._C._functorch.get_unwrapped(index)
+    return index
+
+
+def array(index: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Whole numbers on the host for numpy, which transforms would stand in the way of."""
+    if not torch._C._are_functorch_transforms_active():
+        return index.numpy()
+    with torch._C._DisableFuncTorch():
+        return settled(index).numpy()
 
 
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

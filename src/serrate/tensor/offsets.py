@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,9 +33,9 @@ def as_index_vector(given: Any, name: str) -> torch.Tensor:
     if given.ndim != 1:
         raise RaggednessError(f"{name} must be 1-D, got shape {list(given.shape)}")
     if given.dtype in (torch.int32, torch.int64):
-        return cast(torch.Tensor, given.detach())
+        return host.settled(given.detach())
     if given.dtype in (torch.int8, torch.int16, torch.uint8, torch.uint16, torch.uint32):
-        return cast(torch.Tensor, given.to(torch.int64))
+        return host.settled(given.to(torch.int64))
     if given.is_floating_point() and given.numel() and given.device.type == "cpu":
         odd = (given != given.floor()).nonzero()  # NaN is unequal to itself; an infinity is its own floor
         odd = odd if odd.numel() else given.isinf().nonzero()
@@ -146,7 +146,7 @@ def _in_bounds(offsets: torch.Tensor, num_values: int) -> torch.Tensor:
 
 def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts: str) -> None:
     """A RaggednessError unless host offsets start with 0, never decrease and end with `num_values`."""
-    array = offsets.numpy()  # numpy compares and reduces in one cache-resident pass where torch writes a mask to memory
+    array = host.array(offsets)  # numpy compares and reduces in one cached pass where torch writes a mask to memory
     if array[0] != 0:
         raise RaggednessError(f"{name} must start with 0, but position 0 holds {array[0]}")
     grows = array[1:] >= array[:-1]

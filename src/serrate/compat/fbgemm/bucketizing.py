@@ -11,6 +11,7 @@ import torch
 from serrate.compat.fbgemm.runs import Rows, check_rows, check_weights, cut, is_on_host, take
 from serrate.compat.fbgemm.segments import offsets_range
 from serrate.errors import RaggednessError
+from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector, cut_by_lengths, offsets_from_lengths
 
 
@@ -72,7 +73,7 @@ def block_bucketize_sparse_features(
 def _bag_of_values(offsets: torch.Tensor, count: int) -> torch.Tensor:
     """The bag each value lies in."""
     if is_on_host(offsets):
-        return torch.from_numpy(np.repeat(np.arange(offsets.numel() - 1), np.diff(offsets.numpy())))
+        return torch.from_numpy(np.repeat(np.arange(offsets.numel() - 1), np.diff(host.array(offsets))))
     values = torch.arange(count, device=offsets.device)
     found = torch.searchsorted(offsets[1:].contiguous(), values, right=True)
     return found.clamp_(max=max(offsets.numel() - 2, 0))
@@ -142,7 +143,7 @@ class _Blocks:
 
         Feature by feature all is in the cache, and one number divides.
         """
-        given = ids.numpy()
+        given = host.array(ids)
         ends, width, kept = bounds.tolist(), self.width.tolist(), keep.tolist()
         bucket = np.empty(given.size, dtype=np.uint8 if self.buckets <= 2**8 else np.int64)
         moved = given.copy() if all(kept) else np.empty_like(given)
@@ -298,7 +299,7 @@ def _order(bucket: torch.Tensor, buckets: int) -> torch.Tensor:
     small = torch.uint8 if buckets <= 2**8 else torch.int16 if buckets <= 2**15 else torch.int64
     keys = bucket.to(small)
     if is_on_host(keys):
-        return torch.from_numpy(keys.numpy().argsort(kind="stable"))
+        return torch.from_numpy(host.array(keys).argsort(kind="stable"))
     return torch.sort(keys, stable=True).indices
 
 

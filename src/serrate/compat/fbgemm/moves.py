@@ -16,7 +16,7 @@ import torch
 
 from serrate.compat.fbgemm.structure import Levels
 from serrate.ops.differentiable import Differentiable
-from serrate.tensor import bits
+from serrate.tensor import bits, host
 from serrate.tensor.dense import grid_cells
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -112,7 +112,7 @@ def _meeting(valid: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 def longest(level: Partition) -> int:
     """The longest component of a level that the host knows."""
-    offsets = level.offsets.numpy()
+    offsets = host.array(level.offsets)
     return int((offsets[1:] - offsets[:-1]).max(initial=0))
 
 
@@ -134,7 +134,7 @@ def _host_cells(levels: Levels, sizes: Sequence[int]) -> tuple[np.ndarray[Any, A
     cells: np.ndarray[Any, Any] = np.arange(levels[0].num_components)
     inside: np.ndarray[Any, Any] | None = None
     for level, size in zip(levels, sizes, strict=True):
-        offsets = level.offsets.numpy().astype(np.int64, copy=False)
+        offsets = host.array(level.offsets).astype(np.int64, copy=False)
         starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
         row = np.arange(level.num_values)
         outer = cells * size
@@ -162,7 +162,7 @@ def first_rows(level: Partition, most: int, rows: int) -> tuple[Partition, Move]
         return _first_rows_on_device(level, most, rows)
     if longest(level) <= most:
         return level, Move(rows, level.num_values, level.num_values)
-    offsets = level.offsets.numpy()
+    offsets = host.array(level.offsets)
     lengths = np.minimum(offsets[1:] - offsets[:-1], most)
     ends = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=ends[1:])

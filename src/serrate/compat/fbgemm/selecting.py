@@ -104,8 +104,8 @@ def selected(
     if found is not None:
         return Runs(found[0], found[1], counted(found[2], total, names[2]), once)
     rows = within(rows, lengths.numel(), names[0], names[1])
-    picked = lengths.index_select(0, rows)
-    return Runs(source.index_select(0, rows), picked, counted(picked.sum(), total, names[2]), once)
+    picked = host.settled(lengths.index_select(0, rows))
+    return Runs(host.settled(source.index_select(0, rows)), picked, counted(picked.sum(), total, names[2]), once)
 
 
 def jagged_slice(
@@ -137,8 +137,8 @@ def _sliced(lengths: torch.Tensor, start: torch.Tensor, rows: int, most: int) ->
         return Runs(*found, once=True)
     source = cut(lengths, rows, "x_lengths")
     begin = _starts(start, lengths)
-    picked = (lengths - begin).clamp_(max=most).to(lengths.dtype)
-    return Runs(source[:-1] + begin, picked, counted(picked.sum(), None, ""), once=True)
+    picked = host.settled((lengths - begin).clamp_(max=most).to(lengths.dtype))
+    return Runs(host.settled(source[:-1] + begin), picked, counted(picked.sum(), None, ""), once=True)
 
 
 def _starts(start: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
