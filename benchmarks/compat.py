@@ -20,6 +20,7 @@ from serrate.compat import fbgemm as compat
 
 LIMIT, BMM = 1.1, 10.0
 ROUNDS, SECONDS = 1000, 0.5
+SECONDS_OF_PRODUCTS = 2.0  # FBGEMM's take so long that less would be a handful of rounds
 WARM_ROUNDS, WARM_SECONDS = 10, 2.0
 
 
@@ -71,7 +72,7 @@ def _measure(case: Case, gradients: bool, threads: int) -> tuple[tuple[float, fl
     torch.set_num_threads(threads)
     calls = {label: _call(getattr(of, case.function), case.arguments, gradients) for label, of in _SIDES.items()}
     _warm(calls)
-    times = interleaved(calls, ROUNDS, SECONDS)
+    times = interleaved(calls, ROUNDS, SECONDS_OF_PRODUCTS if "_bmm" in case.function else SECONDS)
     (ours, our_median), (theirs, their_median) = times["ours"], times["theirs"]
     return (ours, theirs), (our_median, their_median)
 

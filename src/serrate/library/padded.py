@@ -72,7 +72,7 @@ class _Padded(Differentiable):
         rows, *features = values.shape
         components = ends.numel() - 1
         made = values.new_empty((components, most, *features))
-        failed = _copy(values, ends.data_ptr(), made, rows, filling)
+        failed = _copy(values, ends.data_ptr(), made, rows, filling, threads_for(made.nbytes))
         return None if failed else made
 
     @staticmethod
@@ -117,8 +117,9 @@ def _unchanged(made: torch.Tensor | None) -> torch.Tensor:
 
 
 def _copy(
-    values: torch.Tensor, ends: int, made: torch.Tensor, rows: int, filling: torch.Tensor | None, first: int = 0
-) -> int:
+    values: torch.Tensor, ends: int, made: torch.Tensor, rows: int, filling: torch.Tensor | None, threads: int,
+    first: int = 0,
+) -> int:  # fmt: skip
     """Write `rows` packed rows from `first` on into padded ones; `ends` is where offsets are."""
     library = _library()
     assert library is not None
@@ -127,7 +128,7 @@ def _copy(
     width = size * math.prod(features)
     return library["pad"](
         values.data_ptr() + first * width, ends, made.data_ptr(), components, rows, most, width,
-        0 if filling is None else filling.data_ptr(), size, threads_for(components * most * width),
+        0 if filling is None else filling.data_ptr(), size, threads,
     )  # fmt: skip
 
 
@@ -145,10 +146,10 @@ def pad_keys(
     values = plain(values)
     components, features = ends.shape[1] - 1, values.shape[1:]
     made = [values.new_empty((components, most, *features)) for most in sizes]
-    line = ends.data_ptr()
+    line, threads = ends.data_ptr(), threads_for(sum(result.nbytes for result in made))
     for key, result in enumerate(made):
         first = starts[key]
-        if _copy(values, line, result, starts[key + 1] - first, filling, first):
+        if _copy(values, line, result, starts[key + 1] - first, filling, threads, first):
             return None
         line += 8 * (components + 1)
     return made
