@@ -55,7 +55,9 @@ FUNCTIONS: dict[str, Function] = {
     "keyed_jagged_index_select_dim1": lambda v: fbgemm.keyed_jagged_index_select_dim1(
         v[:, 0].contiguous(), FLAT.diff(), FLAT, torch.tensor([1, 0]), 2, v[:, 1].contiguous()
     )[-1],
-    "stacked_jagged_2d_to_dense": lambda v: fbgemm.stacked_jagged_2d_to_dense(v, torch.tensor([[2, 3]]), [0, 5], [3])[0],
+    "stacked_jagged_2d_to_dense": lambda v: fbgemm.stacked_jagged_2d_to_dense(v, torch.tensor([[2, 3]]), [0, 5], [3])[
+        0
+    ],
     "stacked_jagged_1d_to_dense": lambda v: fbgemm.stacked_jagged_1d_to_dense(
         v[:, 0].contiguous(), torch.tensor([[2, 3]]), [0, 5], [3], 0
     )[0],
