@@ -9,6 +9,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import torch
 
 from serrate.library import gather as library
+from serrate.library.loading import allocate
 from serrate.table.block import Block
 from serrate.table.gathering import runs
 from serrate.table.gathering.addresses import Bound, Layout
@@ -62,7 +63,7 @@ def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) ->
     bound = [layout.bind(sources, *pair) for pair in zip(chosen.blocks, chosen.numbers, strict=True)]
     blocks = bound[0].numbers if len(bound) == 1 else array("q", b"".join(each.numbers.tobytes() for each in bound))
     rows, levels = chosen.row.numel(), len(layout.levels)
-    found = torch.empty(levels * (3 * rows + 1), dtype=torch.int64)
+    found = allocate((levels * (3 * rows + 1),), (1,), torch.int64)
     counts, longest, fault = array("q", layout.none), array("q", layout.none), array("q", _NO_FAULT)
     cut, start, stop = -1, None, None
     if pieces.level in layout.levels and pieces.start is not None and pieces.stop is not None:

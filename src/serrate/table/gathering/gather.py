@@ -93,7 +93,7 @@ def pad(sources: Sequence[Source], schema: Schema, pieces: Pieces, options: Padd
     if measured is not None:
         return rectangles.from_measured(measured, options, out)
     parts = runs.parts(sources, wide, chosen, pieces)
-    longest = rectangles.longest_lists([part.block for part in parts])
+    longest = rectangles.longest_lists([part.lists for part in parts])
     return rectangles.from_packed(parts, longest, sources.kept("layout", wide, Layout.of), options, out)
 
 
@@ -108,8 +108,9 @@ def pad_packed(
         measured = compiled.measure(sources, schema, choose(sources, schema, pieces), pieces)
         if measured is not None:
             return rectangles.from_measured(measured, options, out)
-    longest = longest or rectangles.longest_lists([block])
-    return rectangles.from_packed([runs.Part(block, offsets, None)], longest, Layout.of(schema), options, out)
+    known, lists = ({level: runs.Lists.of(ends) for level, ends in each.items()} for each in (block.offsets, offsets))
+    longest = longest or rectangles.longest_lists([known])
+    return rectangles.from_packed([runs.Part(block, lists, None)], longest, Layout.of(schema), options, out)
 
 
 def take_entries(block: Block, level: str, ids: torch.Tensor, offsets: torch.Tensor | None) -> Block:

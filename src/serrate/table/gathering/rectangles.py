@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.table.block import Block
 from serrate.table.gathering import compiled
 from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense
 from serrate.table.gathering.memory import allocated
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.runs import Part, numbers, spread
+from serrate.table.gathering.runs import Lists, Part, numbers, spread
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
@@ -131,6 +130,8 @@ def _copied(made: Dense, out: Dense) -> Dense:
 
 
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_CARRIED = frozenset((*_CARRIERS.values(), torch.float32, torch.float64))
+_ONES = torch.ones(2**16, dtype=torch.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +142,8 @@ class _Grids:
     options: Padding
     shapes: Sequence[tuple[int, ...]]
     """For each level the sizes of its cells."""
+    counts: Sequence[int]
+    """For each level the number of its cells."""
     cuts: Sequence[bool]
     """For each level whether some entries are cut off: these go one past the last cell."""
     device: torch.device
@@ -155,20 +158,20 @@ class _Grids:
         for i, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
             kept = min(options.keep[i], shapes[i][-1])
             cuts.append(parent >= 0 and (cuts[parent] or kept < longest[level]))
-        return cls(layout, options, shapes, cuts, device)
+        return cls(layout, options, shapes, [math.prod(shape) for shape in shapes], cuts, device)
 
     def cells(self, part: Part) -> list[torch.Tensor]:
         """For each level, for each packed entry, its cell; on the host by numpy, whose calls take half the time."""
-        device, counts = self.device, part.block.counts
+        device = self.device
         m: Any = np if device.type == "cpu" else torch
         made: list[Any] = []
         for i, (level, parent) in enumerate(zip(self.layout.levels, self.layout.parents, strict=True)):
-            total = counts[level]
+            total = part.block.counts[level]
             if parent < 0:
                 made.append(numbers(total, device) if part.rows is None else part.rows.numpy())
                 continue
-            ends = part.offsets[level].numpy() if m is np else part.offsets[level].to(torch.int64)
-            size, starts, lengths = self.shapes[i][-1], ends[:-1], ends[1:] - ends[:-1]
+            starts, lengths = part.lists[level]
+            size = self.shapes[i][-1]
             keep = min(self.options.keep[i], size)
             first = made[parent] * size - starts
             if self.options.left[i]:
@@ -176,8 +179,8 @@ class _Grids:
             here = spread(first, lengths, total)
             here += numbers(total, device)
             if self.cuts[i]:
-                lasts = m.where(made[parent] >= math.prod(self.shapes[parent]), starts, starts + keep)
-                here = m.where(numbers(total, device) < spread(lasts, lengths, total), here, math.prod(self.shapes[i]))
+                lasts = m.where(made[parent] >= self.counts[parent], starts, starts + keep)
+                here = m.where(numbers(total, device) < spread(lasts, lengths, total), here, self.counts[i])
             made.append(here)
         return [torch.from_numpy(each) for each in made] if m is np else made
 
@@ -185,34 +188,43 @@ class _Grids:
         self, level: int, cells: Sequence[torch.Tensor], values: Sequence[torch.Tensor], filling: torch.Tensor | None
     ) -> torch.Tensor:
         """Packed values in their cells, the filling in all others."""
-        count, (_, *features), like = math.prod(self.shapes[level]), values[0].shape, values[0]
-        shape = (count + self.cuts[level], *features)
-        if filling is None:
-            base = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        else:
-            base = host.send(filling, like.device).expand(shape).clone()
+        like, (_, *features) = values[0], values[0].shape
+        base = self._zeros(level, features, like.dtype)
+        if filling is not None:
+            base.copy_(host.send(filling, self.device))
         carrier = _CARRIERS.get(like.element_size()) if not features else None
         for where, each in zip(cells, values, strict=True):
-            if carrier is not None:
-                base.view(carrier).scatter_(0, where, each.view(carrier))  # a quarter of the time of index_put_
-            else:
+            if carrier is None:
                 bits.put(base, (where,), each)
-        return base[:count].view(*self.shapes[level], *features)
+            elif like.dtype in _CARRIED:
+                base.scatter_(0, where, each)  # a quarter of the time of index_put_
+            else:
+                base.view(carrier).scatter_(0, where, each.view(carrier))
+        return self._kept(level, base).view(*self.shapes[level], *features)
 
     def presence(self, level: int, cells: Sequence[torch.Tensor]) -> torch.Tensor:
         """True in the cells that have an entry."""
-        count = math.prod(self.shapes[level])
-        base = torch.zeros(count + self.cuts[level], dtype=torch.uint8, device=self.device)
+        base = self._zeros(level, (), torch.uint8)
         for where in cells:  # a number alone takes three times as long as so many ones
-            base.scatter_(0, where, torch.ones_like(where, dtype=torch.uint8))
-        return base.view(torch.bool)[:count].view(self.shapes[level])
+            few = where.is_cpu and where.numel() <= _ONES.numel()
+            ones = _ONES[: where.numel()] if few else torch.ones_like(where, dtype=torch.uint8)
+            base.scatter_(0, where, ones)
+        return self._kept(level, base).view(torch.bool).view(self.shapes[level])
+
+    def _zeros(self, level: int, features: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A zero for each cell of a level, and for what is cut off."""
+        return torch.zeros((self.counts[level] + self.cuts[level], *features), dtype=dtype, device=self.device)
+
+    def _kept(self, level: int, base: torch.Tensor) -> torch.Tensor:
+        """The cells, without what is cut off."""
+        return base[: self.counts[level]] if self.cuts[level] else base
 
 
-def longest_lists(blocks: Sequence[Block]) -> dict[str, int]:
-    """The longest list of each level that has a parent."""
-    made = dict.fromkeys(blocks[0].offsets, 0)
-    for block in blocks:
-        for level, ends in block.offsets.items():
-            if ends.numel() > 1:
-                made[level] = max(made[level], int(np.diff(ends.numpy()).max()))
+def longest_lists(each: Sequence[Mapping[str, Lists]]) -> dict[str, int]:
+    """The longest of each level."""
+    made = dict.fromkeys(each[0], 0)
+    for lists in each:
+        for level, (_, lengths) in lists.items():
+            if lengths.size:
+                made[level] = max(made[level], int(lengths.max()))
     return made

@@ -20,12 +20,25 @@ from serrate.tensor.offsets import INT32_MAX
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class Lists(NamedTuple):
+    """The lists of a level, one after the other: numpy arrays, or tensors of a device, int64."""
+
+    starts: Any
+    lengths: Any
+
+    @classmethod
+    def of(cls, ends: torch.Tensor) -> Lists:
+        """Those that offsets cut."""
+        found: Any = ends.numpy() if ends.is_cpu else ends.to(torch.int64)
+        return cls(found[:-1], found[1:] - found[:-1])
+
+
 class Part(NamedTuple):
     """Some rows of a batch, packed."""
 
     block: Block
-    offsets: Mapping[str, torch.Tensor]
-    """Its offsets, where its values lie."""
+    lists: Mapping[str, Lists]
+    """Those of each level that has a parent, where its values lie."""
     rows: torch.Tensor | None
     """Which rows of the batch they are; None: all, in their order."""
 
@@ -39,7 +52,7 @@ def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Bl
     back = np.empty_like(order)
     back[order] = numbers(order.size)
     whole = Chosen((joined([part.block for part in found]),), (0,), None, torch.from_numpy(back))
-    return _take_one(Sources(), schema, whole, 0, None, Pieces(None, whole.row))
+    return _take_one(Sources(), schema, whole, 0, None, Pieces(None, whole.row)).block
 
 
 def parts(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> list[Part]:
@@ -50,25 +63,22 @@ def parts(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> l
             check_block(block, schema, name_of(sources, number))
             checked.add(block)
     if chosen.which is None:
-        block = _take_one(sources, schema, chosen, 0, None, pieces)
-        return [Part(block, block.offsets, None)]
-    made, which = [], chosen.which.numpy()
-    for k in range(len(chosen.blocks)):
-        rows = torch.from_numpy(np.flatnonzero(which == k))
-        block = _take_one(sources, schema, chosen, k, rows, pieces)
-        made.append(Part(block, block.offsets, rows))
-    return made
+        return [_take_one(sources, schema, chosen, 0, None, pieces)]
+    which = chosen.which.numpy()
+    rows = [torch.from_numpy(np.flatnonzero(which == k)) for k in range(len(chosen.blocks))]
+    return [_take_one(sources, schema, chosen, k, some, pieces) for k, some in enumerate(rows)]
 
 
 def _take_one(
     sources: Sources, schema: Schema, chosen: Chosen, k: int, rows: torch.Tensor | None, pieces: Pieces
-) -> Block:
+) -> Part:
     """Those rows of a batch that are in one block."""
     block, number = chosen.blocks[k], chosen.numbers[k]
     where = name_of(sources, number)
     some = slice(None) if rows is None else rows
     cut = None if pieces.start is None or pieces.stop is None else (pieces.start[some], pieces.stop[some])
-    counts, offsets, entries = _follow(block, schema, chosen.row[some], pieces.level, cut, where)
+    row = chosen.row if rows is None else chosen.row[rows]
+    counts, offsets, lists, entries = _follow(block, schema, row, pieces.level, cut, where)
     values, valid, vocabularies = {}, {}, {}
     for name, column in schema.items():
         codes = None
@@ -81,16 +91,17 @@ def _take_one(
         if column.nullable:
             valid[name] = _valid(block, name, ids)
         values[name] = _values(block, name, column, ids, codes, valid.get(name), where)
-    return Block(schema, counts, offsets, values, valid, vocabularies)
+    return Part(Block(schema, counts, offsets, values, valid, vocabularies), lists, rows)
 
 
 def _follow(
     block: Block, schema: Schema, row: torch.Tensor, cut_level: str | None,
     cut: tuple[torch.Tensor, torch.Tensor] | None, where: str,
-) -> tuple[dict[str, int], dict[str, torch.Tensor], dict[str, torch.Tensor]]:  # fmt: skip
-    """For each level the number of entries, the new offsets, and the entries of the block in the new order."""
+) -> tuple[dict[str, int], dict[str, torch.Tensor], dict[str, Lists], dict[str, torch.Tensor]]:  # fmt: skip
+    """For each level the number of entries, the new offsets and lists, and the old entries in the new order."""
     counts: dict[str, int] = {}
     offsets: dict[str, torch.Tensor] = {}
+    lists: dict[str, Lists] = {}
     entries: dict[str, Numbers] = {}
     for level in schema.levels:
         above, count = parent_of(level), block.counts[level]
@@ -100,40 +111,45 @@ def _follow(
                 outside = (row < 0) | (row >= count)
                 raise_row(where, level, int(row[outside][0]), count)
             continue
-        first, last = _lists(block, level, above, entries[above], where)
+        first, lengths = _lists(block, level, above, entries[above], where)
         if level == cut_level and cut is not None:
-            first, last = _cut(first, last, above, level, entries[above], cut)
-        ends = np.zeros(first.size + 1, dtype=np.int64)
-        lengths = last - first
+            first, lengths = _cut(first, lengths, above, level, entries[above], cut)
+        ends = np.empty(first.size + 1, dtype=np.int64)
+        ends[0] = 0
         np.cumsum(lengths, out=ends[1:])
         counts[level] = total = int(ends[-1])
+        lists[level] = Lists(ends[:-1], lengths)
         entries[level] = np.repeat(first - ends[:-1], lengths)
         entries[level] += numbers(total)
         narrow = block.offsets[level].dtype == torch.int32 and total <= INT32_MAX
         offsets[level] = torch.from_numpy(ends.astype(np.int32) if narrow else ends)
-    return counts, offsets, {level: torch.from_numpy(each) for level, each in entries.items()}
+    return counts, offsets, lists, {level: torch.from_numpy(each) for level, each in entries.items()}
 
 
 def _lists(block: Block, level: str, above: str, entries: Numbers, where: str) -> tuple[Numbers, Numbers]:
-    """Where the lists of some entries of a level above begin and end."""
+    """Where the lists of some entries of a level above begin, and how long they are."""
     given, count = block.offsets[level].numpy(), block.counts[level]
     first, last = (each.take(entries).astype(np.int64, copy=False) for each in (given, given[1:]))
-    if entries.size and not (first.min() >= 0 and (first <= last).all() and last.max() <= count):
+    lengths = last - first
+    # A difference that goes past the end of int64 is negative, or more than `count`.
+    if entries.size and not (
+        first.min() >= 0 and lengths.min() >= 0 and lengths.max() <= count and last.max() <= count
+    ):
         i = int(((first < 0) | (last < first) | (last > count)).nonzero()[0][0])
         raise_offsets(where, above, int(entries[i]), level, int(first[i]), int(last[i]), count)
-    return first, last
+    return first, lengths
 
 
 def _cut(
-    first: Numbers, last: Numbers, above: str, level: str, entries: Numbers, cut: tuple[torch.Tensor, torch.Tensor]
+    first: Numbers, lengths: Numbers, above: str, level: str, entries: Numbers, cut: tuple[torch.Tensor, torch.Tensor]
 ) -> tuple[Numbers, Numbers]:
     """The parts of lists that are asked for."""
     start, stop = (each.numpy() for each in cut)
-    wrong = (start < 0) | (stop < start) | (stop > last - first)
+    wrong = (start < 0) | (stop < start) | (stop > lengths)
     if wrong.any():
         i = int(wrong.nonzero()[0][0])
-        raise_cut(above, int(entries[i]), level, int(start[i]), int(stop[i]), int(last[i] - first[i]))
-    return first + start, first + stop
+        raise_cut(above, int(entries[i]), level, int(start[i]), int(stop[i]), int(lengths[i]))
+    return first + start, stop - start
 
 
 def spread(each: Any, lengths: Any, total: int) -> Any:
@@ -167,7 +183,7 @@ def _values(
     """The values of these entries as the schema stores them."""
     found = block.values[name].clone() if ids is None else bits.take(block.values[name], ids)
     if codes is None:
-        return found.to(column.stored)
+        return found if found.dtype is column.stored else found.to(column.stored)
     old = found.to(torch.int64)
     if valid is not None:
         old = torch.where(valid, old, 0)

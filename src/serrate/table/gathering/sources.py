@@ -13,6 +13,7 @@ import torch
 
 from serrate.errors import TableFormatError
 from serrate.library import gather as library
+from serrate.library.loading import allocate
 from serrate.table.block import Block, Source
 from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
 
@@ -125,7 +126,7 @@ def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
         block, row = sources[0].part(row, names) if sources else (empty_block(schema), row)
         return Chosen((block,), (0,), None, row)
     which, grouped, used, ends = _grouped(pieces.source, row, len(sources))
-    asked = [grouped[start:stop] for start, stop in pairwise((0, *ends))]
+    asked = grouped.split_with_sizes([stop - start for start, stop in pairwise((0, *ends))])
     parts = [sources[number].part(rows, names) for number, rows in zip(used, asked, strict=True)]
     if any(rows is not own for (_, rows), own in zip(parts, asked, strict=True)):
         order = np.argsort(which.numpy(), kind="stable")
@@ -146,10 +147,12 @@ def _grouped(
         given = source.numpy()
         if given.min() < 0 or given.max() >= count:
             _no_source(count)
-        used, which, counts = np.unique(given, return_inverse=True, return_counts=True)
-        grouped = row.numpy()[np.argsort(given, kind="stable")]
-        return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), np.cumsum(counts).tolist()
-    places, by_source = torch.empty((2, row.numel()), dtype=torch.int64).unbind()
+        sizes = np.bincount(given, minlength=count)
+        used = sizes.nonzero()[0]
+        which = np.searchsorted(used, given)
+        grouped = row.numpy().take(given.argsort(kind="stable"))
+        return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), sizes[used].cumsum().tolist()
+    places, by_source = (allocate((row.numel(),), (1,), torch.int64) for _ in range(2))
     numbers = array("q", bytes(16 * count))
     at = numbers.buffer_info()[0]
     found = routines["group"](
@@ -170,7 +173,7 @@ def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
     rows, routines = rows.contiguous(), library.routines()
     if routines is None:
         return _located_by_numpy(rows, bounds, level)
-    source, local = torch.empty((2, rows.numel()), dtype=torch.int64).unbind()
+    source, local = (allocate((rows.numel(),), (1,), torch.int64) for _ in range(2))
     wrong = routines["locate"](
         rows.data_ptr(), rows.numel(), bounds.data_ptr(), bounds.numel() - 1, source.data_ptr(), local.data_ptr()
     )
@@ -181,14 +184,16 @@ def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
 
 def _located_by_numpy(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
     given, edges = rows.numpy(), bounds.numpy()
-    wrong = (given < -edges[-1]) | (given >= edges[-1])
-    if wrong.any():
-        _no_row(rows, int(wrong.argmax()), bounds, level)
-    given = np.where(given < 0, given + edges[-1], given)
+    if given.size:
+        least, most = int(given.min()), int(given.max())
+        if least < -edges[-1] or most >= edges[-1]:
+            _no_row(rows, int(((given < -edges[-1]) | (given >= edges[-1])).argmax()), bounds, level)
+        if least < 0:
+            given = np.where(given < 0, given + edges[-1], given)
     if edges.size == 2:
         return Pieces(None, torch.from_numpy(given))
-    source = np.searchsorted(edges, given, side="right") - 1
-    return Pieces(torch.from_numpy(source), torch.from_numpy(given - edges[source]))
+    source = edges.searchsorted(given, side="right") - 1
+    return Pieces(torch.from_numpy(source), torch.from_numpy(given - edges.take(source)))
 
 
 def _no_row(rows: torch.Tensor, place: int, bounds: torch.Tensor, level: str) -> NoReturn:
