@@ -68,17 +68,17 @@ def join_blocks(blocks: Sequence[Block], schema: Schema) -> Block:
     places = {name: _union(blocks, name) for name, column in schema.items() if column.text}
     vocabularies = {name: tuple(words) for name, words in places.items()}
     schema = _holding(schema, vocabularies)
-    made = joined([as_stored(_recoded(block, places), schema) for block in blocks])
+    made = _after_each_other([as_stored(_recoded(block, places), schema) for block in blocks])
     return replace(made, vocabularies=vocabularies)
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def _after_each_other(blocks: Sequence[Block]) -> Block:
     """Blocks of one schema and one vocabulary after each other; columns without a level are the first's."""
     first = blocks[0]
     counts = {level: sum(block.counts[level] for block in blocks) for level in first.schema.levels}
     loose = first.schema.columns_at(None)
 
-    def after_each_other(kind: str) -> dict[str, torch.Tensor]:
+    def tensors(kind: str) -> dict[str, torch.Tensor]:
         held = [getattr(block, kind) for block in blocks]
         return {name: held[0][name] if name in loose else torch.cat([h[name] for h in held]) for name in held[0]}
 
@@ -86,8 +86,8 @@ def joined(blocks: Sequence[Block]) -> Block:
         first.schema,
         counts,
         {level: _join_offsets([b.offsets[level] for b in blocks], counts[level]) for level in first.offsets},
-        after_each_other("values"),
-        after_each_other("valid"),
+        tensors("values"),
+        tensors("valid"),
         first.vocabularies,
         all(block.trusted for block in blocks),
     )

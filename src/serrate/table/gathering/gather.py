@@ -92,9 +92,8 @@ def pad(sources: Sequence[Source], schema: Schema, pieces: Pieces, options: Padd
     measured = compiled.measure(sources, wide, chosen, pieces) if compiled.can_pad() else None
     if measured is not None:
         return rectangles.from_measured(measured, options, out)
-    parts = runs.parts(sources, wide, chosen, pieces)
-    longest = rectangles.longest_lists([part.lists for part in parts])
-    return rectangles.from_packed(parts, longest, sources.kept("layout", wide, Layout.of), options, out)
+    grouped = runs.grouped(sources, wide, chosen, pieces)
+    return rectangles.from_packed(grouped, sources.kept("layout", wide, Layout.of), options, out)
 
 
 def pad_packed(
@@ -108,9 +107,10 @@ def pad_packed(
         measured = compiled.measure(sources, schema, choose(sources, schema, pieces), pieces)
         if measured is not None:
             return rectangles.from_measured(measured, options, out)
-    known, lists = ({level: runs.Lists.of(ends) for level, ends in each.items()} for each in (block.offsets, offsets))
-    longest = longest or rectangles.longest_lists([known])
-    return rectangles.from_packed([runs.Part(block, lists, None)], longest, Layout.of(schema), options, out)
+    if longest is None:
+        longest = {level: int(runs.Lists.of(ends).lengths.max(initial=0)) for level, ends in block.offsets.items()}
+    lists = {level: runs.Lists.of(ends) for level, ends in offsets.items()}
+    return rectangles.from_packed(runs.Grouped(block, lists, None, longest), Layout.of(schema), options, out)
 
 
 def take_entries(block: Block, level: str, ids: torch.Tensor, offsets: torch.Tensor | None) -> Block:

@@ -15,7 +15,7 @@ from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense
 from serrate.table.gathering.memory import allocated
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.runs import Lists, Part, numbers, spread
+from serrate.table.gathering.runs import Grouped, numbers, spread
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
@@ -60,31 +60,28 @@ def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dens
     return made
 
 
-def from_packed(
-    parts: Sequence[Part], longest: Mapping[str, int], layout: Layout, options: Padding, out: Dense | None
-) -> Dense:
-    """Packed rows, padded where their values and offsets lie; nothing waits for a device."""
-    first = parts[0].block
-    schema, device = first.schema, next((each.device for each in first.values.values()), torch.device("cpu"))
+def from_packed(given: Grouped, layout: Layout, options: Padding, out: Dense | None) -> Dense:
+    """Packed rows, padded where their values and lists lie; nothing waits for a device."""
+    block, schema, longest = given.block, given.block.schema, given.longest
+    device = next((each.device for each in block.values.values()), torch.device("cpu"))
     sizes = options.sizes([longest.get(level, 0) for level in schema.levels])
-    rows = sum(part.block.rows for part in parts)
-    shapes = _shapes(layout.parents, rows, sizes)
+    shapes = _shapes(layout.parents, block.rows, sizes)
     if out is not None:
         _checked(out, schema, dict(zip(schema.levels, shapes, strict=True)), device.type)
     grids = _Grids.of(layout, options, shapes, longest, device)
-    cells = [grids.cells(part) for part in parts]
-    made = Dense(schema, rows, {}, {}, {}, first.vocabularies)
+    cells = grids.cells(given)
+    made = Dense(schema, block.rows, {}, {}, {}, block.vocabularies)
     for number, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
         if parent >= 0:
-            made.masks[level] = grids.presence(number, [each[number] for each in cells])
+            made.masks[level] = grids.presence(number, cells[number])
     for held in layout.tensors:
-        values = [getattr(part.block, held.kind)[held.name] for part in parts]
+        values = getattr(block, held.kind)[held.name]
         to = made.columns if held.kind == "values" else made.valid
-        if held.level < 0 or (layout.parents[held.level] < 0 and parts[0].rows is None):
-            to[held.name] = values[0].clone()
+        if held.level < 0 or (layout.parents[held.level] < 0 and given.rows is None):
+            to[held.name] = values.clone()
         else:
             filling = options.fillings.get(held.name) if held.kind == "values" else None
-            to[held.name] = grids.scattered(held.level, [each[held.level] for each in cells], values, filling)
+            to[held.name] = grids.scattered(held.level, cells[held.level], values, filling)
     return made if out is None else _copied(made, out)
 
 
@@ -160,17 +157,17 @@ class _Grids:
             cuts.append(parent >= 0 and (cuts[parent] or kept < longest[level]))
         return cls(layout, options, shapes, [math.prod(shape) for shape in shapes], cuts, device)
 
-    def cells(self, part: Part) -> list[torch.Tensor]:
+    def cells(self, given: Grouped) -> list[torch.Tensor]:
         """For each level, for each packed entry, its cell; on the host by numpy, whose calls take half the time."""
         device = self.device
         m: Any = np if device.type == "cpu" else torch
         made: list[Any] = []
         for i, (level, parent) in enumerate(zip(self.layout.levels, self.layout.parents, strict=True)):
-            total = part.block.counts[level]
+            total = given.block.counts[level]
             if parent < 0:
-                made.append(numbers(total, device) if part.rows is None else part.rows.numpy())
+                made.append(numbers(total, device) if given.rows is None else given.rows.numpy())
                 continue
-            starts, lengths = part.lists[level]
+            starts, lengths = given.lists[level]
             size = self.shapes[i][-1]
             keep = min(self.options.keep[i], size)
             first = made[parent] * size - starts
@@ -185,30 +182,27 @@ class _Grids:
         return [torch.from_numpy(each) for each in made] if m is np else made
 
     def scattered(
-        self, level: int, cells: Sequence[torch.Tensor], values: Sequence[torch.Tensor], filling: torch.Tensor | None
+        self, level: int, cells: torch.Tensor, values: torch.Tensor, filling: torch.Tensor | None
     ) -> torch.Tensor:
         """Packed values in their cells, the filling in all others."""
-        like, (_, *features) = values[0], values[0].shape
-        base = self._zeros(level, features, like.dtype)
+        features = values.shape[1:]
+        base = self._zeros(level, features, values.dtype)
         if filling is not None:
             base.copy_(host.send(filling, self.device))
-        carrier = _CARRIERS.get(like.element_size()) if not features else None
-        for where, each in zip(cells, values, strict=True):
-            if carrier is None:
-                bits.put(base, (where,), each)
-            elif like.dtype in _CARRIED:
-                base.scatter_(0, where, each)  # a quarter of the time of index_put_
-            else:
-                base.view(carrier).scatter_(0, where, each.view(carrier))
+        carrier = _CARRIERS.get(values.element_size()) if not features else None
+        if carrier is None:
+            bits.put(base, (cells,), values)
+        elif values.dtype in _CARRIED:
+            base.scatter_(0, cells, values)  # a quarter of the time of index_put_
+        else:
+            base.view(carrier).scatter_(0, cells, values.view(carrier))
         return self._kept(level, base).view(*self.shapes[level], *features)
 
-    def presence(self, level: int, cells: Sequence[torch.Tensor]) -> torch.Tensor:
+    def presence(self, level: int, cells: torch.Tensor) -> torch.Tensor:
         """True in the cells that have an entry."""
-        base = self._zeros(level, (), torch.uint8)
-        for where in cells:  # a number alone takes three times as long as so many ones
-            few = where.is_cpu and where.numel() <= _ONES.numel()
-            ones = _ONES[: where.numel()] if few else torch.ones_like(where, dtype=torch.uint8)
-            base.scatter_(0, where, ones)
+        few = cells.is_cpu and cells.numel() <= _ONES.numel()
+        ones = _ONES[: cells.numel()] if few else torch.ones_like(cells, dtype=torch.uint8)
+        base = self._zeros(level, (), torch.uint8).scatter_(0, cells, ones)  # a number alone takes thrice as long
         return self._kept(level, base).view(torch.bool).view(self.shapes[level])
 
     def _zeros(self, level: int, features: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -218,13 +212,3 @@ class _Grids:
     def _kept(self, level: int, base: torch.Tensor) -> torch.Tensor:
         """The cells, without what is cut off."""
         return base[: self.counts[level]] if self.cuts[level] else base
-
-
-def longest_lists(each: Sequence[Mapping[str, Lists]]) -> dict[str, int]:
-    """The longest of each level."""
-    made = dict.fromkeys(each[0], 0)
-    for lists in each:
-        for level, (_, lengths) in lists.items():
-            if lengths.size:
-                made[level] = max(made[level], int(lengths.max()))
-    return made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 from weakref import WeakSet
 
@@ -12,12 +14,13 @@ import torch
 from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.gathering.sources import Chosen, Pieces, Sources, check_block, name_of
-from serrate.table.joining import joined
 from serrate.table.schema import Column, Schema, parent_of
 from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_MOST = 2**62
 
 
 class Lists(NamedTuple):
@@ -33,121 +36,154 @@ class Lists(NamedTuple):
         return cls(found[:-1], found[1:] - found[:-1])
 
 
-class Part(NamedTuple):
-    """Some rows of a batch, packed."""
+class Grouped(NamedTuple):
+    """The rows of a batch, packed, those of one source after those of another."""
 
     block: Block
     lists: Mapping[str, Lists]
     """Those of each level that has a parent, where its values lie."""
     rows: torch.Tensor | None
-    """Which rows of the batch they are; None: all, in their order."""
+    """For each row of the block its place in the batch; None: its own."""
+    longest: Mapping[str, int]
+    """For each level that has a parent its longest list."""
 
 
 def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Block:
     """The rows as one block of the schema, its stored dtypes included."""
-    found = parts(sources, schema, chosen, pieces)
-    if chosen.which is None:
-        return found[0].block
-    order = np.argsort(chosen.which.numpy(), kind="stable")
-    back = np.empty_like(order)
-    back[order] = numbers(order.size)
-    whole = Chosen((joined([part.block for part in found]),), (0,), None, torch.from_numpy(back))
-    return _take_one(Sources(), schema, whole, 0, None, Pieces(None, whole.row)).block
+    block, _, rows, _ = grouped(sources, schema, chosen, pieces)
+    if rows is None:
+        return block
+    back = torch.empty_like(rows).scatter_(0, rows, torch.arange(rows.numel()))
+    whole = Chosen((block,), (0,), None, back)
+    return grouped(Sources(), schema, whole, Pieces(None, back)).block
 
 
-def parts(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> list[Part]:
-    """The rows of each block as one of the schema, its stored dtypes included."""
+def grouped(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Grouped:
+    """The rows as one block of the schema, its stored dtypes included, in the order of the sources."""
     checked = sources.kept("checked", schema, lambda _: WeakSet[Block]())
     for block, number in zip(chosen.blocks, chosen.numbers, strict=True):
         if block not in checked:
             check_block(block, schema, name_of(sources, number))
             checked.add(block)
-    if chosen.which is None:
-        return [_take_one(sources, schema, chosen, 0, None, pieces)]
-    which = chosen.which.numpy()
-    rows = [torch.from_numpy(np.flatnonzero(which == k)) for k in range(len(chosen.blocks))]
-    return [_take_one(sources, schema, chosen, k, some, pieces) for k, some in enumerate(rows)]
-
-
-def _take_one(
-    sources: Sources, schema: Schema, chosen: Chosen, k: int, rows: torch.Tensor | None, pieces: Pieces
-) -> Part:
-    """Those rows of a batch that are in one block."""
-    block, number = chosen.blocks[k], chosen.numbers[k]
-    where = name_of(sources, number)
-    some = slice(None) if rows is None else rows
-    cut = None if pieces.start is None or pieces.stop is None else (pieces.start[some], pieces.stop[some])
-    row = chosen.row if rows is None else chosen.row[rows]
-    counts, offsets, lists, entries = _follow(block, schema, row, pieces.level, cut, where)
+    rows, bounds = None, [0, chosen.row.numel()]
+    if chosen.which is not None:
+        which = chosen.which.numpy()
+        rows = torch.from_numpy(which.argsort(kind="stable"))
+        bounds[1:] = np.bincount(which, minlength=len(chosen.blocks)).cumsum().tolist()
+    followed = _follow(sources, schema, chosen, pieces, rows, bounds)
     values, valid, vocabularies = {}, {}, {}
     for name, column in schema.items():
-        codes = None
         if column.text:
-            vocabularies[name] = block.vocabularies.get(name, ())
-            if len(sources) > 1:
-                words = sources.words(name)
-                vocabularies[name], codes = words.words, words.codes[number]
-        ids = None if column.level is None else entries[column.level]
+            several = len(sources) > 1
+            vocabularies[name] = sources.words(name).words if several else chosen.blocks[0].vocabularies.get(name, ())
+        here = range(1 if column.level is None else len(chosen.blocks))
+        ids = [None if column.level is None else followed.ids(column.level, k) for k in here]
         if column.nullable:
-            valid[name] = _valid(block, name, ids)
-        values[name] = _values(block, name, column, ids, codes, valid.get(name), where)
-    return Part(Block(schema, counts, offsets, values, valid, vocabularies), lists, rows)
+            valid[name] = _one([_valid(chosen.blocks[k], name, ids[k]) for k in here])
+        values[name] = _one([_values(sources, chosen, k, name, column, ids[k]) for k in here])
+    block = Block(schema, followed.counts, followed.offsets, values, valid, vocabularies)
+    return Grouped(block, followed.lists, rows, followed.longest)
+
+
+def _one(each: list[torch.Tensor]) -> torch.Tensor:
+    return each[0] if len(each) == 1 else torch.cat(each)
+
+
+class _Followed(NamedTuple):
+    """What the rows of a batch have at each level."""
+
+    counts: dict[str, int]
+    offsets: dict[str, torch.Tensor]
+    """Those of the packed rows."""
+    lists: dict[str, Lists]
+    longest: dict[str, int]
+    entries: dict[str, Numbers]
+    """Which entries of its block each is."""
+    bounds: dict[str, list[int]]
+    """Where those of each block begin, and where the last end."""
+
+    def ids(self, level: str, block: int) -> torch.Tensor:
+        """Which entries of one block are there."""
+        entries, bounds = self.entries[level], self.bounds[level]
+        return torch.from_numpy(entries if len(bounds) == 2 else entries[bounds[block] : bounds[block + 1]])
 
 
 def _follow(
-    block: Block, schema: Schema, row: torch.Tensor, cut_level: str | None,
-    cut: tuple[torch.Tensor, torch.Tensor] | None, where: str,
-) -> tuple[dict[str, int], dict[str, torch.Tensor], dict[str, Lists], dict[str, torch.Tensor]]:  # fmt: skip
-    """For each level the number of entries, the new offsets and lists, and the old entries in the new order."""
-    counts: dict[str, int] = {}
-    offsets: dict[str, torch.Tensor] = {}
-    lists: dict[str, Lists] = {}
-    entries: dict[str, Numbers] = {}
+    sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces, rows: torch.Tensor | None, bounds: list[int]
+) -> _Followed:
+    """Go down from the rows, `rows` of the batch, those of each block within bounds, to all levels."""
+    made = _Followed({}, {}, {}, {}, {}, {})
     for level in schema.levels:
-        above, count = parent_of(level), block.counts[level]
-        if above is None or above not in entries:
-            entries[level], counts[level] = row.numpy(), row.numel()
-            if row.numel() and (entries[level].min() < 0 or entries[level].max() >= count):
-                outside = (row < 0) | (row >= count)
-                raise_row(where, level, int(row[outside][0]), count)
+        above = parent_of(level)
+        if above is None or above not in made.entries:
+            row = chosen.row.numpy()
+            made.entries[level] = row if rows is None else row.take(rows.numpy())
+            made.counts[level], made.bounds[level] = row.size, bounds
+            _check_rows(sources, chosen, level, made)
             continue
-        first, lengths = _lists(block, level, above, entries[above], where)
-        if level == cut_level and cut is not None:
-            first, lengths = _cut(first, lengths, above, level, entries[above], cut)
+        first, lengths, made.longest[level] = _lists(sources, chosen, level, above, made)
+        if level == pieces.level and pieces.start is not None and pieces.stop is not None:
+            start, stop = (each.numpy() if rows is None else each[rows].numpy() for each in (pieces.start, pieces.stop))
+            first, lengths = _cut(first, lengths, above, level, made.entries[above], start, stop)
+            made.longest[level] = int(lengths.max(initial=0))
         ends = np.empty(first.size + 1, dtype=np.int64)
         ends[0] = 0
         np.cumsum(lengths, out=ends[1:])
-        counts[level] = total = int(ends[-1])
-        lists[level] = Lists(ends[:-1], lengths)
-        entries[level] = np.repeat(first - ends[:-1], lengths)
-        entries[level] += numbers(total)
-        narrow = block.offsets[level].dtype == torch.int32 and total <= INT32_MAX
-        offsets[level] = torch.from_numpy(ends.astype(np.int32) if narrow else ends)
-    return counts, offsets, lists, {level: torch.from_numpy(each) for level, each in entries.items()}
+        made.counts[level] = total = int(ends[-1])
+        made.bounds[level] = [int(ends[bound]) for bound in made.bounds[above]]
+        made.lists[level] = Lists(ends[:-1], lengths)
+        made.entries[level] = np.repeat(first - ends[:-1], lengths)
+        made.entries[level] += numbers(total)
+        narrow = total <= INT32_MAX and all(block.offsets[level].dtype == torch.int32 for block in chosen.blocks)
+        made.offsets[level] = torch.from_numpy(ends.astype(np.int32) if narrow else ends)
+    return made
 
 
-def _lists(block: Block, level: str, above: str, entries: Numbers, where: str) -> tuple[Numbers, Numbers]:
-    """Where the lists of some entries of a level above begin, and how long they are."""
-    given, count = block.offsets[level].numpy(), block.counts[level]
-    first, last = (each.take(entries).astype(np.int64, copy=False) for each in (given, given[1:]))
+def _check_rows(sources: Sources, chosen: Chosen, level: str, made: _Followed) -> None:
+    """An IndexError unless the blocks have the rows that are asked for."""
+    for k, (start, stop) in enumerate(pairwise(made.bounds[level])):
+        row, count = made.entries[level][start:stop], chosen.blocks[k].counts[level]
+        if row.size and (row.min() < 0 or row.max() >= count):
+            outside = row[(row < 0) | (row >= count)]
+            raise_row(name_of(sources, chosen.numbers[k]), level, int(outside[0]), count)
+
+
+def _lists(sources: Sources, chosen: Chosen, level: str, above: str, made: _Followed) -> tuple[Numbers, Numbers, int]:
+    """Where the lists of the entries of a level above begin, how long they are, and the longest of them."""
+    entries, bounds = made.entries[above], made.bounds[above]
+    first, last = np.empty((2, entries.size), dtype=np.int64)
+    inside = True
+    for block, start, stop in zip(chosen.blocks, bounds, bounds[1:], strict=False):
+        given, ids = block.offsets[level].numpy(), entries[start:stop]
+        first[start:stop] = given.take(ids)
+        last[start:stop] = ends = given[1:].take(ids)
+        inside = inside and ends.max(initial=0) <= block.counts[level]
     lengths = last - first
-    # A difference that goes past the end of int64 is negative, or more than `count`.
-    if entries.size and not (
-        first.min() >= 0 and lengths.min() >= 0 and lengths.max() <= count and last.max() <= count
-    ):
-        i = int(((first < 0) | (last < first) | (last > count)).nonzero()[0][0])
-        raise_offsets(where, above, int(entries[i]), level, int(first[i]), int(last[i]), count)
-    return first, lengths
+    longest = int(lengths.max(initial=0))
+    # A difference that goes past the end of int64 is negative, or more than any level has entries.
+    if not (inside and first.min(initial=0) >= 0 <= lengths.min(initial=0) and longest <= _MOST):
+        _raise_offsets(sources, chosen, level, above, made, first, last)
+    return first, lengths, longest
+
+
+def _raise_offsets(
+    sources: Sources, chosen: Chosen, level: str, above: str, made: _Followed, first: Numbers, last: Numbers
+) -> NoReturn:
+    """The error for the first lists that are none."""
+    entries, bounds = made.entries[above], made.bounds[above]
+    most = np.repeat([block.counts[level] for block in chosen.blocks], np.diff(bounds))
+    i = int(((first < 0) | (last < first) | (last > most)).argmax())
+    where = name_of(sources, chosen.numbers[bisect_right(bounds, i) - 1])
+    raise_offsets(where, above, int(entries[i]), level, int(first[i]), int(last[i]), int(most[i]))
 
 
 def _cut(
-    first: Numbers, lengths: Numbers, above: str, level: str, entries: Numbers, cut: tuple[torch.Tensor, torch.Tensor]
+    first: Numbers, lengths: Numbers, above: str, level: str, entries: Numbers, start: Numbers, stop: Numbers
 ) -> tuple[Numbers, Numbers]:
     """The parts of lists that are asked for."""
-    start, stop = (each.numpy() for each in cut)
     wrong = (start < 0) | (stop < start) | (stop > lengths)
     if wrong.any():
-        i = int(wrong.nonzero()[0][0])
+        i = int(wrong.argmax())
         raise_cut(above, int(entries[i]), level, int(start[i]), int(stop[i]), int(lengths[i]))
     return first + start, stop - start
 
@@ -177,20 +213,21 @@ def _valid(block: Block, name: str, ids: torch.Tensor | None) -> torch.Tensor:
 
 
 def _values(
-    block: Block, name: str, column: Column, ids: torch.Tensor | None, codes: torch.Tensor | None,
-    valid: torch.Tensor | None, where: str,
-) -> torch.Tensor:  # fmt: skip
-    """The values of these entries as the schema stores them."""
+    sources: Sources, chosen: Chosen, k: int, name: str, column: Column, ids: torch.Tensor | None
+) -> torch.Tensor:
+    """The values of these entries of a block as the schema stores them."""
+    block, number = chosen.blocks[k], chosen.numbers[k]
     found = block.values[name].clone() if ids is None else bits.take(block.values[name], ids)
+    codes = sources.words(name).codes[number] if column.text and len(sources) > 1 else None
     if codes is None:
         return found if found.dtype is column.stored else found.to(column.stored)
-    old = found.to(torch.int64)
+    old, valid = found.to(torch.int64), _valid(block, name, ids) if column.nullable else None
     if valid is not None:
         old = torch.where(valid, old, 0)
     known = max(codes.numel(), 1)
     wrong = (old < 0) | (old >= (codes.numel() if valid is None else known))
     if bool(wrong.any()):
-        raise_code(where, name, int(old[wrong].flatten()[0]), codes.numel())
+        raise_code(name_of(sources, number), name, int(old[wrong].flatten()[0]), codes.numel())
     new = (codes if codes.numel() else torch.zeros(1, dtype=torch.int64))[old]
     return (new if valid is None else torch.where(valid, new, 0)).to(column.stored)
 
