@@ -314,6 +314,14 @@ def test_offsets_that_lie(level: str, place: int, value: int, words: str, dtype:
         gather.row_lengths([block], block.schema, Pieces(None, torch.arange(3)), "visits.codes")
 
 
+def test_offsets_whose_difference_is_no_int64() -> None:
+    block = lying("visits.codes", 0, 2**63 - 1, dtype=torch.int64)
+    block.offsets["visits.codes"][1] = -(2**63)  # 1 more, as int64 counts
+    for function in functions(block.schema):
+        with pytest.raises(TableFormatError, match="entry 0 of 'visits' has the entries 9223372036854775807 to -9223"):
+            function([block], block.schema, Pieces(None, torch.arange(3)))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_offsets_that_lie_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever offsets hold, both ways give the same result or the same error."""
@@ -323,8 +331,9 @@ def test_offsets_that_lie_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) 
         block.trusted = False
         for _ in range(rng.integers(1, 4)):
             ends = block.offsets[str(rng.choice(["visits", "visits.codes"]))]
-            near, far = int(rng.integers(-3, ends.max() + 4)), int(rng.integers(-(2**31), 2**31))
-            ends[rng.integers(0, ends.numel())] = near if rng.random() < 0.8 else far
+            least, most = torch.iinfo(ends.dtype).min, torch.iinfo(ends.dtype).max
+            near, far = rng.integers(-3, 30), rng.choice([least, most, rng.integers(least, most)])
+            ends[rng.integers(0, ends.numel())] = int(near if rng.random() < 0.8 else far)
         wanted = Pieces(None, torch.from_numpy(rng.integers(0, 8, 5)))
         for function in functions(block.schema):
             found = _outcome(function, block, wanted)

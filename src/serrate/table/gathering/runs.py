@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 from weakref import WeakSet
@@ -19,8 +20,6 @@ from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
-_MOST = 2**62
 
 
 class Lists(NamedTuple):
@@ -51,15 +50,19 @@ class Grouped(NamedTuple):
 def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Block:
     """The rows as one block of the schema, its stored dtypes included."""
     block, _, rows, _ = grouped(sources, schema, chosen, pieces)
-    if rows is None:
-        return block
-    back = torch.empty_like(rows).scatter_(0, rows, torch.arange(rows.numel()))
-    whole = Chosen((block,), (0,), None, back)
-    return grouped(Sources(), schema, whole, Pieces(None, back)).block
+    if rows is not None:
+        back = torch.empty_like(rows).scatter_(0, rows, torch.arange(rows.numel()))
+        block = grouped(Sources(), schema, Chosen((block,), (0,), None, back), Pieces(None, back)).block
+    narrow = {
+        level: ends.to(torch.int32)
+        for level, ends in block.offsets.items()
+        if block.counts[level] <= INT32_MAX and all(each.offsets[level].dtype == torch.int32 for each in chosen.blocks)
+    }
+    return replace(block, offsets={**block.offsets, **narrow})
 
 
 def grouped(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Grouped:
-    """The rows as one block of the schema, its stored dtypes included, in the order of the sources."""
+    """The rows as one block of the schema, its stored dtypes included, by sources; offsets in int64."""
     checked = sources.kept("checked", schema, lambda _: WeakSet[Block]())
     for block, number in zip(chosen.blocks, chosen.numbers, strict=True):
         if block not in checked:
@@ -99,6 +102,8 @@ class _Followed(NamedTuple):
     longest: dict[str, int]
     entries: dict[str, Numbers]
     """Which entries of its block each is."""
+    rows: dict[str, Numbers]
+    """Where those of each row begin, and where the last end; in its block they are a run."""
     bounds: dict[str, list[int]]
     """Where those of each block begin, and where the last end."""
 
@@ -112,13 +117,13 @@ def _follow(
     sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces, rows: torch.Tensor | None, bounds: list[int]
 ) -> _Followed:
     """Go down from the rows, `rows` of the batch, those of each block within bounds, to all levels."""
-    made = _Followed({}, {}, {}, {}, {}, {})
+    made = _Followed({}, {}, {}, {}, {}, {}, {})
     for level in schema.levels:
         above = parent_of(level)
         if above is None or above not in made.entries:
             row = chosen.row.numpy()
             made.entries[level] = row if rows is None else row.take(rows.numpy())
-            made.counts[level], made.bounds[level] = row.size, bounds
+            made.counts[level], made.rows[level], made.bounds[level] = row.size, numbers(row.size + 1), bounds
             _check_rows(sources, chosen, level, made)
             continue
         first, lengths, made.longest[level] = _lists(sources, chosen, level, above, made)
@@ -130,12 +135,14 @@ def _follow(
         ends[0] = 0
         np.cumsum(lengths, out=ends[1:])
         made.counts[level] = total = int(ends[-1])
-        made.bounds[level] = [int(ends[bound]) for bound in made.bounds[above]]
         made.lists[level] = Lists(ends[:-1], lengths)
-        made.entries[level] = np.repeat(first - ends[:-1], lengths)
+        begin = made.rows[above]
+        made.rows[level] = here = ends.take(begin)
+        made.bounds[level] = here.take(bounds).tolist()
+        heads = first.take(begin[:-1], mode="clip") if first.size else here[:-1]  # of a row without lists any will do
+        made.entries[level] = np.repeat(heads - here[:-1], here[1:] - here[:-1])  # by rows: lists are many, and short
         made.entries[level] += numbers(total)
-        narrow = total <= INT32_MAX and all(block.offsets[level].dtype == torch.int32 for block in chosen.blocks)
-        made.offsets[level] = torch.from_numpy(ends.astype(np.int32) if narrow else ends)
+        made.offsets[level] = torch.from_numpy(ends)
     return made
 
 
@@ -159,11 +166,9 @@ def _lists(sources: Sources, chosen: Chosen, level: str, above: str, made: _Foll
         last[start:stop] = ends = given[1:].take(ids)
         inside = inside and ends.max(initial=0) <= block.counts[level]
     lengths = last - first
-    longest = int(lengths.max(initial=0))
-    # A difference that goes past the end of int64 is negative, or more than any level has entries.
-    if not (inside and first.min(initial=0) >= 0 <= lengths.min(initial=0) and longest <= _MOST):
+    if not (inside and all(each.min(initial=0) >= 0 for each in (first, last, lengths))):
         _raise_offsets(sources, chosen, level, above, made, first, last)
-    return first, lengths, longest
+    return first, lengths, int(lengths.max(initial=0))
 
 
 def _raise_offsets(
