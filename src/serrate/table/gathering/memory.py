@@ -39,30 +39,37 @@ Wanted = Sequence[tuple[tuple[int, ...], torch.dtype]]
 
 def allocated(wanted: Wanted, *, pin: bool = False) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """One piece of memory and tensors in it, each at a multiple of 64 bytes; page-locked if asked."""
+    memory, made = _allocated(wanted, pin)
+    return torch.from_numpy(memory), made
+
+
+def together(wanted: Wanted) -> list[torch.Tensor]:
+    """Tensors in one piece of memory, each at a multiple of 64 bytes."""
+    return _allocated(wanted, False)[1]
+
+
+def _allocated(wanted: Wanted, pin: bool) -> tuple[Lease, list[torch.Tensor]]:
     places, size = [], 0
     for shape, dtype in wanted:
         count = math.prod(shape)
-        places.append((size, count))
+        places.append((shape, dtype, size, count))
         size += -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT
     if size > sys.maxsize:
         raise MemoryError(f"a batch of {size} bytes is more than any memory has")
     if pin or size < _POOLED:
-        buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
-        memory: Lease = buffer.numpy()
+        memory: Lease = torch.empty(size, dtype=torch.uint8, pin_memory=pin).numpy()
     else:
-        memory = POOL.lease(size)
-        buffer = torch.frombuffer(memory, dtype=torch.uint8, count=size)
+        memory = POOL.lease(size)[:size]
     made = []
-    for (shape, dtype), (start, count) in zip(wanted, places, strict=True):
+    for shape, dtype, start, count in places:
+        known = _NUMPY.get(dtype)
         if count == 0:
             made.append(torch.empty(shape, dtype=dtype))
-            continue
-        known = _NUMPY.get(dtype) if len(shape) <= _MOST_AXES else None
-        if known is not None:  # by numpy in less than half the time
+        elif known is not None and len(shape) <= _MOST_AXES:  # by numpy in less than half the time
             made.append(torch.from_numpy(np.ndarray(shape, known, memory, start)))
         else:
             made.append(torch.frombuffer(memory, dtype=dtype, count=count, offset=start).view(shape))
-    return buffer, made
+    return memory, made
 
 
 def apart(wanted: Wanted) -> tuple[None, list[torch.Tensor]]:

@@ -13,7 +13,7 @@ import torch
 from serrate.table.gathering import compiled
 from serrate.table.gathering.addresses import Layout
 from serrate.table.gathering.batch import Dense
-from serrate.table.gathering.memory import allocated
+from serrate.table.gathering.memory import together
 from serrate.table.gathering.padding import Padding
 from serrate.table.gathering.runs import Grouped, numbers, spread
 from serrate.table.schema import Schema, parent_of
@@ -51,7 +51,7 @@ def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dens
     ]
     masked = [number for number, parent in enumerate(layout.parents) if parent >= 0]
     wanted += [(shapes[number], torch.bool) for number in masked]
-    _, tensors = allocated(wanted)
+    tensors = together(wanted)
     made = Dense(layout.schema, rows, {}, {}, {})
     for held, each in zip(layout.tensors, tensors, strict=False):
         (made.columns if held.kind == "values" else made.valid)[held.name] = each

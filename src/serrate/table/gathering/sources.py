@@ -152,11 +152,12 @@ def _grouped(
         which = np.searchsorted(used, given)
         grouped = row.numpy().take(given.argsort(kind="stable"))
         return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), sizes[used].cumsum().tolist()
-    places, by_source = (allocate((row.numel(),), (1,), torch.int64) for _ in range(2))
+    rows = row.numel()
+    places, by_source = allocate((rows,), (1,), torch.int64), allocate((rows,), (1,), torch.int64)
     numbers = array("q", bytes(16 * count))
     at = numbers.buffer_info()[0]
     found = routines["group"](
-        source.data_ptr(), row.data_ptr(), row.numel(), count, places.data_ptr(), by_source.data_ptr(), at,
+        source.data_ptr(), row.data_ptr(), rows, count, places.data_ptr(), by_source.data_ptr(), at,
         at + 8 * count,
     )  # fmt: skip
     if found < 0:
@@ -173,9 +174,10 @@ def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
     rows, routines = rows.contiguous(), library.routines()
     if routines is None:
         return _located_by_numpy(rows, bounds, level)
-    source, local = (allocate((rows.numel(),), (1,), torch.int64) for _ in range(2))
+    count = rows.numel()
+    source, local = allocate((count,), (1,), torch.int64), allocate((count,), (1,), torch.int64)
     wrong = routines["locate"](
-        rows.data_ptr(), rows.numel(), bounds.data_ptr(), bounds.numel() - 1, source.data_ptr(), local.data_ptr()
+        rows.data_ptr(), count, bounds.data_ptr(), bounds.numel() - 1, source.data_ptr(), local.data_ptr()
     )
     if wrong:
         _no_row(rows, wrong - 1, bounds, level)
