@@ -47,6 +47,15 @@ def _exported(routine: Any) -> Callable[..., int]:
     return call
 
 
+def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Memory on the CPU for a contiguous tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return allocate(tuple(shape), tuple(strides[::-1]), dtype)
+
+
 def plain(values: torch.Tensor) -> torch.Tensor:
     """`values` as their memory holds them: contiguous, no conjugate or negative view."""
     if values.is_complex() or values.is_neg():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, are_vectors, load, plain, threads_for, transforming
+from serrate.library.loading import Routines, are_vectors, empty, load, plain, threads_for, transforming
 from serrate.ops.differentiable import Differentiable
 from serrate.tensor import bits
 
@@ -71,7 +71,7 @@ class _Padded(Differentiable):
         values = plain(values)
         rows, *features = values.shape
         components = ends.numel() - 1
-        made = values.new_empty((components, most, *features))
+        made = empty((components, most, *features), values.dtype)
         failed = _copy(values, ends.data_ptr(), made, rows, filling, threads_for(made.nbytes))
         return None if failed else made
 
@@ -92,7 +92,7 @@ class _Unpadded(Differentiable):
         assert library is not None
         padded = plain(padded)
         components, most, *features = padded.shape
-        made = padded.new_empty((rows, *features))
+        made = empty((rows, *features), padded.dtype)
         width = padded.element_size() * math.prod(features)
         failed = library["unpad"](
             padded.data_ptr(), ends.data_ptr(), made.data_ptr(), components, rows, most, width,
@@ -145,7 +145,7 @@ def pad_keys(
     filling = _filling(padding, values)
     values = plain(values)
     components, features = ends.shape[1] - 1, values.shape[1:]
-    made = [values.new_empty((components, most, *features)) for most in sizes]
+    made = [empty((components, most, *features), values.dtype) for most in sizes]
     line, threads = ends.data_ptr(), threads_for(sum(result.nbytes for result in made))
     for key, result in enumerate(made):
         first = starts[key]
@@ -216,7 +216,7 @@ def _combined(
 class _PaddedSum(Differentiable):
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> Any:
-        return _combined("padded_sum", x, ends, y, y.shape[1], y.new_empty(y.shape))
+        return _combined("padded_sum", x, ends, y, y.shape[1], empty(y.shape, y.dtype))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -232,7 +232,7 @@ class _PaddedSum(Differentiable):
 class _PackedSum(Differentiable):
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, *ys: torch.Tensor) -> Any:
-        made = x.new_empty(x.shape)
+        made = empty(x.shape, x.dtype)
         for y in ys:
             if _combined("packed_sum", x, ends, y, y.shape[1], made) is None:
                 return None
@@ -264,7 +264,7 @@ class _PackedProduct(Differentiable):
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> Any:
-        return _combined("packed_product", x, ends, y, y.shape[1], x.new_empty(x.shape))
+        return _combined("packed_product", x, ends, y, y.shape[1], empty(x.shape, x.dtype))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -287,7 +287,7 @@ class _PaddedProduct(Differentiable):
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, z: torch.Tensor, most: int) -> Any:
-        return _combined("padded_product", x, ends, z, most, x.new_empty((ends.numel() - 1, most, *x.shape[1:])))
+        return _combined("padded_product", x, ends, z, most, empty((ends.numel() - 1, most, *x.shape[1:]), x.dtype))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, load, plain, threads_for, transforming
+from serrate.library.loading import Routines, empty, load, plain, threads_for, transforming
 from serrate.ops.differentiable import Differentiable
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -89,7 +89,7 @@ class _Form(NamedTuple):
         library = _library()
         assert library is not None
         given = [plain(other) for other in others]
-        made = given[0].new_empty(self.shapes[missing])
+        made = empty(self.shapes[missing], given[0].dtype)
         if not made.numel():
             return made
         addresses = [operand.data_ptr() for operand in given]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from serrate.library.loading import allocate, are_vectors, load, plain, transforming
+from serrate.library.loading import allocate, are_vectors, empty, load, plain, transforming
 from serrate.tensor.offsets import INT32_MAX
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}
@@ -74,7 +74,7 @@ def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: 
     if routine is None or not values.is_cpu:
         return None
     values = plain(values)
-    made = values.new_empty((rows, *values.shape[1:]))
+    made = empty((rows, *values.shape[1:]), values.dtype)
     width = unit * math.prod(values.shape[1:])
     routine(values.data_ptr(), source.data_ptr(), lengths.data_ptr(), lengths.numel(), width, rows, made.data_ptr())
     return made
@@ -134,7 +134,7 @@ def _complete(name: str, given: Tensor, dtype: torch.dtype, faults: int) -> Tens
     if not (given.is_cpu and given.is_contiguous() and given.ndim):
         return None
     *outer, columns = given.shape
-    made = given.new_empty((*outer, columns + 1), dtype=dtype)
+    made = empty((*outer, columns + 1), dtype)
     failed = routine(given.data_ptr(), math.prod(outer), columns, made.data_ptr()) & faults
     return None if failed else made
 
