@@ -102,3 +102,11 @@ def test_vmap(name: str) -> None:
     lines = torch.stack([VALUES, 2 * VALUES, TANGENT])
     function = FUNCTIONS[name]
     close(torch.func.vmap(function)(lines), torch.stack([function(line) for line in lines]))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch names each call of C++ that it cannot trace
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_compile_with_sizes_that_vary(name: str) -> None:
+    function = FUNCTIONS[name]
+    torch.compiler.reset()
+    close(torch.compile(function, backend="eager", dynamic=True)(VALUES), function(VALUES))

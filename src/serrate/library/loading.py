@@ -63,6 +63,11 @@ def plain(values: torch.Tensor) -> torch.Tensor:
     return values.contiguous()
 
 
+def size_of(tensor: torch.Tensor) -> int:
+    """How many bytes it takes; `nbytes` is an error while torch.compile traces a tensor of any size."""
+    return tensor.numel() * tensor.element_size()
+
+
 def threads_for(work: int) -> int:
     """How many threads so much work, in bytes or multiplications, is worth: those of a busy machine start late."""
     return torch.get_num_threads() if work >= 2**23 else 1

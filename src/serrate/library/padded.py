@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, are_vectors, empty, load, plain, threads_for, transforming
+from serrate.library.loading import Routines, are_vectors, empty, load, plain, size_of, threads_for, transforming
 from serrate.ops.differentiable import Differentiable
 from serrate.tensor import bits
 
@@ -72,7 +72,7 @@ class _Padded(Differentiable):
         rows, *features = values.shape
         components = ends.numel() - 1
         made = empty((components, most, *features), values.dtype)
-        failed = _copy(values, ends.data_ptr(), made, rows, filling, threads_for(made.nbytes))
+        failed = _copy(values, ends.data_ptr(), made, rows, filling, threads_for(size_of(made)))
         return None if failed else made
 
     @staticmethod
@@ -146,7 +146,7 @@ def pad_keys(
     values = plain(values)
     components, features = ends.shape[1] - 1, values.shape[1:]
     made = [empty((components, most, *features), values.dtype) for most in sizes]
-    line, threads = ends.data_ptr(), threads_for(sum(result.nbytes for result in made))
+    line, threads = ends.data_ptr(), threads_for(sum(size_of(result) for result in made))
     for key, result in enumerate(made):
         first = starts[key]
         if _copy(values, line, result, starts[key + 1] - first, filling, threads, first):
@@ -208,7 +208,7 @@ def _combined(
     rows, *features = x.shape
     failed = library[f"{form}_{_NUMBERS[x.dtype]}"](
         x.data_ptr(), y.data_ptr(), ends.data_ptr(), made.data_ptr(), ends.numel() - 1, rows, most,
-        math.prod(features), threads_for(made.nbytes),
+        math.prod(features), threads_for(size_of(made)),
     )  # fmt: skip
     return None if failed else made
 
