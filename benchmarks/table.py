@@ -76,7 +76,7 @@ def _batch(given: table_peers.Arrays, folder: Path) -> None:
     made["copy of as many bytes"] = _copies(memory, moved)
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        times = interleaved({name: _next(batch, chosen) for name, batch in made.items()}, 64, 60)
+        times = interleaved({name: _next(batch, chosen) for name, batch in made.items()}, 128, 60)
         speed = statistics.median(moved) / times["serrate, disk"][1] / 1e9
         reached = times["copy of as many bytes"][1] / times["serrate, disk"][1]
         _report(f"{BATCH} random rows, padded ({threads} thread{'s' * (threads > 1)})", times)

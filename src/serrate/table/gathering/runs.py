@@ -21,6 +21,8 @@ from serrate.tensor.offsets import INT32_MAX
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
+_MANY, _APART = 2**12, 96
+
 
 class Lists(NamedTuple):
     """The lists of a level, one after the other: numpy arrays, or tensors of a device, int64."""
@@ -52,7 +54,9 @@ def take(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Bl
     block, _, rows, _ = grouped(sources, schema, chosen, pieces)
     if rows is not None:
         back = torch.empty_like(rows).scatter_(0, rows, torch.arange(rows.numel()))
-        block = grouped(Sources(), schema, Chosen((block,), (0,), None, back), Pieces(None, back)).block
+        block = grouped(
+            Sources(), schema, Chosen((block,), (0,), (back.numel(),), None, back), Pieces(None, back)
+        ).block
     narrow = {
         level: ends.to(torch.int32)
         for level, ends in block.offsets.items()
@@ -70,9 +74,8 @@ def grouped(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) ->
             checked.add(block)
     rows, bounds = None, [0, chosen.row.numel()]
     if chosen.which is not None:
-        which = chosen.which.numpy()
-        rows = torch.from_numpy(which.argsort(kind="stable"))
-        bounds[1:] = np.bincount(which, minlength=len(chosen.blocks)).cumsum().tolist()
+        rows = torch.from_numpy(chosen.which.numpy().argsort(kind="stable"))
+        bounds[1:] = chosen.ends
     followed = _follow(sources, schema, chosen, pieces, rows, bounds)
     values, valid, vocabularies = {}, {}, {}
     for name, column in schema.items():
@@ -217,12 +220,19 @@ def _valid(block: Block, name: str, ids: torch.Tensor | None) -> torch.Tensor:
     return block.valid[name].clone() if ids is None else block.valid[name].index_select(0, ids)
 
 
+def _taken(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Some entries of a column; of many a few far apart first, for which memory is waited for once and not in turn."""
+    if ids.numel() >= _MANY:
+        bits.take(values, ids[::_APART])
+    return bits.take(values, ids)
+
+
 def _values(
     sources: Sources, chosen: Chosen, k: int, name: str, column: Column, ids: torch.Tensor | None
 ) -> torch.Tensor:
     """The values of these entries of a block as the schema stores them."""
     block, number = chosen.blocks[k], chosen.numbers[k]
-    found = block.values[name].clone() if ids is None else bits.take(block.values[name], ids)
+    found = block.values[name].clone() if ids is None else _taken(block.values[name], ids)
     codes = sources.words(name).codes[number] if column.text and len(sources) > 1 else None
     if codes is None:
         return found if found.dtype is column.stored else found.to(column.stored)

@@ -112,6 +112,8 @@ class Chosen:
     blocks: tuple[Block, ...]
     numbers: tuple[int, ...]
     """For each block the number of its source."""
+    ends: Sequence[int]
+    """How many rows are in each block and those before it."""
     which: torch.Tensor | None
     """int64 [B]: places in `blocks`; None: all are in the first."""
     row: torch.Tensor
@@ -124,7 +126,7 @@ def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
     row = pieces.row.contiguous()
     if pieces.source is None or len(sources) < 2 or not row.numel():
         block, row = sources[0].part(row, names) if sources else (empty_block(schema), row)
-        return Chosen((block,), (0,), None, row)
+        return Chosen((block,), (0,), (row.numel(),), None, row)
     which, grouped, used, ends = _grouped(pieces.source, row, len(sources))
     asked = grouped.split_with_sizes([stop - start for start, stop in pairwise((0, *ends))])
     parts = [sources[number].part(rows, names) for number, rows in zip(used, asked, strict=True)]
@@ -132,7 +134,7 @@ def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
         order = np.argsort(which.numpy(), kind="stable")
         row = torch.empty_like(row)
         row.numpy()[order] = np.concatenate([rows.numpy() for _, rows in parts])
-    return Chosen(tuple(block for block, _ in parts), tuple(used), which, row)
+    return Chosen(tuple(block for block, _ in parts), tuple(used), ends, which, row)
 
 
 def _grouped(
@@ -149,7 +151,7 @@ def _grouped(
             _no_source(count)
         sizes = np.bincount(given, minlength=count)
         used = sizes.nonzero()[0]
-        which = np.searchsorted(used, given)
+        which = given if used.size == count else used.searchsorted(given)
         grouped = row.numpy().take(given.argsort(kind="stable"))
         return torch.from_numpy(which), torch.from_numpy(grouped), used.tolist(), sizes[used].cumsum().tolist()
     rows = row.numel()
