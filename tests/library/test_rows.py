@@ -303,3 +303,13 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert padded.padded_sum(torch.ones(3), t([0, 3]), torch.ones(1, 3)) is None
     monkeypatch.setattr(products, "_library", lambda: None)
     assert not products.serves(torch.ones(1))
+
+
+@pytest.mark.parametrize("shape", [(0,), (5,), (3, 0, 2), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool, torch.bfloat16, torch.complex64])
+def test_memory_by_either_call(shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = torch.empty(shape, dtype=dtype)
+    for call in (loading.allocate, loading.allocate_by_name):
+        monkeypatch.setattr(loading, "allocate", call)
+        made = loading.empty(shape, dtype)
+        assert (made.shape, made.stride(), made.dtype, made.device) == (shape, wanted.stride(), dtype, wanted.device)
