@@ -307,3 +307,14 @@ def test_bool_masks_of_several_uniform_axes(flags: list[bool], data: Any) -> Non
 @pytest.mark.parametrize("key", [k for k in FORMS if not isinstance(k, sr.Tensor) and k != FORMS[8]], ids=str)
 def test_as_many_operations_for_many_rows_as_for_few(key: Any) -> None:
     assert operations(lambda x: x.__setitem__(key, 7), 1000) <= operations(lambda x: x.__setitem__(key, 7), 12)
+
+
+@pytest.mark.parametrize("spare", [None, 0, 2])
+def test_masks_over_features_write_where_they_read(spare):
+    rows = [[[1.0, -2.0], [3.0, 4.0]], [], [[-5.0, 6.0]]]
+    x = sr.from_lengths(torch.tensor([f for row in rows for f in row]), [2, 0, 1])
+    x = x if spare is None else sr.testing.device_born(x, spare)
+    x[x > 2] = 0.0
+    assert x.tolist() == [[[0.0 if v > 2 else v for v in features] for features in row] for row in rows]
+    x[x < 0] = sr.abs(x[x < 0])
+    assert x.tolist() == [[[1.0, 2.0], [0.0, 0.0]], [], [[5.0, 0.0]]]

@@ -10,11 +10,12 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast, plan, select
-from serrate.tensor.broadcast import capacities, lay_out
+from serrate.tensor.broadcast import capacities
 from serrate.tensor.combine import merge_outermost
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
 from serrate.tensor.promotion import promote
+from serrate.tensor.storage import restored
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -68,7 +69,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     number = axis % (ndim + 1)
     if not any(p.is_ragged for p in parts):
         return _concat_dense([expand_dims(p, number) for p in parts], number)
-    return concat([_with_packed_axis(p, number) for p in parts], axis=number)
+    template = next(p for p in parts if p.is_ragged)
+    alike = [_stored_like(p, template, i) if p.is_ragged and p.ndim == ndim else p for i, p in enumerate(parts)]
+    return concat([_with_packed_axis(p, number) for p in alike], axis=number)
 
 
 def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
@@ -104,7 +107,7 @@ def replace_first(x: Tensor, outer: tuple[Axis, ...]) -> Tensor:
             axis = Ragged(axis.partition, (*own, *(p + extra for p in axis.parents if p)))
         inner.append(axis)
     order = (*range(len(outer)), *(c + extra for c in x.order[1:]))
-    return Tensor(x.values, Structure((*outer, *inner)), order, x.team)
+    return Tensor(x.values, Structure((*outer, *inner), x.values.shape[0]), order, x.team)
 
 
 def _with_packed_axis(x: Tensor, position: int) -> Tensor:
@@ -127,7 +130,7 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
     axes.insert(at, 1)
     order = [c + (c >= at) for c in x.order]
     order.insert(position, at)
-    return Tensor(x.values, Structure(axes), tuple(order), x.team)
+    return Tensor(x.values, Structure(axes, x.values.shape[0]), tuple(order), x.team)
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
@@ -135,7 +138,7 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
     if part.is_ragged:
-        return part if part.order == template.order else _stored_like(part, template, i)
+        return _stored_like(part, template, i)
     axes: list[Axis] = []
     for own, axis in enumerate(template.structure.axes):
         size = part.values.shape[template.order.index(own)]
@@ -159,25 +162,18 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
 
 
 def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
-    """A part that is seen with the same axes but stored in another order, rearranged to the template's."""
-    shape, packed = part.shape, len(template.structure.axes)
-    seen = [template.order.index(own) for own in range(packed)]
-    axes: list[Axis] = []
-    for axis in (shape[a] for a in seen):
-        if isinstance(axis, Ragged):
-            parents = [seen.index(p) for p in axis.parents if p in seen]
-            if parents != sorted(parents) or len(parents) < len(axis.parents):
-                raise RaggednessError(
-                    f"tensor {i}, shape {shape}, numbers its rows otherwise than shape {template.shape}"
-                )
-            axis = Ragged(axis.partition, parents)
-        axes.append(axis)
-    if any(isinstance(shape[a], Ragged) for a in range(part.ndim) if a not in seen):
-        raise RaggednessError(f"tensor {i}, shape {shape}, is ragged on other axes than shape {template.shape}")
-    structure = Structure(axes, part.structure.capacity)
-    values = lay_out(part, structure, template.order)
-    sizes = [shape[template.order.index(own)] for own in range(packed, part.ndim)]
-    return Tensor(values.expand(-1, *[s for s in sizes if isinstance(s, int)]), structure, template.order, part.team)
+    """A ragged part that is seen with the same axes, stored in the template's order."""
+    if part.order == template.order:
+        return part
+    seen = [template.order.index(own) for own in range(template.ndim)]
+    packed = seen[: len(template.structure.axes)]
+    for a in range(part.ndim):
+        mine, theirs = template.shape[a], part.shape[a]
+        if isinstance(theirs, Ragged) and a not in packed:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, is ragged on other axes than {template.shape}")
+        if isinstance(mine, Ragged) and isinstance(theirs, Ragged) and mine.parents != theirs.parents:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, numbers its rows otherwise than {template.shape}")
+    return restored(part, packed, seen[len(packed) :])
 
 
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
@@ -211,7 +207,10 @@ def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
     structures = [p.structure for p in parts]
     first = structures[0]
     nest = tuple(range(c + 1))
-    joined = Structure((*first.axes[:c], _added([s.axes[c] for s in structures])))
+    # As many cells as the parts have together, undefined ones included: those find their place at the end.
+    joined = Structure(
+        (*first.axes[:c], _added([s.axes[c] for s in structures])), sum(s.cells(nest) for s in structures)
+    )
     axes: list[Axis] = [*joined.axes]
     values = [p.values for p in parts]
     if c == 0:
@@ -234,7 +233,7 @@ def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
             if isinstance(axis, Ragged) and isinstance(moved, Ragged) and c in axis.parents:
                 axis = Ragged(moved.partition, range(number))
             axes.append(axis)
-    return Tensor(rows, Structure(axes), template.order, template.team)
+    return Tensor(rows, Structure(axes, rows.shape[0]), template.order, template.team)
 
 
 def _after_each_other(parts: list[Tensor]) -> torch.Tensor:
