@@ -126,6 +126,8 @@ def test_products_of_different_capacity_meet() -> None:
     s = product()
     assert (born(s, 3) + born(s)).tolist() == (s + s).tolist()
     assert (born(s) * born(s, 3)).tolist() == (s * s).tolist()
+    assert (s - born(s, 3)).tolist() == (born(s, 3) - s).tolist() == (s * 0).tolist()
+    assert (born(s, 3).mT == s.mT).tolist() == (s.mT == s.mT).tolist()
     target = born(s)
     target[...] = born(s, 2) + 1
     assert target.tolist() == (s + 1).tolist()

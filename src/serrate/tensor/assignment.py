@@ -101,7 +101,10 @@ def _held(given: np.ndarray[Any, Any], dtype: torch.dtype) -> np.ndarray[Any, An
 
 
 def _as_values(value: Any, target: Tensor) -> torch.Tensor:
-    aligned, dtype = broadcast.align(_value(value, target), target), target.dtype
+    given, dtype = _value(value, target), target.dtype
+    while getattr(given, "ndim", 0) > target.ndim and given.shape[0] == 1:  # as in numpy and torch
+        given = given[0]
+    aligned = broadcast.align(given, target)
     if isinstance(aligned, torch.Tensor):
         promotion.require_whole(aligned.dtype, dtype)
         return aligned

@@ -259,10 +259,8 @@ def align(operand: Any, like: Tensor) -> Any:
         raise TypeError(f"expected a number, a torch.Tensor or an sr.Tensor, got {type(operand).__name__}")
     require_one_device(operand, like)
     shape = tuple(operand.shape)
-    while len(shape) > like.ndim and shape[0] == 1:
-        operand, shape = operand[0], tuple(operand.shape)[1:]
     met = broadcast_shapes(shape, like.shape)
-    if len(met) != like.ndim or any(isinstance(a, int) and a != b for a, b in zip(met, like.shape, strict=True)):
+    if len(met) != like.ndim or any(type(a) is not type(b) or a != b for a, b in zip(met, like.shape, strict=True)):
         raise ValueError(f"shape {shape} does not broadcast to shape {like.shape}")
     if not like.is_ragged:
         return _plain(operand)
@@ -341,7 +339,8 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     sources = [meets[t] for t in targets]
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
-            return values if structure.is_exact else _with_rows(values, structure.cells(structure.whole))
+            same = own is structure or (own.is_exact and structure.is_exact)
+            return values if same else _with_rows(values, structure.cells(structure.whole))
         return _taken(values, structure.project(structure.whole, tuple(targets), values.device), structure)
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values
