@@ -155,6 +155,10 @@ def test_stacks_of_what_is_stored_otherwise():
     assert other.shape == x.shape
     assert other.order != x.order
     assert sr.stack([x, other]).tolist() == [nested, other.tolist()]
+    assert sr.stack([x, other], axis=1).tolist() == [[m, n] for m, n in zip(nested, other.tolist(), strict=True)]
+    assert sr.stack([other, x], axis=2).tolist() == [
+        [[p, q] for p, q in zip(m, n, strict=True)] for m, n in zip(other.tolist(), nested, strict=True)
+    ]
     assert sr.stack([other, x], axis=3).tolist() == [
         [[[a, b] for a, b in zip(p, q, strict=True)] for p, q in zip(m, n, strict=True)]
         for m, n in zip(other.tolist(), nested, strict=True)
