@@ -8,7 +8,8 @@
 //   layout   levels, columns; for each level its parent or -1; for each column its level, elements per entry, bytes per
 //            element of the result
 //   blocks   for each block: for each level the address of its offsets, whether they are int64, its entries; for each
-//            column the address of its values, their kind, the addresses of a mask or 0, of new codes or 0, their number
+//            column the address of its values, their kind, the addresses of a mask or 0 and of new codes or 0, and how many
+//            words its vocabulary has, -1 if it has none: values are then places in it, which are checked as well
 //   runs     [levels, 2, rows]: where a row's entries begin and end in its block
 //   ends     [levels, rows + 1]: where they begin and end in the result
 
@@ -129,6 +130,27 @@ int64_t code_at(const char* in, int64_t kind, int64_t size, int64_t j) {
   return code;
 }
 
+// The greatest of n codes, as unsigned numbers: negative ones are greater than all others.
+template <class T>
+uint64_t greatest(const char* in, int64_t n) {
+  T most = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    T code;
+    std::memcpy(&code, in + j * sizeof(T), sizeof(T));
+    most = std::max(most, code);
+  }
+  return most;
+}
+
+uint64_t greatest(const char* in, int64_t bytes, int64_t n) {
+  switch (bytes) {
+    case 1: return greatest<uint8_t>(in, n);
+    case 2: return greatest<uint16_t>(in, n);
+    case 4: return greatest<uint32_t>(in, n);
+    default: return greatest<uint64_t>(in, n);
+  }
+}
+
 // Entries of one column of one block, written to the result wherever they are wanted.
 struct Copier {
   const char* values;
@@ -161,6 +183,9 @@ struct Copier {
     const char* in = values + first * in_width;
     char* to = out + place * out_width;
     if (codes) return recode(in, to, first, n);
+    if (words >= 0 && greatest(in, in_size, n) >= limit()) {
+      if (const int64_t fault = check(first, n)) return fault;
+    }
     if (convert) convert(in, to, n * per_entry);
     else if (n * in_width == 8) std::memcpy(to, in, 8);
     else if (n * in_width == 4) std::memcpy(to, in, 4);
@@ -168,15 +193,34 @@ struct Copier {
     return 0;
   }
 
+  // Codes below it, as unsigned numbers, are places in the vocabulary. A signed type has as many places as numbers >= 0.
+  uint64_t limit() const {
+    const bool is_signed = kind == kInt8 || kind == kInt16 || kind == kInt32;
+    return std::min<uint64_t>(words, is_signed ? uint64_t(1) << (8 * in_size - 1) : ~uint64_t(0));
+  }
+
+  bool is_there(int64_t entry) const { return valid == nullptr || valid[entry]; }
+
+  // A fault if the code of an entry is no place in the vocabulary; a missing entry may have 0 where there are no words.
+  int64_t check(int64_t entry, int64_t code, bool there) const {
+    const bool is_place = code >= 0 && code < (there ? words : std::max<int64_t>(words, 1));
+    return is_place ? 0 : report(kCode, column, block, entry, code, words);
+  }
+
+  int64_t check(int64_t first, int64_t n) const {
+    for (int64_t j = first; j < first + n; ++j) {
+      if (const int64_t fault = check(j, code_at(values, kind, in_size, j), is_there(j))) return fault;
+    }
+    return 0;
+  }
+
   // Codes of one vocabulary as those of another; 0 where an entry is missing.
   int64_t recode(const char* in, char* to, int64_t first, int64_t n) const {
     for (int64_t j = 0; j < n; ++j) {
-      int64_t made = 0;
-      if (valid == nullptr || valid[first + j]) {
-        const int64_t code = code_at(in, kind, in_size, j);
-        if (code < 0 || code >= words) return report(kCode, column, block, first + j, code, words);
-        made = codes[code];
-      }
+      const int64_t code = code_at(in, kind, in_size, j);
+      const bool there = is_there(first + j);
+      if (const int64_t fault = check(first + j, code, there)) return fault;
+      const int64_t made = there ? codes[code] : 0;
       std::memcpy(to + j * out_size, &made, out_size);
     }
     return 0;
