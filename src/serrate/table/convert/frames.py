@@ -89,5 +89,5 @@ def to_polars(block: Block, *, flat: bool = False) -> Any:
     """
     import polars as pl
 
-    refuse_empty_features(block, "polars")
+    refuse_empty_features(block.schema, "polars")
     return pl.from_arrow(to_arrow(in_milliseconds(block), flat=flat))  # it lets what does not fit overflow

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from serrate.table.block import Block
 from serrate.table.convert.arrow import leaves_in, list_paths, names_in, read_rows
+from serrate.table.convert.awkward import refuse_empty_features
 from serrate.table.convert.fields import Path
 from serrate.table.convert.to_arrow import milliseconds, to_arrow
 from serrate.table.joining import join_schemas
@@ -86,6 +87,7 @@ def to_parquet(
     """
     import pyarrow.parquet as pq
 
+    refuse_empty_features(table.schema, "Parquet")
     step = _group(table) if rows_per_group is None else rows_per_group
     if isinstance(step, bool) or not isinstance(step, int) or step < 1:
         raise ValueError(f"rows_per_group must be a positive number of rows, got {rows_per_group!r:.60}")
@@ -247,7 +249,7 @@ def _require_milliseconds(block: Block) -> None:
     """An OverflowError that names a column of datetimes in seconds that Parquet cannot hold, which has milliseconds."""
     for name, column in block.schema.items():
         if column.unit == "datetime64[s]":
-            milliseconds(block.values[name].numpy(), name)
+            milliseconds(block.values[name], name)
 
 
 def _parts(file: Any, leaves: list[str] | None, rows: int | None) -> Iterator[Any]:

@@ -56,19 +56,24 @@ def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: b
 def in_milliseconds(block: Block) -> Block:
     """The block with times that count milliseconds in the place of those that count seconds, the same instants."""
     found = [name for name, column in block.schema.items() if column.unit in SECONDS]
-    columns = {name: replace(block.schema[name], unit=SECONDS[str(block.schema[name].unit)]) for name in found}
-    values = {name: torch.from_numpy(milliseconds(block.values[name].numpy(), name)) for name in found}
+    columns = {
+        name: replace(block.schema[name], stored=torch.int64, unit=SECONDS[str(block.schema[name].unit)])
+        for name in found
+    }
+    values = {name: milliseconds(block.values[name], name) for name in found}
     return replace(block, schema=block.schema.with_columns(columns), values={**block.values, **values})
 
 
-def milliseconds(seconds: Any, name: str) -> Any:
+def milliseconds(counts: torch.Tensor, name: str) -> torch.Tensor:
     """Counts of seconds as such of milliseconds; an OverflowError that names the column if one does not fit."""
+    seconds = counts.to(torch.int64)
     wrong = ((seconds > _MOST_SECONDS) | (seconds < -_MOST_SECONDS)) & (seconds != _NAT)
-    if wrong.any():
+    if bool(wrong.any()):
+        far = int(seconds[wrong][0])
         raise OverflowError(
-            f"column {name!r} has the time {seconds[wrong][0]}, in seconds, which does not fit 64 bits in milliseconds"
+            f"column {name!r} has the time {far}, in seconds, which does not fit 64 bits in milliseconds"
         )
-    return np.where(seconds == _NAT, _NAT, seconds * 1000)
+    return torch.where(seconds == _NAT, seconds, seconds * 1000)
 
 
 def _is_default(schema: Schema) -> bool:
