@@ -18,6 +18,7 @@ import torch
 from serrate.errors import RaggednessError, TableFormatError
 from serrate.table.schema import Schema, parent_of, path_to
 from serrate.table.storage.mapping import Lazy
+from serrate.table.words import Vocabularies
 from serrate.tensor import bits
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -228,7 +229,7 @@ class Block:
         kept = (
             {name: _alone(tensor) for name, tensor in kind.items()} for kind in (self.offsets, self.values, self.valid)
         )
-        return _restored, (self.schema, dict(self.counts), *kept, dict(self.vocabularies), self.trusted)
+        return _restored, (self.schema, dict(self.counts), *kept, Vocabularies(self.vocabularies), self.trusted)
 
     def check(self) -> Block:
         """Itself, or a RaggednessError, TypeError or TableFormatError that says what does not fit what."""
