@@ -77,15 +77,20 @@ struct Report {
   }
 };
 
-// n elements from `in` to `out`, as integers of another size.
-template <class In, class Out>
-void convert(const char* in, char* out, int64_t n) {
+// n elements from `in` to `out`, as integers of another size. Of codes the greatest, as unsigned numbers: negative ones are
+// greater than all others.
+template <class In, class Out, bool Coded>
+uint64_t convert(const char* in, char* out, int64_t n) {
+  using Code = std::make_unsigned_t<In>;
+  Code most = 0;
   for (int64_t j = 0; j < n; ++j) {
     In value;
     std::memcpy(&value, in + j * sizeof(In), sizeof(In));
+    if (Coded) most = std::max(most, static_cast<Code>(value));
     const Out made = static_cast<Out>(value);
     std::memcpy(out + j * sizeof(Out), &made, sizeof(Out));
   }
+  return most;
 }
 
 int64_t element_size(int64_t kind, int64_t size) {
@@ -97,23 +102,28 @@ int64_t element_size(int64_t kind, int64_t size) {
   }
 }
 
-using Convert = void (*)(const char*, char*, int64_t);
+using Convert = uint64_t (*)(const char*, char*, int64_t);
+
+template <class In, bool Coded>
+Convert converter(int64_t size) {
+  return size == 2 ? convert<In, int16_t, Coded> : size == 4 ? convert<In, int32_t, Coded> : convert<In, int64_t, Coded>;
+}
 
 template <class In>
-Convert converter(int64_t size) {
-  return size == 2 ? convert<In, int16_t> : size == 4 ? convert<In, int32_t> : convert<In, int64_t>;
+Convert converter(int64_t size, bool coded) {
+  return coded ? converter<In, true>(size) : converter<In, false>(size);
 }
 
 // What makes elements of `size` bytes out of those of a kind; null where they are the same.
-Convert converter(int64_t kind, int64_t size) {
+Convert converter(int64_t kind, int64_t size, bool coded) {
   if (element_size(kind, size) == size) return nullptr;
   switch (kind) {
-    case kUint8: return converter<uint8_t>(size);
-    case kInt8: return converter<int8_t>(size);
-    case kUint16: return converter<uint16_t>(size);
-    case kInt16: return converter<int16_t>(size);
-    case kUint32: return converter<uint32_t>(size);
-    default: return converter<int32_t>(size);
+    case kUint8: return converter<uint8_t>(size, coded);
+    case kInt8: return converter<int8_t>(size, coded);
+    case kUint16: return converter<uint16_t>(size, coded);
+    case kInt16: return converter<int16_t>(size, coded);
+    case kUint32: return converter<uint32_t>(size, coded);
+    default: return converter<int32_t>(size, coded);
   }
 }
 
@@ -130,7 +140,7 @@ int64_t code_at(const char* in, int64_t kind, int64_t size, int64_t j) {
   return code;
 }
 
-// The greatest of n codes, as unsigned numbers: negative ones are greater than all others.
+// The greatest of n codes, as unsigned numbers.
 template <class T>
 uint64_t greatest(const char* in, int64_t n) {
   T most = 0;
@@ -160,6 +170,7 @@ struct Copier {
   const uint8_t* valid;
   const int64_t* codes;
   int64_t words, column, block;
+  uint64_t limit;  // codes below it, as unsigned numbers, are places in the vocabulary
   Report report;
 
   Copier(const Layout& layout, const Blocks& blocks, int64_t b, int64_t c, char* out, const Report& report)
@@ -172,10 +183,12 @@ struct Copier {
     per_entry = layout.per_entry(c);
     in_width = in_size * per_entry;
     out_width = out_size * per_entry;
-    convert = converter(kind, out_size);
+    convert = converter(kind, out_size, given.words >= 0);
     valid = given.valid;
     codes = given.codes;
     words = given.words;
+    const bool is_signed = kind == kInt8 || kind == kInt16 || kind == kInt32;
+    limit = is_signed ? std::min<uint64_t>(words, uint64_t(1) << (8 * in_size - 1)) : words;  // as many as are not negative
   }
 
   // Entries first .. first + n of the block as entries `place` and after of the result.
@@ -183,20 +196,14 @@ struct Copier {
     const char* in = values + first * in_width;
     char* to = out + place * out_width;
     if (codes) return recode(in, to, first, n);
-    if (words >= 0 && greatest(in, in_size, n) >= limit()) {
-      if (const int64_t fault = check(first, n)) return fault;
-    }
-    if (convert) convert(in, to, n * per_entry);
+    uint64_t most = 0;
+    if (convert) most = convert(in, to, n * per_entry);
     else if (n * in_width == 8) std::memcpy(to, in, 8);
     else if (n * in_width == 4) std::memcpy(to, in, 4);
     else ::copy(to, in, n * in_width);
-    return 0;
-  }
-
-  // Codes below it, as unsigned numbers, are places in the vocabulary. A signed type has as many places as numbers >= 0.
-  uint64_t limit() const {
-    const bool is_signed = kind == kInt8 || kind == kInt16 || kind == kInt32;
-    return std::min<uint64_t>(words, is_signed ? uint64_t(1) << (8 * in_size - 1) : ~uint64_t(0));
+    if (words < 0) return 0;
+    if (!convert) most = greatest(in, in_size, n);
+    return most < limit ? 0 : check(first, n);
   }
 
   bool is_there(int64_t entry) const { return valid == nullptr || valid[entry]; }

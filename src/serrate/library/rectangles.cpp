@@ -148,7 +148,8 @@ using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 
 // Lists of elements that become elements of a wider type, or stay as they are. Short ones are written by whole vectors,
 // the lanes past the end with the filling: no branch depends on their length. `One` if an entry is one element; `Coded`
-// if it is a place in a vocabulary, the greatest of which is remembered for each lane.
+// if it is a place in a vocabulary, the greatest of which is remembered for each lane, those right after a list included:
+// if one of these is no place, the row is looked at again.
 template <class In, class Out, bool One, bool Coded>
 struct Elements {
   using Lane = typename Integer<sizeof(Out)>::type;
@@ -187,12 +188,7 @@ struct Elements {
     do {
       Vector<In> read;
       std::memcpy(&read, from + j, sizeof(read));
-      if constexpr (Coded) {
-        using Place = typename Integer<sizeof(In)>::type;
-        const Vector<Place> places = {0, 1, 2, 3, 4, 5, 6, 7};
-        const Vector<Code> codes = places < static_cast<Place>(n - j) ? Vector<Code>(read) : Vector<Code>{};
-        most = codes > most ? codes : most;
-      }
+      if constexpr (Coded) most = Vector<Code>(read) > most ? Vector<Code>(read) : most;
       const Vector<Out> wide = __builtin_convertvector(read, Vector<Out>);
       const Vector<Out> written = lanes < static_cast<Lane>(n - j) ? wide : rest;
       std::memcpy(to + j, &written, sizeof(written));
@@ -306,7 +302,7 @@ struct Padding {
     walk(chain, c, out, per_entry * sizeof(Out), filling, sizeof(Out), [&](int64_t b) {
       const Column& column = blocks.column(b, c);
       const int64_t readable = blocks.level(b, layout.level_of(c)).count * per_entry;
-      const uint64_t limit = Coded ? Copier(layout, blocks, b, c, nullptr, report).limit() : 0;
+      const uint64_t limit = Coded ? Copier(layout, blocks, b, c, nullptr, report).limit : 0;
       return Elements<In, Out, One, Coded>{reinterpret_cast<const In*>(column.values), readable, per_entry,
                                            reinterpret_cast<Out*>(out), value, limit};
     });

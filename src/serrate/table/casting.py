@@ -38,8 +38,9 @@ def cast(values: torch.Tensor, dtype: torch.dtype, name: str, levels: Sequence[t
         return torch.from_numpy(held.astype(dtype_name(dtype)))
     made = values.to(dtype)
     there = _as_numpy(made)
-    lost = np.isinf(there.real) & np.isfinite(held.real) | np.isinf(there.imag) & np.isfinite(held.imag)
-    _refuse(lost, held, name, levels, f"does not fit {dtype}", OverflowError)
+    if np.isinf(there).any():
+        lost = np.isinf(there.real) & np.isfinite(held.real) | np.isinf(there.imag) & np.isfinite(held.imag)
+        _refuse(lost, held, name, levels, f"does not fit {dtype}", OverflowError)
     return made
 
 
