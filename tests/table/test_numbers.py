@@ -237,6 +237,19 @@ def test_a_dtype_that_is_asked_for_has_the_numbers_or_the_first_is_refused(
     assert (f"torch.{name}" if name != "bool" else "bools") in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if is_integer(dtype)])
+def test_floats_at_the_ends_of_integers(dtype: torch.dtype) -> None:
+    """The first that does not fit is a power of 2, which floats have; the last that does may be none of theirs."""
+    info = torch.iinfo(dtype)
+    last = np.nextafter(float(info.max + 1), 0) if info.bits == 64 else float(info.max)
+    for good in (float(info.min), float(math.floor(last))):
+        assert sr.Table({"x": [0.0, good]}, {"x": dtype}).tolist() == {"x": [0, int(good)]}
+    below = np.nextafter(float(info.min), -math.inf) if info.bits == 64 and info.min else info.min - 1.0
+    for bad in (float(info.max + 1), float(below)):
+        with pytest.raises(OverflowError, match=r"column 'x': entry \[1\], .* does not fit"):
+            sr.Table({"x": [0.0, bad]}, {"x": dtype})
+
+
 HUGE = [[0.5], [1.5, 1e39]]
 REFUSALS: dict[str, tuple[Callable[[], object], str]] = {
     "a dtype": (lambda: sr.Table({"x": HUGE}, {"x": torch.float32}), "[1][1], 1e+39"),
