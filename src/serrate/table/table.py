@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from serrate.table.gathering.gather import Pieces
     from serrate.table.loading.loader import Loader
     from serrate.table.loading.torch_data import TableDataset
+
+
+@contextmanager
+def _naming(sources: Sources) -> Iterator[None]:
+    """What is wrong with the only source is said of it by its name."""
+    try:
+        yield
+    except (RaggednessError, TypeError, TableFormatError) as error:
+        raise TableFormatError(f"{name_of(sources, 0)}: {error}") from error
 
 
 class Table(Conversions):
@@ -219,13 +229,21 @@ class Table(Conversions):
         down the levels, one key each.
         """
         if isinstance(key, str):
-            described, block = self._column(key), self._holding(key)
+            described, block = self._column(key), self._holding_values(key)
             return block.shaped(block.values[key].to(described.dtype), described.level)  # no copy unless narrowed
         return Table._from_block(indexing.index(self, key))
 
     def _holding(self, column: str) -> Block:
         """A block with all entries of a column, as it is stored; unchecked if it comes from a file."""
         return self._sources[0].whole() if len(self._sources) == 1 else self.select([column]).block()
+
+    def _holding_values(self, column: str) -> Block:
+        """The same, for who reads them: places in a vocabulary are checked."""
+        block = self._holding(column)
+        if self._schema[column].text and not block.trusted:
+            with _naming(self._sources):
+                block.check_codes(column)
+        return block
 
     def block(self) -> Block:
         """All rows as one block; memory of its own unless there is one source."""
@@ -235,10 +253,8 @@ class Table(Conversions):
         if block.schema != self._schema:
             block = block.select(tuple(self.keys()))  # before the check, which reads all columns of a file elsewhere
         if not block.trusted:
-            try:
+            with _naming(self._sources):
                 block = replace(block.check(), trusted=True)
-            except (RaggednessError, TypeError, TableFormatError) as error:
-                raise TableFormatError(f"{name_of(self._sources, 0)}: {error}") from error
         return block
 
     def pieces(self, rows: torch.Tensor) -> Pieces:
@@ -255,7 +271,7 @@ class Table(Conversions):
         >>> t.filter(t.isin("sex", ["F", "X"])).tolist()
         {'sex': ['F', 'F']}
         """
-        described, block = self._column(column), self._holding(column)
+        described, block = self._column(column), self._holding_values(column)
         return block.shaped(finding.isin(block, column, values), described.level)
 
     def rows_of(self, column: str, ids: Any) -> torch.Tensor:

@@ -222,9 +222,18 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
     """A TableFormatError or TypeError unless a block has all that the schema names, in sizes that fit each other."""
     for level in schema.levels:
         above = parent_of(level)
-        if above in schema.levels and block.offsets[level].numel() != block.counts[above] + 1:
+        if above not in schema.levels:
+            continue
+        offsets, count = block.offsets[level], block.counts[level]
+        if offsets.numel() != block.counts[above] + 1:
             raise TableFormatError(
-                f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {block.offsets[level].numel()}"
+                f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {offsets.numel()}"
+            )
+        # Those between are checked where they are used; rows alone would not tell of entries that no row has.
+        if int(offsets[0]) != 0 or int(offsets[-1]) != count:
+            raise TableFormatError(
+                f"{where}: offsets of {level!r} must begin with 0 and end with {count}, the number of its entries, got "
+                f"{int(offsets[0])} and {int(offsets[-1])}"
             )
     for name, column in schema.items():
         own, values = block.schema[name], block.values[name]

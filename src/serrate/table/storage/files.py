@@ -174,6 +174,7 @@ class _Opened:
         self.address = ctypes.addressof(scattered)
         self.block = block_of(header, lambda span: _tensor(memory, span), where)
         self.scattered = block_of(header, lambda span: _tensor(scattered, span), where)
+        self.scattered.vocabularies = self.block.vocabularies  # which are read once
         self.plans: dict[tuple[str, ...], Plan] = {}
 
 
