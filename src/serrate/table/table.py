@@ -126,7 +126,7 @@ class Table(Conversions):
         return self._schema.columns_at(self._known_level(level))
 
     def _known_level(self, level: Any) -> str:
-        if level not in self._schema.levels:
+        if not self._schema.has_level(level):
             raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(self.levels)}")
         return str(level)
 

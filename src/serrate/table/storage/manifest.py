@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 LONGEST_MANIFEST = 2**28
 _CHECKSUM = re.compile(r"[0-9a-f]{16}")
+_LEADS_ELSEWHERE = {*"/\\:%?#", *map(chr, range(32)), chr(127)}
+"""What ends a name, or stands for something else, in a path or in a URL."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,12 @@ class Shard:
 
 
 def is_plain(name: str) -> bool:
-    """Whether it is the name of a file, and not a path that leads elsewhere."""
-    return name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+    """Whether it is the name of a file, on a disk and in a URL, and neither a path nor a query that leads elsewhere.
+
+    >>> [is_plain(name) for name in ("a.safetensors", "..", "%2e%2e%2fa", "a?b", "a#b")]
+    [True, False, False, False, False]
+    """
+    return name not in ("", ".", "..") and not set(name) & _LEADS_ELSEWHERE
 
 
 @dataclass(frozen=True)
