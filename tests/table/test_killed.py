@@ -63,7 +63,7 @@ def repairing(path: Path, version: int) -> None:
     """Leftovers of all kinds, and their removal."""
     writer = TableWriter(path, append=True, rows_per_shard=1)
     writer.write(sr.Table(rows(version)))
-    writer._shards._release()  # as if its process had ended
+    writer._end_now()  # as if its process had ended
     (path / ".serrate-0123456789abcdef.tmp").write_bytes(b"half")
     repair(path)
 

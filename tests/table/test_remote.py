@@ -186,14 +186,17 @@ def test_fsspec_memory(tmp_path: Path, memory: Any) -> None:
 def test_a_manifest_that_could_not_be_replaced_is_still_there(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     TABLE.save("memory://a")
     before = sorted(memory.ls("/a", detail=False))
-    opened = type(memory)._open
 
-    def failing(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
-        if path.endswith("manifest.json") and mode == "wb":
-            raise OSError(errno.EIO, "the network is gone")
-        return opened(self, path, mode, **options)
+    def failing(function: Any) -> Any:
+        def wrapped(self: Any, *paths: Any, **options: Any) -> Any:
+            if any(str(path).endswith("manifest.json") for path in paths) and "rb" not in paths:
+                raise OSError(errno.EIO, "the network is gone")
+            return function(self, *paths, **options)
 
-    monkeypatch.setattr(type(memory), "_open", failing)
+        return wrapped
+
+    for name in ("_open", "cp_file", "pipe_file"):
+        monkeypatch.setattr(type(memory), name, failing(getattr(type(memory), name)))
     for change in ({"append": True}, {"overwrite": True}):
         writer = sr.TableWriter("memory://a", **change)
         writer.write(TABLE)
@@ -330,7 +333,8 @@ def test_a_server_without_ranges(server: Any, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("http")
 @pytest.mark.parametrize(
-    "name", ["%2e%2e%2fsecret", "..%2Fsecret", "%2e%2e%5csecret", "a?file=../secret", "a#b", "?", "#", "a%0d%0ab", "a\nb"]
+    "name",
+    ["%2e%2e%2fsecret", "..%2Fsecret", "%2e%2e%5csecret", "a?file=../secret", "a#b", "?", "#", "a%0d%0ab", "a\nb"],
 )
 def test_names_that_lead_elsewhere_reach_no_server(server: Any, tmp_path: Path, name: str) -> None:
     TABLE.save(tmp_path / "a")
