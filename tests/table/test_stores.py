@@ -146,8 +146,7 @@ def test_half_a_stream_reaches_no_file(store: str) -> None:
     for name in ("one.safetensors", "two.safetensors"):
         stream = folder.writing(name)
         stream.__enter__().write(b"half" * 1000)
-        with pytest.raises(KeyboardInterrupt):
-            stream.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        assert not stream.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)  # which goes on
     assert STORES[store].files() == before
 
 

@@ -182,7 +182,7 @@ class RemoteFolder:
                 self.remove(name)
 
     def _create(self, name: str, content: bytes) -> None:
-        """Make a file, or FileExistsError; not by what fsspec has for file systems that cannot: it looks, then writes."""
+        """Make a file, or FileExistsError; not by what fsspec has for those that cannot: it looks, and writes then."""
         path = self.at(name)
         if self.files.async_impl:
             self.files.pipe_file(path, content, mode="create")
