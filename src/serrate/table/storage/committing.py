@@ -82,7 +82,7 @@ class Basis:
             new = [] if now is None else [shard for shard in now.shards if shard.file not in self.read]
             if not (new and self.read):
                 return
-            changed = f"{sum(shard.rows for shard in new)} rows were added after the table was opened"
+            changed = f"it has {sum(shard.rows for shard in new)} rows that were not there when the table was opened"
         else:
             one, two = ("none" if each is None else f"generation {each.generation}" for each in (self.manifest, now))
             changed = f"it was {one} when the writing began, and is {two} now"

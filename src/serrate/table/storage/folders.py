@@ -22,6 +22,8 @@ from typing import Any, BinaryIO, Protocol
 
 from serrate.table.storage.strict import fail
 
+Place = tuple[Any, str]
+"""Where a file is: the fsspec file system, or None for that of this machine, and the path."""
 TEMPORARY = re.compile(r"\.serrate-[0-9a-f]{16}\.tmp")
 CLAIM = re.compile(r"\.serrate-(?P<writer>[0-9a-f]{16})\.lock")
 SHARD = re.compile(r"(?P<writer>[0-9a-f]{16})-\d{5,9}\.safetensors")
@@ -44,6 +46,9 @@ class Folder(Protocol):
 
     def is_at(self, files: Any, path: str) -> bool:
         """Whether it is the folder with a path, of an fsspec file system or (None) of this machine."""
+
+    def place(self, name: str) -> Place:
+        """Where a file is."""
 
     def require_writable(self) -> None:
         """Nothing, or an error where tables can only be read."""
@@ -102,6 +107,10 @@ class LocalFolder:
     def is_at(self, files: Any, path: str) -> bool:
         """Whether it is the folder with a path, by whatever links."""
         return files is None and os.path.realpath(path) == os.path.realpath(self.path)
+
+    def place(self, name: str) -> Place:
+        """On this machine, at its path."""
+        return None, str(self.path / name)
 
     def require_writable(self) -> None:
         """Nothing: the system says so when it is tried."""

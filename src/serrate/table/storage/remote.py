@@ -73,6 +73,11 @@ class RemoteSource:
         return RemoteSource, (self.files, self.path, self._claim)
 
     @property
+    def place(self) -> tuple[Any, str]:
+        """Where it is: in a file system, at its path."""
+        return self.files, self.path
+
+    @property
     def where(self) -> str:
         """The URL."""
         return str(self.files.unstrip_protocol(self.path))

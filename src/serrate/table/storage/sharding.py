@@ -165,12 +165,15 @@ class Shards:
             shards = -(-(rows + self.rows_per_shard - self._left) // self.rows_per_shard)
             longest = shard_name(self.writer, len(self.shards) + shards)
             last = Shard(longest, rows, LARGEST, "0" * 16, dict.fromkeys(joined.levels, LARGEST))
-            self._require_room(shards, shards * _bytes_of(last))
+            self._require_room(joined, shards, shards * _bytes_of(last))
         return joined
 
-    def _require_room(self, shards: int, size: int) -> None:
+    def _require_room(self, schema: Schema, shards: int, size: int) -> None:
         """A ValueError if a manifest with the shards that are there and these would be too long for its readers."""
-        if self._named + size > LONGEST_MANIFEST:
+        taken = self._named + size
+        if taken > LONGEST_MANIFEST // 2:  # the schema does not take the other half, and need not be looked at before
+            taken += len(Manifest(schema, (), LARGEST).to_json().encode())
+        if taken > LONGEST_MANIFEST:
             raise ValueError(
                 f"a manifest has at most {LONGEST_MANIFEST} bytes, which {len(self.shards)} shards of this writer and "
                 f"{shards} more would exceed; close() keeps the rows that were written so far; make larger shards, of "
@@ -216,7 +219,7 @@ class Shards:
         """Write a block as a shard, as it is."""
         block = compacted(block)
         name = shard_name(self.writer, len(self.shards))
-        self._require_room(1, 0)
+        self._require_room(block.schema, 1, 0)
         with naming(f"shard {name}", self.folder), self.folder.writing(name, new=True) as stream:
             written = write_block(stream, block, composed=self.composed)
         rows = rows_of(block.schema, block.counts)

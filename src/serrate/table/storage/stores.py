@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
 
 from serrate.errors import ConflictError
-from serrate.table.storage.folders import new_name
+from serrate.table.storage.folders import Place, new_name
 
 LOCK = ".serrate-commit.lock"
 """The file that whoever changes the manifest has made."""
@@ -47,6 +47,10 @@ class RemoteFolder:
     def at(self, name: str) -> str:
         """The path of a file, for the file system."""
         return f"{self.path.rstrip('/')}/{name}"
+
+    def place(self, name: str) -> Place:
+        """In the file system, at its path."""
+        return self.files, self.at(name)
 
     def require_writable(self) -> None:
         """Nothing, or an error where tables can only be read."""

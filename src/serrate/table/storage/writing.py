@@ -8,17 +8,15 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from serrate.errors import TableFormatError
-from serrate.table.block import Block, Source, unrenamed
+from serrate.table.block import Block, Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.joining import as_stored, compacted, join_blocks
 from serrate.table.schema import Schema
 from serrate.table.storage.committing import Basis, discard, publish, require_place
 from serrate.table.storage.contents import faults_of_block
-from serrate.table.storage.files import FileSource
-from serrate.table.storage.folders import Folder, LocalFolder, folder_at, naming, parent_folder
+from serrate.table.storage.folders import Folder, LocalFolder, Place, folder_at, naming, parent_folder
 from serrate.table.storage.layout import write_block
 from serrate.table.storage.progress import progress
-from serrate.table.storage.remote import RemoteSource
 from serrate.table.storage.sharding import Narrowest, Shards, widest
 
 if TYPE_CHECKING:
@@ -115,6 +113,9 @@ def _save_folder(
         assert shards.stored is not None
         with folder.locked(needed=False):
             publish(folder, shards.stored, shards.shards, append=False, overwrite=overwrite, basis=basis)
+        if basis.read:  # so that it, and what it was made of, may replace this once more
+            for origin in table.sources.origins:
+                origin.files.update(folder.place(shard.file) for shard in shards.shards)
     except BaseException:
         discard(folder, shards.shards)
         raise
@@ -123,12 +124,11 @@ def _save_folder(
 
 
 def shards_read(table: Table, folder: Folder) -> frozenset[str]:
-    """The names of the files of a folder that a table is read from."""
-    names: dict[tuple[Any, str], set[str]] = {}
-    for source in map(unrenamed, table.sources):
-        if isinstance(source, FileSource | RemoteSource):
-            above, _, name = source.path.rpartition("/")
-            names.setdefault((getattr(source, "files", None), above), set()).add(name)
+    """The names of the files of a folder that a table is read from, or was made from."""
+    names: dict[Place, set[str]] = {}
+    for files, path in set().union(*(origin.files for origin in table.sources.origins)):
+        above, _, name = path.rpartition("/")
+        names.setdefault((files, above), set()).add(name)
     return frozenset().union(*(held for place, held in names.items() if folder.is_at(*place)))
 
 
