@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -367,7 +368,31 @@ def test_the_manifest_itself_is_read() -> None:
         ({"more": 1}, "a manifest is an object of"),
         *(
             ({"shards": [{**SHARD, "file": name}]}, "lies in the folder of the manifest")
-            for name in ("/etc/passwd", "../a.safetensors", "..", ".", "", "a/b", "a\\b", "C:x", "a\0", 3, None)
+            for name in (
+                "/etc/passwd",
+                "../a.safetensors",
+                "..",
+                ".",
+                "",
+                "a/b",
+                "a\\b",
+                "C:x",
+                "a\0",
+                3,
+                None,
+                "%2e%2e%2fa",
+                "%2E%2E%5Ca",
+                "..%2fa",
+                "a%00",
+                "a?b=c",
+                "?",
+                "a#b",
+                "#",
+                "a\r\nHost: b",
+                "a\tb",
+                "\x7f",
+                "http://b/a",
+            )
         ),
         ({"shards": [{**SHARD, "rows": 3}]}, "has 2 rows by its counts, got 3"),
         ({"shards": [{**SHARD, "rows": True}]}, "rows by its counts"),
@@ -382,6 +407,35 @@ def test_the_manifest_itself_is_read() -> None:
 def test_manifests_that_lie(change: dict[str, Any], fault: str) -> None:
     with pytest.raises(TableFormatError, match=fault):
         Manifest.from_json(json.dumps({**MANIFEST, **change}).encode(), "manifest.json")
+
+
+@pytest.mark.parametrize("name", ["a", "a.safetensors", "día 1.safetensors", "...", "..a", "a..b", "~", "a&b=c;d", "*"])
+def test_names_of_shards_that_are_names(name: str) -> None:
+    made = Manifest.from_json(json.dumps({**MANIFEST, "shards": [{**SHARD, "file": name}]}).encode(), "m")
+    assert made.shards[0].file == name
+
+
+@pytest.mark.parametrize("shape", ["wide", "below", "deep"])
+def test_many_levels_are_opened_quickly(shape: str, tmp_path: Path) -> None:
+    """64,000 levels, or as many as lie within each other in a file of like size."""
+    levels = {
+        "wide": [f"l{n}" for n in range(64_000)],
+        "below": [*(f"l{n}" for n in range(250)), *(f"l{n % 250}.m{n}" for n in range(64_000))],
+        "deep": [".".join("a" * n) for n in range(1, 1500)],
+    }[shape]
+    levels = ["rows", *levels]
+    schema = {"levels": levels, "columns": [["x", {"level": "rows", "dtype": "int64", "stored": "int64"}]]}
+    shard = {**SHARD, "rows": 0, "counts": dict.fromkeys(levels, 0)}
+    (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "schema": schema, "shards": [shard]}))
+    (tmp_path / "a.safetensors").write_bytes(b"12345")
+    start = time.process_time()
+    table = sr.open(tmp_path)
+    assert time.process_time() - start < 1
+    assert len(table) == 0
+    assert len(table.levels) == len(levels)
+    start = time.process_time()
+    assert repr(table).count("\n") == len(levels)
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff", b'{"a":1,"a":1}', b"[" * 10**5, b"1" * 10**5])

@@ -114,6 +114,11 @@ class Renamed:
         return made
 
 
+def unrenamed(source: Source) -> Source:
+    """The source itself, where it is one under other names."""
+    return source.source if isinstance(source, Renamed) else source
+
+
 @dataclass(eq=False)
 class Block:
     """Rows whose memory is at hand."""

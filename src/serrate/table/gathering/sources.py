@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar
 
@@ -14,8 +15,9 @@ import torch
 from serrate.errors import TableFormatError
 from serrate.library import gather as library
 from serrate.library.loading import allocate
-from serrate.table.block import Block, Source
+from serrate.table.block import Block, Source, unrenamed
 from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
+from serrate.table.storage.folders import Place
 
 T = TypeVar("T")
 _MOST_KEPT = 64
@@ -47,6 +49,13 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
+class Origin:
+    """Files that rows came from. All tables that are made of one that was opened share it."""
+
+    files: set[Place]
+
+
+@dataclass(frozen=True, eq=False)
 class Words:
     """The vocabulary that all sources of a column have together."""
 
@@ -60,14 +69,22 @@ class Sources(tuple[Source, ...]):
 
     _words: dict[str, Words]
     _kept: dict[tuple[str, int], tuple[Any, Schema]]
+    _made_from: tuple[Origin, ...]
 
-    def __new__(cls, sources: Iterable[Source] = ()) -> Sources:
-        """Some sources; themselves if they are this already."""
+    def __new__(cls, sources: Iterable[Source] = (), made_from: tuple[Origin, ...] = ()) -> Sources:
+        """Some sources, which were made from those of some files; themselves if they are this already."""
         if isinstance(sources, Sources):
             return sources
         self = super().__new__(cls, sources)
-        self._words, self._kept = {}, {}
+        self._words, self._kept, self._made_from = {}, {}, made_from
         return self
+
+    @cached_property
+    def origins(self) -> tuple[Origin, ...]:
+        """What files rows are read from, or were read from when they were copied."""
+        places = (getattr(unrenamed(source), "place", None) for source in self)
+        files = {place for place in places if place is not None}
+        return self._made_from or ((Origin(files),) if files else ())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (tuple(self),)

@@ -92,6 +92,11 @@ class FileSource:
         self.__dict__.update(state, _opened=None)
 
     @property
+    def place(self) -> tuple[None, str]:
+        """Where it is: on this machine, at its path."""
+        return None, self.path
+
+    @property
     def header(self) -> Header:
         """What the file says of itself."""
         return self._open().header
