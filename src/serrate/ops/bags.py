@@ -1,4 +1,4 @@
-"""Bags of table rows: each innermost row of indices becomes the sum, mean or greatest of what it names."""
+"""Bags of table rows: each row of indices, along the last ragged axis, becomes the sum, mean or greatest it names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction
+from serrate.ops.runs import along
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
@@ -84,9 +86,6 @@ class _Bag(Differentiable):
         return to_table, to_weights, None
 
 
-# torch binds the arguments of every call to this signature, and would work it out anew each time.
-
-
 def _composed(
     gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor | None, bags: Bags
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -146,9 +145,7 @@ def _check(x: Tensor, table: torch.Tensor, mode: str, weights: Any) -> None:
     if weights is not None and mode != "sum":
         raise ValueError(f"per_sample_weights go with mode='sum' only, got mode={mode!r}")
     if not x.is_ragged and x.ndim < 2:
-        raise AxisError(
-            f"embedding_bag reduces the innermost ragged axis, or the last of a dense tensor, got {x.shape}"
-        )
+        raise AxisError(f"embedding_bag reduces the last ragged axis, or the last of a dense tensor, got {x.shape}")
     broadcast.require_one_device(x, table)
 
 
@@ -174,14 +171,26 @@ class _Layout:
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
-        if x.is_ragged:
-            level = x.structure.level(x.structure.whole)
-            assert isinstance(level, Partition)
-            self.runs = level
-        else:
-            self.runs = Partition.uniform(math.prod(x.values.shape[:-1]), x.values.shape[-1])
         self.partial = x.is_ragged and not x.structure.is_exact
         self.features = x.values.shape[1:] if x.is_ragged else torch.Size()
+        # The axis whose rows are the bags: the last ragged one, as the axes are seen.
+        self.along = along(x, max((a for a, n in enumerate(x.shape) if isinstance(n, Ragged)), default=x.ndim - 1))
+
+    @cached_property
+    def count(self) -> int:
+        """How many bags each feature has."""
+        if not self.x.is_ragged:
+            return math.prod(self.x.values.shape[:-1])
+        runs = self.along.runs
+        return runs.level.num_components if runs.contiguous else self.along.segments.cells
+
+    def _offsets(self, device: torch.device) -> torch.Tensor:
+        """Where the bags of one feature begin and end."""
+        if not self.x.is_ragged:
+            return Partition.uniform(self.count, self.x.values.shape[-1]).offsets_on(device)
+        if self.along.runs.contiguous:
+            return self.along.runs.level.offsets_on(device)
+        return F.pad(self.along.segments.counts(device).cumsum(0), (1, 0))
 
     @cached_property
     def values(self) -> torch.Tensor:
@@ -201,12 +210,13 @@ class _Layout:
         host.defer(host.first_fault(wrong.reshape(-1)), error)
 
     def _vector(self, values: torch.Tensor) -> torch.Tensor:
-        """Feature by feature, all rows of each."""
+        """Feature by feature, all rows of each, bag after bag."""
+        values = self.along.runs.gathered(values) if self.x.is_ragged else values
         return values.flatten(1).T.reshape(-1) if len(self.features) else values.reshape(-1)
 
     def bags(self, values: torch.Tensor, mode: int, padding: int) -> Bags:
         """The bags: for each feature one per run, and one for its undefined rows if there may be some."""
-        ids, offsets = self._vector(values), self.runs.offsets_on(values.device)
+        ids, offsets = self._vector(values), self._offsets(values.device)
         if len(self.features) or self.partial:
             starts = offsets.to(torch.int64)[: None if self.partial else -1]
             shifts = torch.arange(self.features.numel(), device=ids.device)[:, None] * values.shape[0]
@@ -224,7 +234,7 @@ class _Layout:
 
     def finish(self, made: torch.Tensor) -> Tensor:
         """What the bags give, [bags, columns], in the place of the indices."""
-        x, width, count = self.x, made.shape[1], self.runs.num_components
+        x, width, count = self.x, made.shape[1], self.count
         if not x.is_ragged:
             return Tensor(made.view(*x.values.shape[:-1], width), team=x.team)
         if len(self.features) or self.partial:
@@ -233,8 +243,7 @@ class _Layout:
         if len(x.structure.axes) == 2 and x.order == (0, 1):
             return Tensor(made, team=x.team)
         seen = Tensor(x.values.unsqueeze(-1).expand(*x.values.shape, width), x.structure, (*x.order, x.ndim), x.team)
-        axis = x.order.index(len(x.structure.axes) - 1)
-        return Reduction(seen, (axis,)).finish(made, keepdims=False)
+        return Reduction(seen, (self.along.axis,)).finish(made, keepdims=False)
 
 
 def _answer_embedding_bag(
@@ -262,7 +271,7 @@ record(
     "embedding_bag",
     _embedding_bag,
     _answer_embedding_bag,
-    summary="The mean, sum or greatest of the table's rows that each innermost row of indices names; 0 of nothing.",
+    summary="The mean, sum or greatest of the table's rows that each row of the last ragged axis names; 0 of nothing.",
     torch=(F.embedding_bag,),
     example=(
         "sr.embedding_bag(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
