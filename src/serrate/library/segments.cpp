@@ -7,7 +7,7 @@
 // float64 what rounding took from it. Which of these a sum is depends on sizes alone: results have the same bits for any
 // number of threads.
 //
-// Offsets and indices are checked before anything is read or written by them: -1 for wrong ones. -2 where memory is short.
+// Nothing is read or written by wrong offsets or indices: they give -1. Where memory is short it is -2.
 
 #include <cstdlib>
 #include <memory>
@@ -287,16 +287,39 @@ struct Plan {
   }
 };
 
+// A short run of numbers as two vectors, 0 behind its end: whole vectors, so that there is no branch to be mistaken about.
+template <class T>
+struct Few {
+  int64_t count;
+  Vector<Wide<T>> one, two;
+
+  static bool is_one(int64_t count, const Plan& plan) { return plan.width == 1 && !plan.rows_of(count); }
+
+  SERRATE_INLINE Few(const Packed<T>& rows, int64_t count) : count(count) {
+    const T* run = rows.values;
+    T copy[2 * kLanes];
+    if (rows.end - run < 2 * kLanes) run = static_cast<T*>(std::memcpy(copy, run, count * sizeof(T)));
+    one = first(widen<T>(load(run)));
+    two = second(widen<T>(load(run + kLanes)));
+  }
+
+  Vector<Wide<T>> first(Vector<Wide<T>> part) const { return first_of<Wide<T>>(part, count); }
+  Vector<Wide<T>> second(Vector<Wide<T>> part) const { return first_of<Wide<T>>(part, count - kLanes); }
+  Wide<T> sum() const { return total_of<Wide<T>>(one + two); }
+
+  // The sum of the squares of distances from the mean.
+  Wide<T> distances() const {
+    const Wide<T> mean = sum() / static_cast<Wide<T>>(count);
+    const Vector<Wide<T>> from_one = first(one - mean), from_two = second(two - mean);
+    return total_of<Wide<T>>(from_one * from_one + from_two * from_two);
+  }
+};
+
 template <class T, class Each, class Way>
 SERRATE_INLINE void add(const Packed<T>& rows, int64_t count, int64_t width, const Each& each, const Plan& plan,
                         const Way& way, Wide<T>* out) {
   if (plan.width > kNarrow) return way.template add<T>(rows, count, width, each, out);
   const int64_t together = plan.rows_of(count);
-  if (!together && width == 1 && rows.end - rows.values >= 2 * kLanes) {  // whole vectors: no branch to be mistaken about
-    const Vector<Wide<T>> one = each(widen<T>(load(rows.values)), 0), two = each(widen<T>(load(rows.values + kLanes)), 0);
-    *out = total_of<Wide<T>>(first_of<Wide<T>>(one, count) + first_of<Wide<T>>(two, count - kLanes));
-    return;
-  }
   if (!together) {
     for (int64_t j = 0; j < width; ++j) {
       Wide<T> sum = 0;
@@ -336,6 +359,12 @@ struct Sums {
         for (int64_t j = 0; j < width; ++j) sums[j] += row[j];
       }
     } else {
+      if constexpr (std::is_same_v<Rows, Packed<T>>) {
+        if (Few<T>::is_one(count, plan)) {
+          *out = static_cast<T>(Few<T>(rows, count).sum());
+          return;
+        }
+      }
       add(rows, count, width, Plain(), plan, way, sums);
     }
     for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
@@ -355,10 +384,16 @@ SERRATE_APART void find_mean(const Rows& rows, int64_t count, int64_t width, con
 struct Distances {
   static constexpr bool kRows = false;
   template <class T, class Rows, class Way>
-  static SERRATE_APART void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way, T* out) {
+  static SERRATE_INLINE void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way, T* out) {
+    if (Few<T>::is_one(count, plan)) *out = static_cast<T>(Few<T>(rows, count).distances());
+    else write_many(rows, count, width, plan, way, out);
+  }
+
+  template <class T, class Rows, class Way>
+  static SERRATE_APART void write_many(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                                       T* out) {
     Wide<T> sums[kTile], mean[kTile];
-    const int64_t lanes = plan.width > kNarrow ? 0 : std::max<int64_t>(plan.rows_of(count) * width, kLanes);
-    find_mean<T>(rows, count, width, plan, way, lanes, mean);
+    find_mean<T>(rows, count, width, plan, way, plan.width > kNarrow ? 0 : plan.rows_of(count) * width, mean);
     add(rows, count, width, Squares<Wide<T>>{mean}, plan, way, sums);
     for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
   }
@@ -370,12 +405,13 @@ struct Centred {
   template <class T, class Rows, class Way>
   static SERRATE_APART void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way, T* out) {
     Wide<T> mean[kTile];
-    const int64_t together = plan.width > kNarrow ? 1 : plan.many, columns = width * together, step = plan.width * together;
-    find_mean<T>(rows, count, width, plan, way, together == 1 || count == 1 ? 0 : columns, mean);
+    const int64_t together = plan.width > kNarrow ? 1 : std::max<int64_t>(plan.rows_of(count), 1);
+    const int64_t columns = width * together, step = plan.width * together;
+    find_mean<T>(rows, count, width, plan, way, columns, mean);
     way.share((count + together - 1) / together, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const T* row = rows.values + i * step;
-        const int64_t size = std::min(columns, together == 1 ? width : (count - i * together) * width);
+        const int64_t size = std::min(columns, (count - i * together) * width);
 #pragma GCC ivdep
         for (int64_t j = 0; j < size; ++j) out[i * step + j] = static_cast<T>(row[j] - mean[j]);
       }
@@ -525,9 +561,12 @@ int64_t add_each(const T* values, const int64_t* index, int64_t rows, int64_t ce
   const int64_t slot = Slots::kParts * width, size = (cells + 1) * slot, copies = size <= kFew ? kCopies : 1;
   const Memory<Wide<T>> sums = zeros<Wide<T>>(copies * size);
   if (!sums) return -2;
+  bool good = true;
   const auto put = [&](auto columns, auto among) {
     for (int64_t i = 0; i < rows; ++i) {
-      Wide<T>* sum = &sums[i % among * size + index[i] * (Slots::kParts * columns)];
+      const uint64_t cell = std::min<uint64_t>(index[i], cells);
+      good &= cell == static_cast<uint64_t>(index[i]);
+      Wide<T>* sum = &sums[i % among * size + cell * (Slots::kParts * columns)];
       if constexpr (std::is_same_v<decltype(columns), int64_t>) {
         Slots::add(sum, columns, values + i * columns, columns, false);
       } else {
@@ -543,6 +582,7 @@ int64_t add_each(const T* values, const int64_t* index, int64_t rows, int64_t ce
     case 4: put(Constant<4>(), copies); break;
     default: put(width, copies);
   }
+  if (!good) return -1;
   for (int64_t c = 0; c < cells; ++c) {
     Wide<T>* sum = &sums[c * slot];
     for (int64_t k = 1; k < copies; ++k) {
@@ -561,6 +601,9 @@ int64_t add_each(const T* values, const int64_t* index, int64_t rows, int64_t ce
 template <class T>
 int64_t add_sorted(const T* values, const int64_t* index, int64_t rows, int64_t cells, int64_t width, T* out,
                    int64_t threads) {
+  bool good = true;
+  for (int64_t i = 0; i < rows; ++i) good &= static_cast<uint64_t>(index[i]) <= static_cast<uint64_t>(cells);
+  if (!good) return -1;
   const Memory<int64_t> starts = zeros<int64_t>(cells + 3);
   const Memory<uint32_t> order = zeros<uint32_t>(rows + kAhead);
   if (!starts || !order) return -2;
@@ -577,9 +620,6 @@ template <class T>
 int64_t by_index(const T* values, const int64_t* index, int64_t rows, int64_t cells, int64_t width, T* out,
                  int64_t threads) {
   constexpr int64_t kNear = int64_t(1) << 19;
-  bool good = true;
-  for (int64_t i = 0; i < rows; ++i) good &= static_cast<uint64_t>(index[i]) <= static_cast<uint64_t>(cells);
-  if (!good) return -1;
   const bool near = cells <= kNear / (Waiting<T>::kParts * width);
   if (near || width < kNarrow || rows > std::numeric_limits<uint32_t>::max()) {
     return add_each(values, index, rows, cells, width, out);

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from serrate.library import segments as library
 from serrate.library.loading import transforming
-from serrate.ops.precision import ACCUMULATE
+from serrate.ops.precision import ACCUMULATE, WAITING
 from serrate.tensor.partition import Partition
 
 _BLOCK = 16  # rows
@@ -65,7 +65,7 @@ def _sum_by_index(values: torch.Tensor, index: torch.Tensor, cells: int) -> torc
     made = library.sums_by_index(values, index, cells)
     if made is not None:
         return made
-    wide = values.to(torch.float64) if values.dtype == torch.float32 else values
+    wide = values.to(WAITING.get(values.dtype, values.dtype))
     base = wide.new_zeros((cells + 1, *values.shape[1:]))
     return base.index_add(0, index, wide)[:cells].to(values.dtype)
 
@@ -107,15 +107,22 @@ class _Level:
 
     @cached_property
     def blocks(self) -> tuple[_Cut, _Level]:
-        """Blocks of at most `_BLOCK` rows, and how components cut these: the host knows how many there may be."""
-        offsets, rows, count = self.whole.offsets, self.whole.rows, self.whole.count
-        each = (torch.diff(offsets) + _BLOCK - 1) // _BLOCK
-        ends = F.pad(torch.cumsum(each, 0), (1, 0))
-        most = (rows + count * (_BLOCK - 1)) // _BLOCK
-        blocks = torch.arange(most + 1, device=offsets.device)
-        component = torch.searchsorted(ends[1:], blocks, right=True).clamp(max=count - 1)
-        starts = torch.minimum(offsets[component] + (blocks - ends[component]) * _BLOCK, offsets[-1])
-        return _Cut(starts, rows), _Level(ends, most, -(-self.most // _BLOCK))
+        """Blocks of these rows, and how components cut the blocks."""
+        starts, ends = blocks_of(self.whole.offsets, self.whole.rows, _BLOCK)
+        return _Cut(starts, self.whole.rows), _Level(ends, starts.numel() - 1, -(-self.most // _BLOCK))
+
+
+def blocks_of(offsets: torch.Tensor, rows: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets, int64, of blocks of at most `size` of the rows that `offsets` cut, and offsets that cut these blocks.
+
+    The host knows how many there may be; the last ones have no rows, and belong to no component.
+    """
+    count = offsets.numel() - 1
+    ends = F.pad(torch.cumsum((torch.diff(offsets) + size - 1) // size, 0), (1, 0))
+    blocks = torch.arange((rows + count * (size - 1)) // size + 1, device=offsets.device)
+    component = torch.searchsorted(ends[1:], blocks, right=True).clamp(max=count - 1)
+    starts = offsets[component] + (blocks - ends[component]) * size
+    return torch.minimum(starts, offsets[-1]), ends
 
 
 def _of(runs: Partition, device: torch.device) -> _Level:
