@@ -298,7 +298,10 @@ struct Few {
   SERRATE_INLINE Few(const Packed<T>& rows, int64_t count) : count(count) {
     const T* run = rows.values;
     T copy[2 * kLanes];
-    if (rows.end - run < 2 * kLanes) run = static_cast<T*>(std::memcpy(copy, run, count * sizeof(T)));
+    if (rows.end - run < 2 * kLanes) {
+      std::fill(std::copy(run, run + count, copy), copy + 2 * kLanes, T(0));
+      run = copy;
+    }
     one = first(widen<T>(load(run)));
     two = second(widen<T>(load(run + kLanes)));
   }
