@@ -14,6 +14,7 @@ from serrate.errors import AxisError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction
 from serrate.ops.runs import along
+from serrate.ops.sums import blocks_of, sum_of_runs
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
@@ -23,6 +24,7 @@ from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
+_LONG, _BLOCK = 256, 64  # indices: of bags that are cut into blocks, and of these
 
 
 @dataclass(eq=False)
@@ -34,8 +36,14 @@ class Bags:
     mode: int
     padding: int
     """The row of the table that is left out of every bag; -1 for none."""
+    most: int
+    """A number of indices that no bag exceeds."""
     kept: list[torch.Tensor] = field(default_factory=list)
     """What torch's forward kernel leaves for its backward: the bag of each index, sizes, places of the greatest."""
+
+    def are_long(self, table: torch.Tensor) -> bool:
+        """Whether some bag may have more rows of float32 than are added up one after the other."""
+        return self.most > _LONG and self.mode != _MODES["max"] and table.dtype == torch.float32
 
     @cached_property
     def bag(self) -> torch.Tensor:
@@ -55,6 +63,9 @@ class _Bag(Differentiable):
 
     @staticmethod
     def forward(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.are_long(table):
+            bags.kept = [bags.bag.to(bags.ids.dtype), *[bags.counts[:, 0].to(bags.ids.dtype)] * 2]
+            return _in_blocks(table, weights, bags)
         made, *bags.kept = torch.ops.aten._embedding_bag(
             table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, bags.padding
         )
@@ -63,11 +74,11 @@ class _Bag(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         table, weights, ctx.bags = inputs
-        ctx.save_for_backward(table, weights)
+        ctx.save_for_backward(table, weights, ctx.bags.ids)  # so that torch notices if they are overwritten
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        table, weights = ctx.saved_tensors
+        table, weights, _ = ctx.saved_tensors
         bags: Bags = ctx.bags
         if torch.is_grad_enabled():
             return *_composed(gradient, table, weights, bags), None
@@ -84,6 +95,17 @@ class _Bag(Differentiable):
                 gradient, table, bags.ids, bags.offsets, bag, bags.mode, bags.padding
             )
         return to_table, to_weights, None
+
+
+def _in_blocks(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+    """Sums or means of long bags: torch's kernel adds up one row after the other, so it gets blocks of them."""
+    starts, ends = blocks_of(bags.offsets.to(torch.int64), bags.ids.numel(), _BLOCK)
+    padding = None if bags.padding < 0 else bags.padding
+    parts, *_ = torch.embedding_bag(
+        table, bags.ids, starts.to(bags.ids.dtype), False, _MODES["sum"], False, weights, True, padding
+    )
+    made = sum_of_runs(parts, Partition._of(ends, parts.shape[0], device_born=True, exact=False))
+    return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
 
 
 def _composed(
@@ -162,6 +184,8 @@ def _give(
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
     if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
         return _Bag.call(table, weights, bags)
+    if bags.are_long(table):
+        return _in_blocks(table, weights, bags)
     made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
     return made[0]
 
@@ -224,7 +248,8 @@ class _Layout:
         if ids.dtype != offsets.dtype:
             wide = torch.int64 if ids.numel() > INT32_MAX else ids.dtype
             ids, offsets = ids.to(wide), offsets.to(wide)
-        return Bags(ids, offsets, mode, padding)
+        axis = self.x.shape[self.along.axis]
+        return Bags(ids, offsets, mode, padding, axis.partition.max_length_bound if isinstance(axis, Ragged) else axis)
 
     def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
         """A weight for each index."""
