@@ -8,8 +8,8 @@
 //   layout   levels, columns; for each level its parent or -1; for each column its level, elements per entry, bytes per
 //            element of the result
 //   blocks   for each block: for each level the address of its offsets, whether they are int64, its entries; for each
-//            column the address of its values, their kind, the addresses of a mask or 0 and of new codes or 0, and how many
-//            words its vocabulary has, -1 if it has none: values are then places in it, which are checked as well
+//            column the address of its values, their kind, the addresses of a mask or 0 and of new codes or 0, and how
+//            many words its vocabulary has, -1 if it has none: values are places in it, which are checked as well
 //   runs     [levels, 2, rows]: where a row's entries begin and end in its block
 //   ends     [levels, rows + 1]: where they begin and end in the result
 
@@ -77,8 +77,8 @@ struct Report {
   }
 };
 
-// n elements from `in` to `out`, as integers of another size. Of codes the greatest, as unsigned numbers: negative ones are
-// greater than all others.
+// n elements from `in` to `out`, as integers of another size. Of codes it gives the greatest, as unsigned numbers:
+// negative ones are greater than all others.
 template <class In, class Out, bool Coded>
 uint64_t convert(const char* in, char* out, int64_t n) {
   using Code = std::make_unsigned_t<In>;
@@ -106,7 +106,8 @@ using Convert = uint64_t (*)(const char*, char*, int64_t);
 
 template <class In, bool Coded>
 Convert converter(int64_t size) {
-  return size == 2 ? convert<In, int16_t, Coded> : size == 4 ? convert<In, int32_t, Coded> : convert<In, int64_t, Coded>;
+  if (size == 2) return convert<In, int16_t, Coded>;
+  return size == 4 ? convert<In, int32_t, Coded> : convert<In, int64_t, Coded>;
 }
 
 template <class In>
@@ -188,7 +189,7 @@ struct Copier {
     codes = given.codes;
     words = given.words;
     const bool is_signed = kind == kInt8 || kind == kInt16 || kind == kInt32;
-    limit = is_signed ? std::min<uint64_t>(words, uint64_t(1) << (8 * in_size - 1)) : words;  // as many as are not negative
+    limit = is_signed ? std::min<uint64_t>(words, uint64_t(1) << (8 * in_size - 1)) : words;
   }
 
   // Entries first .. first + n of the block as entries `place` and after of the result.

@@ -310,21 +310,28 @@ struct Padding {
 
   template <class T>
   bool plain(const Chain& chain, int64_t c, char* out, const char* filling) const {
-    if (is_coded(c)) elements<T, T, true, true>(chain, c, out, filling);
-    else if (layout.per_entry(c) == 1) elements<T, T, true>(chain, c, out, filling);
+    if (is_coded(c)) return coded<T, T>(chain, c, out, filling);
+    if (layout.per_entry(c) == 1) elements<T, T, true>(chain, c, out, filling);
     else elements<T, T>(chain, c, out, filling);
     return true;
   }
 
   template <class In, class Out>
   bool wider(const Chain& chain, int64_t c, char* out, const char* filling) const {
-    if (is_coded(c)) elements<In, Out, true, true>(chain, c, out, filling);
-    else elements<In, Out>(chain, c, out, filling);
+    if (is_coded(c)) return coded<In, Out>(chain, c, out, filling);
+    elements<In, Out>(chain, c, out, filling);
     return true;
   }
 
   // Whether the values of a column are places in a vocabulary; each entry is then one element.
   bool is_coded(int64_t c) const { return blocks.column(0, c).words >= 0; }
+
+  // Codes are nearly always read as int64; the others are not worth the time that the compiler takes for them.
+  template <class In, class Out>
+  bool coded(const Chain& chain, int64_t c, char* out, const char* filling) const {
+    if constexpr (sizeof(Out) == 8) elements<In, Out, true, true>(chain, c, out, filling);
+    return sizeof(Out) == 8;
+  }
 
   template <class In>
   bool widened(const Chain& chain, int64_t c, char* out, const char* filling) const {
