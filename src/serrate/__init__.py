@@ -51,10 +51,10 @@ from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.convert.packed_sequence import from_packed_sequence
 from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
 from serrate.tensor.partition import Partition
-from serrate.tensor.persist import register
 from serrate.tensor.rearrange import positions
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.trees import register
 from serrate.tensor.unpad import from_dense
 from serrate.tensor.views import view_as_nested
 

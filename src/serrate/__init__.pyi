@@ -57,10 +57,10 @@ from serrate.tensor.convert.torchrec import from_kjt as from_kjt
 from serrate.tensor.convert.torchrec import to_jt as to_jt
 from serrate.tensor.convert.torchrec import to_kjt as to_kjt
 from serrate.tensor.partition import Partition as Partition
-from serrate.tensor.persist import register as register
 from serrate.tensor.rearrange import positions as positions
 from serrate.tensor.structure import Ragged as Ragged
 from serrate.tensor.tensor import Tensor as Tensor
+from serrate.tensor.trees import register as register
 from serrate.tensor.unpad import from_dense as from_dense
 from serrate.tensor.views import view_as_nested as view_as_nested
 from serrate.ops.runs import Indexed

@@ -11,12 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.table import record
-from serrate.tensor import bits, broadcast, host
+from serrate.tensor import bits, broadcast, host, trees
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -193,23 +192,7 @@ class Grouped(Tensor):
         return self.route
 
 
-def _flatten(x: Grouped) -> tuple[list[Any], Any]:
-    return [x.values], (x.structure, x.order, x.team, x.route)
-
-
-def _unflatten(leaves: Any, context: Any) -> Grouped:
-    made = object.__new__(Grouped)
-    (made.values,) = leaves
-    made.structure, made.order, made.team, made.route = context
-    return made
-
-
-pytree.register_pytree_node(
-    Grouped,
-    _flatten,
-    _unflatten,
-    flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], _flatten(x)[1]),
-)
+trees.register(Grouped, "route")
 
 
 def _features_as_seen(x: Tensor) -> torch.Tensor:
