@@ -33,6 +33,8 @@ from serrate.ops.dtypes import iinfo as iinfo
 from serrate.ops.dtypes import isdtype as isdtype
 from serrate.ops.dtypes import result_type as result_type
 from serrate.ops.grouping import Grouped as Grouped
+from serrate.ops.hooks import register_full_backward_hook as register_full_backward_hook
+from serrate.ops.hooks import register_full_backward_pre_hook as register_full_backward_pre_hook
 from serrate.table import Table as Table
 from serrate.table import TableWriter as TableWriter
 from serrate.table import open_table as open_table
