@@ -683,3 +683,20 @@ def test_a_copied_module_works_like_its_original():
     loaded = encoder()
     loaded.load_state_dict(module.state_dict())
     close(loaded(x).values, module(x).values)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "softmax", "logsumexp", "cumulative_sum", "var", "layer_norm"])
+def test_results_may_be_written_to_in_place(name):
+    """torch refuses that of views that a function of ours made inside of itself."""
+    for rows in ([[1.0, 2.0, 3.0], [4.0]], [[1.0, 2.0], [3.0, 4.0]]):
+        x = sr.ragged(rows, dtype=torch.float64).requires_grad_()
+        made = getattr(sr, name)(x * 1, axis=1)
+        want = getattr(sr, name)(x.detach(), axis=1)
+        made += 1
+        made[0] = 7.0
+        assert made[1].tolist() == (want[1] + 1).tolist()
+    x = sr.ragged([[1.0, 2.0], [3.0]], dtype=torch.float64).requires_grad_()
+    outer = sr.outer(x, x)
+    outer[0, 0] = 0.0
+    sr.sum(outer).backward()
+    assert x.grad.tolist() == [[2.0, 5.0], [6.0]]  # of 2·(1 + 2) + 3·3
