@@ -60,6 +60,80 @@ def test_concat_where_parents_leave_out_an_axis_in_between() -> None:
         assert lists_of(sr.concat([x, y], axis=axis)) == oracle.concat([first, second], axis), axis
 
 
+def joined_lengths(parts: list[Sample], axis: int) -> list[list[int] | None]:
+    """The lengths of each ragged axis after joining along `axis`: each part's components, moved behind the others'."""
+
+    def of(sample: Sample, number: int) -> dict[tuple[int, ...], int]:
+        ragged = sample.axes[number]
+        assert isinstance(ragged, Ragged)
+        return dict(zip(oracle._cells(sample.axes, ragged.parents), ragged.partition.lengths.tolist(), strict=True))
+
+    def size(sample: Sample, cell: dict[int, int]) -> int:
+        """How long the joined axis is at this index of its parents."""
+        own = sample.axes[axis]
+        return own if isinstance(own, int) else of(sample, axis)[tuple(cell[p] for p in own.parents)]
+
+    found: list[list[int] | None] = []
+    for number, old in enumerate(parts[0].axes):
+        if not isinstance(old, Ragged):
+            found.append(None)
+        elif number == axis:
+            found.append([sum(lengths) for lengths in zip(*(of(p, number).values() for p in parts), strict=True)])
+        elif axis not in old.parents:
+            found.append(list(of(parts[0], number).values()))
+        else:
+            moved: dict[tuple[int, ...], int] = {}
+            for i, part in enumerate(parts):
+                for cell, length in of(part, number).items():
+                    at = dict(zip(old.parents, cell, strict=True))
+                    at[axis] += sum(size(before, at) for before in parts[:i])
+                    moved[tuple(at.values())] = length
+            found.append([moved[cell] for cell in sorted(moved)])
+    return found
+
+
+@many
+@given(st.data(), samples(), st.sampled_from([None, 0, 2]))
+def test_concat_keeps_parents_and_has_every_length(data: Any, s: Sample, spare: int | None) -> None:
+    """Components without cells have a length too; `spare` rows are undefined, where lengths were born on a device."""
+    axis = data.draw(st.integers(0, len(s.axes) - 1))
+    parts = [s, *(sibling(data, s, axis) for _ in range(data.draw(st.integers(1, 2))))]
+    given = [shifted(part, 1000 * i)[0] for i, part in enumerate(parts)]
+    want = sr.concat(given, axis=axis)
+    assert [a.parents for a in want.shape if isinstance(a, Ragged)] == [
+        a.parents for a in s.x.shape if isinstance(a, Ragged)
+    ]
+    wanted = joined_lengths(parts, axis)
+    assert [a.lengths.tolist() if isinstance(a, Ragged) else None for a in want.shape[: len(s.axes)]] == wanted
+    if spare is not None:
+        chosen = [data.draw(st.booleans()) for _ in given]
+        born = [
+            sr.testing.device_born(x, spare=spare if x.values.shape[0] else 0) if b else x
+            for x, b in zip(given, chosen, strict=True)
+        ]
+        got = sr.concat(born, axis=axis)
+        assert [p.lengths.tolist() for p in got.partitions] == [n for n in wanted if n is not None]
+        assert got.tolist() == want.tolist()
+
+
+def test_what_lies_behind_the_joined_axis_keeps_its_parents() -> None:
+    x = sr.zeros((2, sr.Ragged([1, 2]), sr.Ragged([2, 0]), sr.Ragged([1, 2, 1], (0, 1))))
+    y = sr.concat([x, x], axis=1)
+    assert y.shape == (2, sr.Ragged([2, 4]), sr.Ragged([2, 0]), sr.Ragged([1, 1, 2, 1, 2, 1], (0, 1)))
+    assert y.partitions[1] is x.partitions[1]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_device_born_products_join_without_waiting(axis: int) -> None:
+    x = sr.from_product(torch.arange(7), sr.Partition.from_lengths([2, 1, 0]), sr.Partition.from_lengths([3, 1, 2]))
+    for spare in (0, 2):
+        with sr.testing.forbid_sync():
+            born = sr.testing.device_born(x, spare=spare)
+            joined, stacked = sr.concat([born, born], axis=axis), sr.stack([born, born], axis=axis)
+        assert lists_of(joined) == oracle.concat([x.tolist()] * 2, axis)
+        assert lists_of(stacked) == oracle.stack([x.tolist()] * 2, axis)
+
+
 @many
 @given(st.data(), samples())
 def test_concat_along_any_packed_axis(data: Any, s: Sample) -> None:

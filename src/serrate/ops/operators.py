@@ -143,7 +143,10 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
     def operator(self: Tensor, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        new = STANDARD[operation](self.values, broadcast.align(other, self))
+        aligned = broadcast.align(other, self)
+        recorded = torch.is_grad_enabled() and isinstance(aligned, torch.Tensor) and aligned.requires_grad
+        before = self.values.clone() if recorded else self.values  # the gradient of `other` needs what is overwritten
+        new = STANDARD[operation](before, aligned)
         if not _goes_into(new.dtype, self.dtype):
             raise TypeError(f"{operation} gives {new.dtype}, which does not go back into {self.dtype} in place")
         self.values.copy_(new)

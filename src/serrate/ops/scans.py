@@ -31,6 +31,7 @@ from serrate.ops.table import Error, Kind, Result, record, refuse_out, torch_nam
 from serrate.ops.unsigned import summed, summed_by_torch
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
+from serrate.tensor.plan import take_or_fill
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -193,9 +194,8 @@ def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
         trimmed = exact(x._with(values))
         call = along(trimmed, call.axis)
         groups = call.regrouped(lambda counts: counts + 1)
-        found = call.runs.gathered(trimmed.values).index_select(0, (groups.first + groups.place - 1).clamp(min=0))
-        begins = (groups.place == 0).view(-1, *[1] * (values.ndim - 1))
-        return groups.tensor(torch.where(begins, initial, found))
+        rows = torch.where(groups.place == 0, -1, groups.first + groups.place - 1)
+        return groups.tensor(take_or_fill(call.runs.gathered(trimmed.values), rows, initial))
     longer = Structure(_lengthened(x.structure, call.label), values.shape[0] + call.segments.cells)
     return settled(Tensor(_initials_before(call.runs, longer, values, initial), longer, x.order, x.team))
 

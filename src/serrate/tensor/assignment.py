@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from serrate.tensor import bits, broadcast, indexing, keys, plan, promotion
-from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -41,7 +40,7 @@ def put(x: Tensor, key: Any, value: Any) -> None:
         places = indexing.get(type(x)(numbers, x.structure, x.order, x.team), key).values
         where = torch.unravel_index(places, x.values.shape) if x.values.ndim else (places,)
     new = new.to(x.dtype).expand(target.values.shape)
-    if not all(p.is_exact for p in target.partitions):
+    if not target.structure.is_exact:
         where, new = _without_undefined(x, target, where, new)
     bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
 
@@ -49,26 +48,29 @@ def put(x: Tensor, key: Any, value: Any) -> None:
 def _without_undefined(
     x: Tensor, target: Tensor, where: tuple[torch.Tensor, ...], new: torch.Tensor
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """Rows past a device-born last offset must write nothing: they repeat the first row's write, or what is there."""
-    level = target.structure.level(target.structure.whole)
-    assert isinstance(level, Partition)
-    total = level.offsets_on(x.device)[-1]
+    """Undefined rows must write nothing: they repeat the first row's write or, without a defined row, what is there.
+
+    The gradient goes to one of those that write the same.
+    """
+    total = target.structure.defined_cells(target.structure.whole)
     rows = torch.arange(new.shape[0], device=x.device)
-    rows = torch.where(rows < total, rows, 0)
+    repeats = (rows >= total) & (rows > 0)
+    rows = torch.where(repeats, 0, rows)
     where = tuple(index[rows] for index in where)
-    return where, bits.where(total > 0, new[rows], bits.index(x.values, where))
+    written = bits.where(torch.as_tensor(total > 0), new[rows], bits.index(x.values, where))
+    return where, bits.where(repeats.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
 
 
 def _keeps_features(x: Tensor, key: Any) -> bool:
-    """Whether the key selects on packed axes only and the features come last, so that whole rows are written."""
+    """Whether x is stored as it is seen and the key selects on packed axes only, so that whole rows are written."""
     packed = len(x.structure.axes)
-    if not x.is_ragged or list(x.order[packed:]) != list(range(packed, x.ndim)):
+    if not x.is_ragged or x.order != tuple(range(x.ndim)):
         return False
     entries = key if isinstance(key, tuple) else (key,)
     if any(e is None or (getattr(e, "ndim", 1) == 0 and getattr(e, "dtype", None) == torch.bool) for e in entries):
         return False
     if any(keys.is_ragged(e) for e in entries):
-        return True
+        return all(e.ndim <= packed for e in entries)
     per_axis, _ = indexing.spread(x, tuple(keys.read(e) for e in entries))
     return all(axis < packed for axis in per_axis)
 
@@ -99,7 +101,10 @@ def _held(given: np.ndarray[Any, Any], dtype: torch.dtype) -> np.ndarray[Any, An
 
 
 def _as_values(value: Any, target: Tensor) -> torch.Tensor:
-    aligned, dtype = broadcast.align(_value(value, target), target), target.dtype
+    given, dtype = _value(value, target), target.dtype
+    while getattr(given, "ndim", 0) > target.ndim and given.shape[0] == 1:  # as in numpy and torch
+        given = given[0]
+    aligned = broadcast.align(given, target)
     if isinstance(aligned, torch.Tensor):
         promotion.require_whole(aligned.dtype, dtype)
         return aligned

@@ -6,6 +6,7 @@ uniform axis of another size never matches a ragged one; two ragged axes match w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,20 +110,32 @@ def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options:
     if structure is DENSE:
         return Tensor(op(*map(_plain, operands), **options), team=team)
     laid_out = [lay_out(operand, structure, order) for operand in operands]
-    if not structure.is_exact:
-        tensors = [v for v in laid_out if isinstance(v, torch.Tensor) and v.ndim]
-        rows, width = max(v.shape[0] for v in tensors), max(v.ndim for v in tensors)
-        laid_out = [_guarded(given, v, structure, rows, width) for given, v in zip(operands, laid_out, strict=True)]
-    return Tensor(op(*laid_out, **options), structure, order, team)
+    made = op(*laid_out, **options) if structure.is_exact else _over_defined_rows(op, laid_out, structure, options)
+    return Tensor(made, structure, order, team)
 
 
-def _guarded(operand: Any, values: Any, structure: Structure, rows: int, width: int) -> Any:
-    """A stretched operand whose gradient is a sum over rows: undefined rows have no part in it."""
-    own = not isinstance(operand, (torch.Tensor, Scalar)) and operand.structure is structure
-    if own or not isinstance(values, torch.Tensor) or not values.requires_grad or not torch.is_grad_enabled():
+def _over_defined_rows(
+    op: Callable[..., torch.Tensor], laid_out: list[Any], structure: Structure, options: Mapping[str, Any]
+) -> torch.Tensor:
+    """`op` of operands of which 0-d tensors have no gradient from undefined rows, and the dtype that `op` gives."""
+    ndim = max(v.ndim for v in laid_out if isinstance(v, torch.Tensor))
+    stretched = [
+        over_defined_rows(v, structure, ndim) if isinstance(v, torch.Tensor) and not v.ndim else v for v in laid_out
+    ]
+    made = op(*stretched, **options)
+    if all(one is other for one, other in zip(stretched, laid_out, strict=True)):
+        return made
+    # A tensor with axes counts more than a 0-d one when torch chooses a dtype: ask for that of no rows.
+    no_rows = [v[:0] if isinstance(v, torch.Tensor) and v.ndim else v for v in laid_out]
+    return made.to(op(*no_rows, **options).dtype)
+
+
+def over_defined_rows(values: torch.Tensor, structure: Structure, ndim: int) -> torch.Tensor:
+    """`values`, which stretch over the rows of a structure, such that undefined rows have no part in their gradient."""
+    if structure.is_exact or not values.requires_grad or not torch.is_grad_enabled():
         return values
-    full = values.view(*[1] * (width - values.ndim), *values.shape)  # a number has no packed axis yet
-    return zeroed(full.expand(rows, *full.shape[1:]), structure)
+    full = values.view(*[1] * (ndim - values.ndim), *values.shape)
+    return zeroed(full.expand(structure.cells(structure.whole), *full.shape[1:]), structure)
 
 
 def require_one_device(*operands: Any) -> None:
@@ -156,12 +169,51 @@ def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """
     ndim = max(map(len, shapes), default=0)
     aligned = [_shifted(shape, ndim - len(shape)) for shape in shapes]
-    return tuple(_meet([shape[i] for shape in aligned], i, shapes) for i in range(ndim))
+    met: dict[int, Axis] = {}
+
+    def at(i: int) -> Axis:
+        if i not in met:
+            met[i] = _meet([_with_stretched_parents(shape, i, at) for shape in aligned], i, shapes)
+        return met[i]
+
+    return tuple(at(i) for i in range(ndim))
 
 
 def _shifted(shape: tuple[Axis, ...], by: int) -> tuple[Axis, ...]:
     moved = (Ragged(a.partition, (p + by for p in a.parents)) if by and isinstance(a, Ragged) else a for a in shape)
     return (*[1] * by, *moved)
+
+
+def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int], Axis]) -> Axis:
+    """Axis i of a shape whose axes of size 1 stretch to those they met: its rows are repeated with its parents."""
+    axis = shape[i]
+    if isinstance(axis, int) or all(_same(shape[p], met(p)) for p in axis.parents):
+        return axis
+    parents, partition, home = axis.parents, axis.partition, axis.partition.home
+    before, after = _nest(parents, shape.__getitem__), _nest(parents, met)
+    fixed = [isinstance(size, int) and size == 1 for size in before.axes]
+    where = {n: after.positions(after.whole, n, home) for n in after.whole}
+    component = before.rank(before.whole, {n: p * 0 if fixed[n] else p for n, p in where.items()})
+    if not after.is_exact:
+        component = torch.where(after.defined_rows(component), component, -1)
+    sizes = [size for size, one in zip(after.axes, fixed, strict=True) if one]
+    times = math.prod(size for size in sizes if isinstance(size, int))
+    known = all(isinstance(size, int) for size in sizes)
+    capacity = partition.num_values * times if known else None
+    return Ragged(partition.take(component, capacity=capacity, exact=known and partition.is_exact), parents)
+
+
+def _same(axis: Axis, other: Axis) -> bool:
+    """Whether two axes have the same size, or the same rows."""
+    if isinstance(axis, Ragged) and isinstance(other, Ragged):
+        return axis.partition.same_as(other.partition)
+    return axis == other
+
+
+def _nest(parents: tuple[int, ...], axes: Callable[[int], Axis]) -> Structure:
+    """The parents of an axis as a structure, in the order in which their cells number its rows."""
+    made = (axes(p) for p in parents)
+    return Structure(Ragged(a.partition, map(parents.index, a.parents)) if isinstance(a, Ragged) else a for a in made)
 
 
 def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axis:
@@ -207,12 +259,13 @@ def align(operand: Any, like: Tensor) -> Any:
         raise TypeError(f"expected a number, a torch.Tensor or an sr.Tensor, got {type(operand).__name__}")
     require_one_device(operand, like)
     shape = tuple(operand.shape)
-    while len(shape) > like.ndim and shape[0] == 1:
-        operand, shape = operand[0], tuple(operand.shape)[1:]
     met = broadcast_shapes(shape, like.shape)
-    if len(met) != like.ndim or any(isinstance(a, int) and a != b for a, b in zip(met, like.shape, strict=True)):
+    if len(met) != like.ndim or any(type(a) is not type(b) or a != b for a, b in zip(met, like.shape, strict=True)):
         raise ValueError(f"shape {shape} does not broadcast to shape {like.shape}")
-    return _plain(operand) if not like.is_ragged else lay_out(operand, like.structure, like.order)
+    if not like.is_ragged:
+        return _plain(operand)
+    laid_out = lay_out(operand, like.structure, like.order)
+    return laid_out if laid_out.ndim else over_defined_rows(laid_out, like.structure, like.values.ndim)
 
 
 def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
@@ -254,7 +307,7 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
     for i, p in enumerate(wanted):
         if p is None:
             arranged = arranged.unsqueeze(i + 1)
-    return arranged
+    return arranged if rows is values else over_defined_rows(arranged, structure, arranged.ndim)
 
 
 def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
@@ -270,6 +323,14 @@ def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> to
     return bits.take(values, rows.clamp(0, values.shape[0] - 1))
 
 
+def _with_rows(values: torch.Tensor, count: int) -> torch.Tensor:
+    """Values with room for `count` rows; defined rows come first, so only undefined ones are added or left out."""
+    missing = count - values.shape[0]
+    if missing == 0:
+        return values
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:count]
+
+
 def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
     """One row per packed row of the result (or one row for all), keeping only features that stay features."""
     packed = len(structure.axes)
@@ -278,7 +339,8 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     sources = [meets[t] for t in targets]
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
-            return values
+            same = own is structure or (own.is_exact and structure.is_exact)
+            return values if same else _with_rows(values, structure.cells(structure.whole))
         return _taken(values, structure.project(structure.whole, tuple(targets), values.device), structure)
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values
@@ -294,4 +356,6 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     lead = [0] if own is not DENSE else []
     rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
     arranged = values.permute(*lead, *dims, *rest)
+    if 0 in arranged.shape[: len(index)] and not structure.is_exact:  # whatever rows there are, they are undefined
+        return arranged.new_zeros((index[0].numel(), *arranged.shape[len(index) :]))
     return bits.take(arranged, index[0]) if len(index) == 1 else bits.index(arranged, tuple(index))

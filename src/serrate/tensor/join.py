@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, plan, select
-from serrate.tensor.broadcast import capacities, lay_out
-from serrate.tensor.combine import merge_outermost
+from serrate.tensor import bits, broadcast
+from serrate.tensor.broadcast import capacities
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
 from serrate.tensor.promotion import promote
+from serrate.tensor.storage import restored
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -45,7 +46,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     _require_joinable(parts, template, c)
     packed = len(template.structure.axes)
     if c >= packed:
-        values = torch.cat(_of_one_dtype(parts), c - packed + 1)
+        values = torch.cat(_of_one_dtype([p.values for p in parts]), c - packed + 1)
         return Tensor(values, template.structure, template.order, template.team)
     return _join_packed(parts, template, c)
 
@@ -68,7 +69,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     number = axis % (ndim + 1)
     if not any(p.is_ragged for p in parts):
         return _concat_dense([expand_dims(p, number) for p in parts], number)
-    return concat([_with_packed_axis(p, number) for p in parts], axis=number)
+    template = next(p for p in parts if p.is_ragged)
+    alike = [_stored_like(p, template, i) if p.is_ragged and p.ndim == ndim else p for i, p in enumerate(parts)]
+    return concat([_with_packed_axis(p, number) for p in alike], axis=number)
 
 
 def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
@@ -79,12 +82,12 @@ def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
             raise ValueError(
                 f"tensors must have one shape but for axis {axis}, got {shape} and, tensor {i}, {part.shape}"
             )
-    return Tensor(torch.cat(_of_one_dtype(parts), axis), team=parts[0].team)
+    return Tensor(torch.cat(_of_one_dtype([p.values for p in parts]), axis), team=parts[0].team)
 
 
-def _of_one_dtype(parts: list[Tensor]) -> list[torch.Tensor]:
-    dtype = functools.reduce(promote, [p.dtype for p in parts])
-    return [p.values.to(dtype) for p in parts]
+def _of_one_dtype(each: list[torch.Tensor]) -> list[torch.Tensor]:
+    dtype = functools.reduce(promote, [values.dtype for values in each])
+    return [values.to(dtype) for values in each]
 
 
 def nest(rows: Sequence[Tensor]) -> Tensor:
@@ -104,7 +107,7 @@ def replace_first(x: Tensor, outer: tuple[Axis, ...]) -> Tensor:
             axis = Ragged(axis.partition, (*own, *(p + extra for p in axis.parents if p)))
         inner.append(axis)
     order = (*range(len(outer)), *(c + extra for c in x.order[1:]))
-    return Tensor(x.values, Structure((*outer, *inner)), order, x.team)
+    return Tensor(x.values, Structure((*outer, *inner), x.structure.capacity), order, x.team)
 
 
 def _with_packed_axis(x: Tensor, position: int) -> Tensor:
@@ -127,7 +130,7 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
     axes.insert(at, 1)
     order = [c + (c >= at) for c in x.order]
     order.insert(position, at)
-    return Tensor(x.values, Structure(axes), tuple(order), x.team)
+    return Tensor(x.values, Structure(axes, x.structure.capacity), tuple(order), x.team)
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
@@ -135,7 +138,7 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
     if part.is_ragged:
-        return part if part.order == template.order else _stored_like(part, template, i)
+        return _stored_like(part, template, i)
     axes: list[Axis] = []
     for own, axis in enumerate(template.structure.axes):
         size = part.values.shape[template.order.index(own)]
@@ -159,25 +162,18 @@ def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
 
 
 def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
-    """A part that is seen with the same axes but stored in another order, rearranged to the template's."""
-    shape, packed = part.shape, len(template.structure.axes)
-    seen = [template.order.index(own) for own in range(packed)]
-    axes: list[Axis] = []
-    for axis in (shape[a] for a in seen):
-        if isinstance(axis, Ragged):
-            parents = [seen.index(p) for p in axis.parents if p in seen]
-            if parents != sorted(parents) or len(parents) < len(axis.parents):
-                raise RaggednessError(
-                    f"tensor {i}, shape {shape}, numbers its rows otherwise than shape {template.shape}"
-                )
-            axis = Ragged(axis.partition, parents)
-        axes.append(axis)
-    if any(isinstance(shape[a], Ragged) for a in range(part.ndim) if a not in seen):
-        raise RaggednessError(f"tensor {i}, shape {shape}, is ragged on other axes than shape {template.shape}")
-    structure = Structure(axes, part.structure.capacity)
-    values = lay_out(part, structure, template.order)
-    sizes = [shape[template.order.index(own)] for own in range(packed, part.ndim)]
-    return Tensor(values.expand(-1, *[s for s in sizes if isinstance(s, int)]), structure, template.order, part.team)
+    """A ragged part that is seen with the same axes, stored in the template's order."""
+    if part.order == template.order:
+        return part
+    seen = [template.order.index(own) for own in range(template.ndim)]
+    packed = seen[: len(template.structure.axes)]
+    for a in range(part.ndim):
+        mine, theirs = template.shape[a], part.shape[a]
+        if isinstance(theirs, Ragged) and a not in packed:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, is ragged on other axes than {template.shape}")
+        if isinstance(mine, Ragged) and isinstance(theirs, Ragged) and mine.parents != theirs.parents:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, numbers its rows otherwise than {template.shape}")
+    return restored(part, packed, seen[len(packed) :])
 
 
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
@@ -207,87 +203,81 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
 
 
 def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
-    """Join along packed axis c: every cell of its nest moves to its place in the joined one, its rows with it."""
+    """Join along packed axis c: every cell moves to its place in the joined nest, its rows with it."""
     structures = [p.structure for p in parts]
-    first = structures[0]
-    nest = tuple(range(c + 1))
-    joined = Structure((*first.axes[:c], _added([s.axes[c] for s in structures])))
-    axes: list[Axis] = [*joined.axes]
-    values = [p.values for p in parts]
-    if c == 0:
-        rows = _after_each_other(parts)
-        axes += [_appended(structures, number) for number in range(1, len(first.axes))]
-    elif c == len(first.axes) - 1:
-        rows = _scatter(values, _places([_cut(s, nest) for s in structures], _cut(joined, nest), values[0].device))
-    else:
-        # Seen with all axes up to c as one, the parts join along their first axis; then bring its entries into order.
-        merged = [_outer_as_one(s, c) for s in structures]
-        end_to_end = Structure(_appended(merged, number) for number in range(len(merged[0].axes)))
-        places = _places([_cut(s, nest) for s in structures], _cut(joined, nest), first.home)
-        order = _scatter(_numbered(places), places, _undefined([_cut(s, nest) for s in structures], first.home))
-        walk = plan.Plan(end_to_end, {0: select.Pick(order, copies=1)})
-        rows = walk.read(_after_each_other(parts))
-        inner = [axis for _, axis in walk.result()]
-        for number in range(c + 1, len(first.axes)):
-            axis = first.axes[number]
-            moved = inner[number - c]
-            if isinstance(axis, Ragged) and isinstance(moved, Ragged) and c in axis.parents:
-                axis = Ragged(moved.partition, range(number))
-            axes.append(axis)
-    return Tensor(rows, Structure(axes), template.order, template.team)
+    joined = _Joined(structures, c)
+    values = joined.moved([p.values for p in parts], joined.whole.whole, parts[0].device)
+    return Tensor(values, joined.whole, template.order, template.team)
 
 
-def _after_each_other(parts: list[Tensor]) -> torch.Tensor:
-    """The rows of all parts, undefined ones last."""
-    if all(p.structure.is_host_born for p in parts):
-        return torch.cat([p.values for p in parts])
-    return _scatter([p.values for p in parts], _compacted([p.structure for p in parts], parts[0].structure.whole))
+class _Joined:
+    """The structure that structures joined along their packed axis `c` have, and where their cells are in it.
 
-
-def _compacted(structures: list[Structure], nest: Nest) -> list[torch.Tensor]:
-    """For each part and each cell of its `nest` its place after the defined cells of the parts before.
-
-    Undefined cells go to the last place, which is undefined too if there are any.
+    An axis that depends on `c` has a component in the joined structure for each one it has in a part; every other axis
+    is the same in all parts, and stays the same.
     """
-    home = next((s.home for s in structures if not s.is_host_born), structures[0].home)
-    count = sum(s.cells(nest) for s in structures)
-    start, places = torch.zeros((), dtype=torch.int64, device=home), []
-    for structure in structures:
-        cells, defined = torch.arange(structure.cells(nest), device=home), structure.defined_cells(nest)
-        places.append(torch.where(cells < defined, start + cells, count - 1))
-        start = start + defined
-    return places
 
+    def __init__(self, parts: list[Structure], c: int) -> None:
+        self.parts, self.c = parts, c
+        self.host_born = all(part.is_host_born for part in parts)
+        self.home = next((part.home for part in parts if not part.is_host_born), parts[0].home)
+        self._starts: dict[tuple[Nest, torch.device], list[torch.Tensor]] = {}
+        self.whole = Structure(parts[0].axes[:c])
+        for number in range(c, len(parts[0].axes)):
+            axis = self._inner_axis(number) if number > c else _added([part.axes[c] for part in parts])
+            # Room for all that the parts have room for, so that undefined cells find a place at the end.
+            room = sum(part.cells(part.whole[: number + 1]) for part in parts)
+            self.whole = Structure((*self.whole.axes, axis), room)
 
-def _outer_as_one(structure: Structure, c: int) -> Structure:
-    """Packed axes 0 … c as one uniform axis; a ragged axis behind depends on it and all between."""
-    for _ in range(c):
-        structure = merge_outermost(structure)
-    axes: list[Axis] = []
-    for number, axis in enumerate(structure.axes):
-        if isinstance(axis, Ragged) and axis.parents != tuple(range(number)):
-            level = structure.level(tuple(range(number + 1)))
-            assert isinstance(level, Partition)
-            axis = Ragged(level, range(number))
-        axes.append(axis)
-    return Structure(axes)
+    def _inner_axis(self, number: int) -> Axis:
+        """An axis behind the joined one: its components in all parts, each in its place."""
+        axis = self.parts[0].axes[number]
+        if isinstance(axis, int) or self.c not in axis.parents:
+            return axis
+        partitions = [part.partition_of(number) for part in self.parts]
+        base = next((p for p in partitions if not p.is_host_born), partitions[0])
+        lengths = [p.lengths_on(self.home).to(torch.int64) for p in partitions]
+        made = self.moved(lengths, axis.parents, self.home, fill=0)
+        return Ragged(base.with_lengths(made, capacity=sum(p.num_values for p in partitions)), axis.parents)
 
+    def moved(
+        self, each: list[torch.Tensor], nest: Nest, device: torch.device, fill: int | None = None
+    ) -> torch.Tensor:
+        """What the cells of `nest` have in each part, as the cells of the joined nest have it."""
+        each = _of_one_dtype(each)
+        if nest[0] == self.c and self.host_born:
+            return torch.cat(each)
+        shape = (sum(values.shape[0] for values in each), *each[0].shape[1:])
+        made = each[0].new_empty(shape) if fill is None else each[0].new_full(shape, fill)
+        for i, values in enumerate(each):
+            bits.put(made, (self._places(i, nest, device),), values)
+        return made
 
-def _appended(structures: list[Structure], number: int) -> Axis:
-    """Axis `number` after structures were joined along their first axis."""
-    axis = structures[0].axes[number]
-    if isinstance(axis, int):
-        return axis if number else sum(s.cells((0,)) for s in structures)
-    if 0 not in axis.parents:
-        return axis
-    partitions = [s.partition_of(number) for s in structures]
-    base = next((p for p in partitions if not p.is_host_born), partitions[0])
-    parts = [p.lengths_on(base.home).to(torch.int64) for p in partitions]
-    if all(s.is_host_born for s in structures):
-        lengths = torch.cat(parts)
-    else:
-        lengths = _scatter(parts, _compacted(structures, axis.parents), 0)
-    return Ragged(base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions)), axis.parents)
+    def _places(self, i: int, nest: Nest, device: torch.device) -> torch.Tensor:
+        """For each cell that part `i` has of `nest`, the cell of the joined structure it becomes."""
+        part = self.parts[i]
+        if self.c not in nest:
+            return torch.arange(part.cells(nest), device=device)
+        old, new = (_cut(structure, nest) for structure in (part, self.whole))
+        if nest[-1] == self.c:
+            start = self._part_after_part(nest, device)[i]
+        else:
+            start = new.offsets_on(device)[:-1].to(torch.int64)
+            start = start[self._places(i, nest[:-1], device)] if start.numel() else start
+        cells = torch.arange(old.num_values, device=device)
+        place = old.spread(start - old.offsets_on(device)[:-1].to(torch.int64)) + cells
+        if self.host_born:
+            return place
+        # There are undefined cells only if the last one of the result is undefined too.
+        return torch.where(cells < part.defined_cells(nest), place, new.num_values - 1)
+
+    def _part_after_part(self, nest: Nest, device: torch.device) -> list[torch.Tensor]:
+        """For each part where its entries along the joined axis, the last of `nest`, begin in each outer cell."""
+        if (nest, device) not in self._starts:
+            first = _cut(self.whole, nest).offsets_on(device)[:-1].to(torch.int64)
+            lengths = [_cut(part, nest).lengths_on(device) for part in self.parts[:-1]]
+            self._starts[nest, device] = list(itertools.accumulate(lengths, initial=first))
+        return self._starts[nest, device]
 
 
 def _added(axes: list[Axis]) -> Axis:
@@ -306,49 +296,3 @@ def _cut(structure: Structure, nest: Nest) -> Partition:
     """The level of `nest` as a partition, also where it is uniform."""
     level = structure.level(nest)
     return level if isinstance(level, Partition) else Partition.uniform(structure.cells(nest[:-1]), level)
-
-
-def _places(parts: list[Partition], joined: Partition, device: torch.device) -> list[torch.Tensor]:
-    """For each part and each of its cells the cell of the result it becomes: in an outer cell, part after part."""
-    start = joined.offsets_on(device)[:-1].to(torch.int64)
-    places = []
-    for part in parts:
-        cells = torch.arange(part.num_values, device=device)
-        place = part.spread(start - part.offsets_on(device)[:-1].to(torch.int64)) + cells
-        if not part.is_host_born:  # undefined cells exist only if the last cell of the result is undefined too
-            place = torch.where(cells < part.offsets_on(device)[-1], place, joined.num_values - 1)
-        places.append(place)
-        start = start + part.lengths_on(device).to(torch.int64)
-    return places
-
-
-def _undefined(parts: list[Partition], device: torch.device) -> int | torch.Tensor:
-    """An undefined cell of the parts laid end to end, if there is one, else 0."""
-    found: int | torch.Tensor = 0
-    before = 0
-    for part in parts:
-        if not part.is_exact:
-            last = part.offsets_on(device)[-1]
-            found = torch.where(last < part.num_values, before + last, found)
-        before += part.num_values
-    return found
-
-
-def _numbered(places: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The cells of all parts, numbered end to end."""
-    total = sum(place.numel() for place in places)
-    numbers = torch.arange(total, device=places[0].device)
-    return list(numbers.split_with_sizes([place.numel() for place in places]))
-
-
-def _scatter(
-    values: list[torch.Tensor], places: list[torch.Tensor], fill: int | torch.Tensor | None = None
-) -> torch.Tensor:
-    """Rows of all parts written to their places, one write per row; `fill` where none is written."""
-    dtype = functools.reduce(promote, [v.dtype for v in values])
-    rows = values[0].new_empty((sum(v.shape[0] for v in values), *values[0].shape[1:]), dtype=dtype)
-    if fill is not None:
-        rows[...] = fill
-    for value, place in zip(values, places, strict=True):
-        bits.put(rows, (place,), value.to(dtype))
-    return rows

@@ -51,6 +51,27 @@ def settle(
     return values, Structure(kept, values.shape[0]) if kept else DENSE, [*labels, *behind, *features]
 
 
+def unfolded(
+    axes: Sequence[tuple[int, Axis]], label: int, sizes: Sequence[int]
+) -> tuple[list[tuple[int, Axis]], list[int]]:
+    """Labelled axes with the uniform axis `label` unfolded into axes of these sizes, and the labels of those."""
+    fresh = [-1 - i for i in range(len(sizes))]
+    place = [name for name, _ in axes].index(label)
+    made: list[tuple[int, Axis]] = []
+    for name, axis in axes:
+        if name == label:
+            made.extend(zip(fresh, sizes, strict=True))
+        elif isinstance(axis, Ragged):
+            numbers = [
+                range(place, place + len(sizes)) if p == place else [p + (len(sizes) - 1) * (p > place)]
+                for p in axis.parents
+            ]
+            made.append((name, Ragged(axis.partition, [p for each in numbers for p in each])))
+        else:
+            made.append((name, axis))
+    return made, fresh
+
+
 def assemble(
     x: Tensor,
     values: torch.Tensor,

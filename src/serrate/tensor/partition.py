@@ -253,7 +253,7 @@ class Partition:
         return self.derived(("row_ids", device), lambda: self._make_row_ids(device))
 
     def positions_on(self, device: torch.device | str) -> torch.Tensor:
-        """For each of the N values its position in its component, int64, on `device`."""
+        """For each of the N values its position in its component, int64, on `device`; 0 for an undefined value."""
         device = torch.device(device)
         return self.derived(("positions", device), lambda: self._make_positions(device))
 
@@ -316,8 +316,10 @@ class Partition:
         return torch.repeat_interleave(components, self._own_lengths(device), output_size=self._num_values)
 
     def _make_positions(self, device: torch.device) -> torch.Tensor:
-        starts = self.offsets_on(device).to(torch.int64)[:-1]
-        return torch.arange(self._num_values, device=device) - self.spread(starts)
+        offsets = self.offsets_on(device).to(torch.int64)
+        values = torch.arange(self._num_values, device=device)
+        positions = values - self.spread(offsets[:-1])
+        return positions if self._exact else torch.where(values < offsets[-1], positions, 0)
 
     # ---------------------------------------------------------------------------------------------- new from old
 
@@ -354,11 +356,12 @@ class Partition:
         return int(offsets[start]), int(offsets[stop])
 
     def with_lengths(
-        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None
+        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None, exact: bool = False
     ) -> Partition:
         """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
 
-        `capacity` is a host number the lengths cannot sum past; without it device-born lengths are added up by waiting.
+        `capacity` is a host number the lengths cannot sum past, or with `exact` the number they sum to; without it
+        device-born lengths are added up by waiting. No components have no values, whatever the capacity.
         """
         if not self._device_born:
             wide = offsets_from_lengths(lengths, None)
@@ -367,24 +370,27 @@ class Partition:
             return Partition._of(wide.to(torch.int32) if fits else wide, total)
         wide = offsets_from_lengths(lengths, None)
         capacity = 0 if lengths.numel() == 0 else capacity
-        exact = not capacity
+        exact = exact or not capacity
         if capacity is None:
             capacity = int(host.read(wide[-1], "adding up device-born lengths"))
         fits = self.dtype == torch.int32 and capacity <= INT32_MAX
         narrow = wide.to(torch.int32) if fits else wide
         return Partition._of(narrow, capacity, device_born=True, exact=exact, bound=bound)
 
-    def take(self, components: torch.Tensor, *, capacity: int | None = None) -> Partition:
+    def take(self, components: torch.Tensor, *, capacity: int | None = None, exact: bool = False) -> Partition:
         """The partition whose component i is component `components[i]` of this one (−1: an empty one)."""
         lengths = self.lengths_on(components.device)
         if self.num_components == 0:
             return self.with_lengths(torch.zeros_like(components), capacity=0)
         picked = lengths.to(torch.int64)[components.clamp(min=0)]
-        return self.with_lengths(torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound)
+        return self.with_lengths(
+            torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound, exact=exact
+        )
 
     def scaled(self, factor: int) -> Partition:
         """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
-        made = self.with_lengths(self.lengths.to(torch.int64) * factor, capacity=self._num_values * factor)
+        lengths = self.lengths.to(torch.int64) * factor
+        made = self.with_lengths(lengths, capacity=self._num_values * factor, exact=self._exact)
         if self.uniform_length is not None:
             made._uniform_length = self.uniform_length * factor
         return made

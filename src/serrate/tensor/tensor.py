@@ -449,10 +449,11 @@ class Tensor(Operations):
         values = self.values.to(*args, **kwargs)
         structure = self.structure
         if values.device != self.device and not all(p.is_host_born for p in structure.partitions):
-            structure = Structure(
+            axes = (
                 Ragged(a.partition.moved(values.device), a.parents) if isinstance(a, Ragged) else a
                 for a in structure.axes
             )
+            structure = Structure(axes, structure.capacity)
         if values is self.values and structure is self.structure:
             return self
         return Tensor(values, structure, self.order, self.team)
@@ -477,10 +478,9 @@ class Tensor(Operations):
 
     def pin_memory(self) -> Tensor:
         """Values and host offsets in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
-        structure = Structure(
-            Ragged(a.partition.pinned(), a.parents) if isinstance(a, Ragged) else a for a in self.structure.axes
-        )
-        return Tensor(self.values.pin_memory(), structure if self.is_ragged else DENSE, self.order, self.team)
+        axes = (Ragged(a.partition.pinned(), a.parents) if isinstance(a, Ragged) else a for a in self.structure.axes)
+        structure = Structure(axes, self.structure.capacity) if self.is_ragged else DENSE
+        return Tensor(self.values.pin_memory(), structure, self.order, self.team)
 
     def is_pinned(self) -> bool:
         """Whether the values are in page-locked memory."""
