@@ -83,7 +83,9 @@ def _target(draw: Draw) -> str | None:
         return None
     name = draw.name()
     oracle = lambda env: env[source].copied()  # noqa: E731
-    draw.program.add(Step("clone", f"{source} * 1" if _multiplies(draw[source]) else f"{source}.clone()", oracle, (source,), (name,)))
+    draw.program.add(
+        Step("clone", f"{source} * 1" if _multiplies(draw[source]) else f"{source}.clone()", oracle, (source,), (name,))
+    )
     return name
 
 

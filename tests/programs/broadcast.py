@@ -136,7 +136,9 @@ def promoted(one: torch.dtype, other: torch.dtype) -> torch.dtype:
         if made.kind == "f":
             raise Refused(TypeError)
         return getattr(torch, made.name)
-    wide = [torch.int64 if kind_of(d) == 1 and d in (torch.uint16, torch.uint32, torch.uint64) else d for d in (one, other)]
+    wide = [
+        torch.int64 if kind_of(d) == 1 and d in (torch.uint16, torch.uint32, torch.uint64) else d for d in (one, other)
+    ]
     if torch.bool in wide:
         return other if one == torch.bool else one
     return torch.promote_types(*wide)

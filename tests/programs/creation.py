@@ -174,7 +174,7 @@ def uncut(draw: Draw) -> Step | None:
 def _combined(x: Mapped, axis: int) -> Mapped:
     """Axis `axis` merged with the one before it."""
     merged: dict[Index, Index] = {}
-    counts: dict[Index, int] = {key: 0 for key in cells(x.axes[: axis - 1])}
+    counts: dict[Index, int] = dict.fromkeys(cells(x.axes[: axis - 1]), 0)
     for index in cells(x.axes[: axis + 1]):
         outer = index[: axis - 1]
         merged[index] = (*outer, counts[outer])

@@ -78,7 +78,9 @@ def _filled(x: Mapped, axis: int, which: Any, fill: Any) -> Mapped:
     flat = []
     for index in cells(shape):
         old = source(dict(enumerate(index)))
-        value = torch.tensor(fill, dtype=x.dtype) if old is None else x.flat[x.rank[tuple(old[a] for a in range(x.ndim))]]
+        value = (
+            torch.tensor(fill, dtype=x.dtype) if old is None else x.flat[x.rank[tuple(old[a] for a in range(x.ndim))]]
+        )
         flat.append(value)
     made = Mapped.of(shape, torch.stack(flat) if flat else x.flat[:0])
     return taken(made, {axis: one(0)}) if isinstance(which, int) else made
@@ -162,7 +164,11 @@ def scatter(draw: Draw) -> Step | None:
 
     def oracle(env: Environment) -> Mapped:
         x, where = env[name], env[at]
-        given = env[source].flat if isinstance(source, str) else torch.tensor(source, dtype=x.dtype).expand(len(where.indices))
+        given = (
+            env[source].flat
+            if isinstance(source, str)
+            else torch.tensor(source, dtype=x.dtype).expand(len(where.indices))
+        )
         pairs = zip(where.indices, where.flat.tolist(), strict=True)
         found = [x.rank[resolve(x, axis, index, int(to), False)] for index, to in pairs]
         to = torch.tensor(found, dtype=torch.int64)

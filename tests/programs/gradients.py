@@ -1,8 +1,10 @@
-"""Gradients of whole programs: random cotangents of every tensor at the end, back to every leaf."""
+"""Gradients of whole programs: random cotangents of every tensor at the end, back to every leaf, once and twice."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,51 +14,108 @@ from tests.programs.reading import Difference, difference, storage
 import serrate as sr
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """What the oracle says: of each leaf, once and, where it was asked for, twice."""
+
+    first: tuple[torch.Tensor, ...]
+    second: tuple[torch.Tensor, ...] | None
+
+
 def compare_gradients(program: Program, names: dict[str, Any]) -> None:
     """A Difference unless the gradients of all leaves are those of the oracle, undefined rows being NaN throughout."""
-    leaves = program.leaves
-    wanted = {n: m for n, m in program.environment.items() if m.flat.requires_grad}
-    if not leaves or not wanted:
+    wanted = [n for n, m in program.environment.items() if m.flat.requires_grad]
+    if not program.leaves or not wanted:
         return
-    cotangents = _cotangents(program)
+    cotangents = _cotangents(program, wanted)
+    twice = program.seed % 4 == 0
     if program.gradients is None:
-        flats = [m.flat for m in wanted.values()]
-        given = [cotangents[n] for n in wanted]
-        found = torch.autograd.grad(flats, list(leaves.values()), given, allow_unused=True)
-        program.gradients = [torch.zeros_like(v) if g is None else g for v, g in zip(leaves.values(), found, strict=True)]
-    outputs = {n: x.values for n in wanted if (x := _tensor(names[n])).values.requires_grad}
-    values = [_tensor(names[name]).values for name in leaves]
+        program.gradients = _by_oracle(program, wanted, cotangents, twice)
+    outputs = [n for n in wanted if _tensor(names[n]).values.requires_grad]
+    have = [_tensor(names[n]).values for n in outputs]
     given = [_scattered(_tensor(names[n]), cotangents[n]) for n in outputs]
+    leaves = [_tensor(names[name]).values for name in program.leaves]
+    counts = [want.numel() for want in program.gradients.first]
+    second = None
     try:
-        have = torch.autograd.grad(list(outputs.values()), values, given, allow_unused=True) if outputs else ()
+        first = _defined(_grad(have, leaves, given, twice), leaves, counts)
+        if program.gradients.second is not None:
+            second = _defined(_again(program, first, leaves), leaves, counts)
     except Exception as error:
         if program.overwrites and "modified by an inplace operation" in str(error):
             return
         raise Difference(f"gradient: {type(error).__name__}: {error}") from None
-    for name, want, got in zip(leaves, program.gradients, have or [None] * len(values), strict=True):
-        got = torch.zeros_like(want) if got is None else got.reshape(-1)[: want.numel()]
+    _compare("gradient", program, first, program.gradients.first)
+    if second is not None and program.gradients.second is not None:
+        _compare("second gradient", program, second, program.gradients.second)
+
+
+def _by_oracle(program: Program, wanted: Sequence[str], cotangents: dict[str, torch.Tensor], twice: bool) -> Gradients:
+    leaves = list(program.leaves.values())
+    counts = [leaf.numel() for leaf in leaves]
+    flats = [program.environment[n].flat for n in wanted]
+    first = _defined(_grad(flats, leaves, [cotangents[n] for n in wanted], twice), leaves, counts)
+    second = None
+    if twice and all(bool(torch.isfinite(g).all()) for g in first):
+        second = tuple(_defined(_again(program, first, leaves), leaves, counts))
+    return Gradients(tuple(first), second)
+
+
+def _grad(
+    outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor], twice: bool
+) -> Sequence[torch.Tensor | None]:
+    if not outputs:
+        return [None] * len(leaves)
+    return torch.autograd.grad(outputs, leaves, given, allow_unused=True, create_graph=twice)
+
+
+def _again(
+    program: Program, first: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """The gradient of a random combination of the gradients."""
+    numbers = random.Random(program.seed + 1)
+    total = torch.zeros((), dtype=torch.float64)
+    for gradient in first:
+        weights = torch.tensor([round(numbers.uniform(-1, 1), 3) for _ in range(gradient.numel())], dtype=torch.float64)
+        total = total + (gradient * weights).sum()
+    if not total.requires_grad:
+        return [None] * len(leaves)
+    return torch.autograd.grad(total, leaves, allow_unused=True)
+
+
+def _defined(
+    found: Sequence[torch.Tensor | None], leaves: Sequence[torch.Tensor], counts: Sequence[int]
+) -> list[torch.Tensor]:
+    """The defined part of each gradient, packed; 0 where there is none."""
+    made = zip(found, leaves, counts, strict=True)
+    return [torch.zeros(n, dtype=v.dtype) if g is None else g.reshape(-1)[:n] for g, v, n in made]
+
+
+def _compare(what: str, program: Program, found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    for name, got, want in zip(program.leaves, found, wanted, strict=True):
+        got, want = got.detach(), want.detach()
         got = torch.where(torch.isfinite(want), got, want)
         try:
             difference(got, want, [(k,) for k in range(want.numel())])
         except Difference as wrong:
-            raise Difference(f"gradient of {name}, packed: {wrong}") from None
+            raise Difference(f"{what} of {name}, packed: {wrong}") from None
 
 
 def _tensor(x: Any) -> sr.Tensor:
     return x if isinstance(x, sr.Tensor) else sr.Tensor(x)
 
 
-def _cotangents(program: Program) -> dict[str, torch.Tensor]:
+def _cotangents(program: Program, names: Sequence[str]) -> dict[str, torch.Tensor]:
     """A random number for each element of each tensor; 0 where the element is not finite."""
     numbers = random.Random(program.seed)
     made = {}
-    for name, x in program.environment.items():
-        weights = [complex(round(numbers.uniform(-1, 1), 3), round(numbers.uniform(-1, 1), 3)) for _ in x.indices]
-        flat = x.flat.detach()
-        if flat.is_complex():
-            made[name] = torch.tensor(weights, dtype=flat.dtype) * torch.isfinite(flat)
-        elif flat.is_floating_point():
-            made[name] = torch.tensor([w.real for w in weights], dtype=flat.dtype) * torch.isfinite(flat)
+    for name in names:
+        flat = program.environment[name].flat.detach()
+        weights = [
+            complex(round(numbers.uniform(-1, 1), 3), round(numbers.uniform(-1, 1), 3)) for _ in range(flat.numel())
+        ]
+        given = torch.tensor(weights, dtype=torch.complex128)
+        made[name] = (given if flat.is_complex() else given.real).to(flat.dtype) * torch.isfinite(flat)
     return made
 
 

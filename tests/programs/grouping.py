@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from tests.programs.broadcast import kind_of
+from tests.programs.gathering import random_ids
 from tests.programs.keys import shape_only
 from tests.programs.leaves import UNSIGNED, Leaf, like, random_values
 from tests.programs.lines import groups, without
@@ -61,13 +62,11 @@ def group_by(draw: Draw) -> Step | None:
 
 @generator(1.5)
 def bincount(draw: Draw) -> Step | None:
-    from tests.programs.gathering import random_ids
-
     name = random_ids(draw, 4)
-    if name is None or name in draw.program.plain:
+    if name is None or name in draw.program.plain or not draw[name].ndim:
         return None
     x = draw[name]
-    axis = draw.integer(0, x.ndim - 1) if x.ndim and draw.chance(0.7) else None
+    axis = draw.integer(0, x.ndim - 1) if draw.chance(0.7) else None
     bins = draw.integer(4, 5)
     leaf = like(draw.random, x, torch.float64) if draw.chance(0.4) else None
     weights = None if leaf is None else draw.like(leaf)
@@ -81,7 +80,9 @@ def bincount(draw: Draw) -> Step | None:
         made = []
         for index in cells(axes):
             members = torch.tensor(found.get(index, []), dtype=torch.int64)
-            made.append(torch.zeros(bins, dtype=flat.dtype).index_add(0, x.flat[members].to(torch.int64), flat[members]))
+            made.append(
+                torch.zeros(bins, dtype=flat.dtype).index_add(0, x.flat[members].to(torch.int64), flat[members])
+            )
         return Mapped.of((*axes, bins), torch.cat(made) if made else flat[:0])
 
     options = f", minlength={bins}" + ("" if axis is None else f", axis={axis}")
@@ -120,9 +121,17 @@ def segments(draw: Draw) -> Step | None:
                 members = [i for i, own in enumerate(wanted) if own == g]
                 part = precise(lambda v: torch.softmax(v, 0))(table[torch.tensor(members, dtype=torch.int64)])
                 made |= {i: part[k] for k, i in enumerate(members)}
-            return Mapped.of(shape, torch.stack([made[i] for i in range(rows)]).reshape(-1) if rows else table.reshape(-1))
+            return Mapped.of(
+                shape, torch.stack([made[i] for i in range(rows)]).reshape(-1) if rows else table.reshape(-1)
+            )
         mean = precise(lambda v: v.sum() / v.numel() if v.numel() else v.sum() + float("nan"))
-        function = {"sum": total("sum"), "prod": total("prod"), "mean": mean, "max": extreme("max"), "min": extreme("min")}[kind]
+        function = {
+            "sum": total("sum"),
+            "prod": total("prod"),
+            "mean": mean,
+            "max": extreme("max"),
+            "min": extreme("min"),
+        }[kind]
         made = []
         for g in range(count):
             members = torch.tensor([i for i, own in enumerate(wanted) if own == g], dtype=torch.int64)
@@ -130,4 +139,6 @@ def segments(draw: Draw) -> Step | None:
         flat = torch.stack(made) if made else function(table.reshape(-1)[:0]).reshape(1)[:0]
         return Mapped.of((count, *shape[1:]), flat)
 
-    return Step(f"segment_{kind}", f"sr.segment_{kind}({name}, {given}, {count})", oracle, (name, given), (draw.name(),))
+    return Step(
+        f"segment_{kind}", f"sr.segment_{kind}({name}, {given}, {count})", oracle, (name, given), (draw.name(),)
+    )

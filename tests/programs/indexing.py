@@ -10,7 +10,7 @@ import torch
 from tests.programs.keys import Key, is_feature, random_key
 from tests.programs.mapped import Lengths, Mapped, parents
 from tests.programs.program import Draw, Environment, Step, generator
-from tests.programs.select import Pick, indexed, masked, one, part, points, several, split_axis, taken
+from tests.programs.select import Pick, check_order, indexed, masked, one, part, points, several, split_axis, taken
 from tests.programs.verdicts import Refused, Undecided, Verdict, either
 
 Placed = list[tuple[Any, int | None]]
@@ -39,7 +39,10 @@ def get(env: Environment, x: Mapped, key: Key, *, view: bool = False) -> Mapped 
 
 def place(x: Mapped, entries: Sequence[Any]) -> Placed:
     """Each entry with its axis, `...` and masks taken apart."""
-    wide = [e.ndim if isinstance(e, np.ndarray) and e.dtype == bool else 0 if e is None or e is Ellipsis else 1 for e in entries]
+    wide = [
+        e.ndim if isinstance(e, np.ndarray) and e.dtype == bool else 0 if e is None or e is Ellipsis else 1
+        for e in entries
+    ]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     if sum(wide) > x.ndim or len(dots) > 1:
         raise Refused(IndexError)
@@ -112,10 +115,12 @@ def _with_several(x: Mapped, placed: Placed, arrays: list[tuple[int, np.ndarray]
     made = _points_then_rest(x, every, entries, spots[0] if together else 0)
     if any(a is None for _, a in placed):
         return Verdict(None)
-    nothing_between = not joined and all(isinstance(entries[a], np.ndarray) for a in range(len(on)))
-    if (outermost and nothing_between and not any(is_feature(x, a) for a in on)) or all_features:
+    if all_features:
         return made
-    return either(made, IndexError)
+    if outermost and not joined and on == list(range(len(on))):
+        check_order(x, len(on))
+        return made
+    return either(made, IndexError) if outermost or joined else Verdict(None, (IndexError,))
 
 
 def _points_then_rest(x: Mapped, every: list[int], entries: dict[int, Any], at: int) -> Mapped:

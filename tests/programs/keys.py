@@ -96,7 +96,11 @@ def text_of(draw: Draw, entry: Entry) -> str:
         if kind == "list":
             return str(nested)
         dtype = "bool" if entry.dtype == bool else "int64"
-        made = f"torch.tensor({nested}, dtype=torch.{dtype})" if kind == "torch" else f"np.array({nested}, dtype={dtype!r})"
+        made = (
+            f"torch.tensor({nested}, dtype=torch.{dtype})"
+            if kind == "torch"
+            else f"np.array({nested}, dtype={dtype!r})"
+        )
         return f"{made}.reshape({tuple(entry.shape)})" if not entry.size and entry.ndim > 1 else made
     if isinstance(entry, slice):
         parts = ["" if p is None else str(p) for p in (entry.start, entry.stop)]
@@ -157,11 +161,9 @@ def meeting(draw: Draw, x: Mapped) -> Key | None:
         return None
     count = draw.integer(2, x.ndim)
     shape = draw.choice([(1,), (2,), (3,), (2, 2)])
-    entries: list[Entry] = []
     rows = [index[:count] for index in x.indices] or [(0,) * count]
-    chosen = [draw.choice(rows) for _ in range(int(np.prod(shape)))]
-    for a in range(count):
-        entries.append(np.array([row[a] for row in chosen], dtype=np.int64).reshape(shape))
+    points = np.array([draw.choice(rows) for _ in range(int(np.prod(shape)))], dtype=np.int64)
+    entries: list[Entry] = [points[:, a].reshape(shape) for a in range(count)]
     if draw.chance(0.15):
         entries[draw.integer(0, count - 1)] = random_array(draw, longest(x, 0), shape=(1,))
     entries += [basic_entry(draw, x, a) if draw.chance(0.4) else slice(None) for a in range(count, x.ndim)]

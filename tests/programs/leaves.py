@@ -32,7 +32,7 @@ def leaf(
     fill: Any = 97,
     grad: bool = False,
 ) -> sr.Tensor:
-    """A tensor of packed `shape` and these elements, seen in `order`; with `spare` device-born, rows of `fill` behind."""
+    """A tensor of packed `shape` and these elements, seen in `order`; with `spare` device-born, `fill` behind."""
     packed = max((i + 1 for i, axis in enumerate(shape) if isinstance(axis, sr.Ragged)), default=0)
     structure = Structure(shape[:packed]).check()
     rows = [structure.cells(structure.whole)] if packed else []
@@ -246,4 +246,3 @@ def like(draw: random.Random, x: Mapped, dtype: torch.dtype, *, values: dict[Ind
     made = random_leaf(draw, dtype, axes=axes, values=given, permuted=0)
     identity = order == tuple(range(len(order)))
     return replace(made, order=None if identity else order, plain=made.plain and identity)
-

@@ -71,7 +71,9 @@ def cross_entropy(draw: Draw) -> Step | None:
 
     def fits(x: Mapped) -> bool:
         classes = x.ndim > 1 and isinstance(x.axes[1], int) and x.axes[1] > 0
-        return x.dtype == torch.float64 and classes and all(1 not in parents(a) for a in x.axes) and not is_loose(x.axes)
+        return (
+            x.dtype == torch.float64 and classes and all(1 not in parents(a) for a in x.axes) and not is_loose(x.axes)
+        )
 
     name = draw.tensor(fits)
     if name is None:

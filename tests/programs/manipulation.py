@@ -52,7 +52,9 @@ def size_one(draw: Draw) -> Step | None:
         at = draw.integer(0, x.ndim)
         shown = at - x.ndim - 1 if draw.chance(0.3) else at
         oracle = lambda env: env[name].expanded(at)  # noqa: E731
-        return Step("expand_dims", f"sr.expand_dims({name}, axis={shown})", oracle, (name,), (draw.name(),), waits=False)
+        return Step(
+            "expand_dims", f"sr.expand_dims({name}, axis={shown})", oracle, (name,), (draw.name(),), waits=False
+        )
     ones = [a for a, axis in enumerate(x.axes) if axis == 1]
     at = draw.choice(ones) if ones and draw.chance(0.9) else draw.integer(0, x.ndim - 1)
 
@@ -98,7 +100,6 @@ def broadcast(draw: Draw) -> Step | None:
     name = draw.tensor(lambda x: len(x.indices) < 40)
     if name is None:
         return None
-    x = draw[name]
     kind = draw.choice(("arrays", "arrays", "to", "to", "outer"))
     if kind == "outer":
         count = draw.integer(0, 2)

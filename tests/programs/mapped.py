@@ -1,8 +1,8 @@
 """The oracle's tensor: every element under its full index, and the length of every row of every ragged axis.
 
-Nothing is packed here and nothing has a storage order: an index names its positions along the axes as a user sees them,
-so a permuted view is a tensor whose indices are permuted, and an empty row is an entry 0 in a table of lengths. Elements
-lie in a vector of torch, so that gradients come from torch's own operations on it.
+Nothing is packed here and nothing has a storage order: an index names its positions along the axes as a user sees
+them, so a permuted view is a tensor whose indices are permuted, and an empty row is an entry 0 in a table of lengths.
+Elements lie in a vector of torch, so that gradients come from torch's own operations on it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def size_at(axes: Sequence[Axis], axis: int, index: dict[int, int] | Sequence[in
 
 
 class Memory:
-    """A vector of elements that several tensors may see. Writing replaces it, so what was read before stays as it was."""
+    """A vector of elements that several tensors may see. Writing replaces it, so what was read before stays."""
 
     def __init__(self, flat: torch.Tensor) -> None:
         self.flat = flat

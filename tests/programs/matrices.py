@@ -33,7 +33,8 @@ def floating(x: Mapped) -> bool:
 
 def square(name: str) -> str:
     """An expression that makes a well-conditioned 2 × 2 matrix of each element."""
-    return f"({name}[..., None, None] * torch.tensor([[1, 0.5], [0.5, -1]], dtype={name}.dtype) + torch.tensor([[9, 1], [1, 6]], dtype={name}.dtype))"
+    parts = [f"torch.tensor({part}, dtype={name}.dtype)" for part in ([[1, 0.5], [0.5, -1]], [[9, 1], [1, 6]])]
+    return f"({name}[..., None, None] * {parts[0]} + {parts[1]})"
 
 
 def as_square(x: Mapped) -> tuple[tuple[Axis, ...], torch.Tensor]:
@@ -58,7 +59,10 @@ SYMMETRIC: dict[str, tuple[str, Function]] = {
     "eigvalsh": ("{0}", torch.linalg.eigvalsh),
     "eigh": ("{0}[0]", lambda m: torch.linalg.eigh(m)[0]),
 }
-REBUILT: dict[str, str] = {"qr": "(lambda d: d[0] @ d[1])({0})", "svd": "(lambda d: d[0] @ (d[1][..., None] * d[2]))({0})"}
+REBUILT: dict[str, str] = {
+    "qr": "(lambda d: d[0] @ d[1])({0})",
+    "svd": "(lambda d: d[0] @ (d[1][..., None] * d[2]))({0})",
+}
 
 
 @generator(3)
@@ -204,4 +208,3 @@ def dense_matrices(draw: Draw) -> Step | None:
         return stack_of(outer, diagonal if function == "diagonal" else diagonal.sum(-1))
 
     return Step(f"linalg.{function}", words, oracle, (name,), (draw.name(),))
-

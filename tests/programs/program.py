@@ -77,8 +77,8 @@ class Program:
     environment: Environment = field(default_factory=dict)
     leaves: dict[str, torch.Tensor] = field(default_factory=dict)
     """The elements of leaves whose gradients are compared."""
-    gradients: list[torch.Tensor] | None = None
-    """Of those, once they were asked for."""
+    gradients: Any = None
+    """Of those, by the oracle, once they were asked for."""
     plain: set[str] = field(default_factory=set)
     """Leaves that are torch's own tensors."""
     overwrites: bool = False
@@ -111,7 +111,9 @@ class Program:
         for used in statement.uses:
             env[used].memory.was_used |= all((n, used) not in views for n in made)
         for n, m in made.items():  # autograd may need what was computed, too
-            m.memory.was_used |= statement.operation != "clone" and all((n, used) not in views for used in statement.uses)
+            m.memory.was_used |= statement.operation != "clone" and all(
+                (n, used) not in views for used in statement.uses
+            )
         env.update(made)
         return Outcome(verdict, tuple((n, m, m.flat) for n, m in made.items()), frozenset(views))
 

@@ -48,7 +48,7 @@ def defined_rows(x: sr.Tensor) -> int:
 
 def storage(x: sr.Tensor) -> tuple[list[Axis], list[Index], list[int]]:
     """The axes as seen, the index of every defined element, and its place among the flattened values."""
-    axes, rows = axes_of(x)
+    axes, _ = axes_of(x)
     packed = len(x.structure.axes) if x.is_ragged else 0
     features = [axis for axis in axes[packed:] if isinstance(axis, int)]
     inner = grid(features)
@@ -89,8 +89,10 @@ def check(x: sr.Tensor) -> None:
     have, want = x.values.shape[0], x.structure.cells(x.structure.whole)
     if have != want:
         raise Difference(f"{have} rows of values where the structure counts {want}")
-    if any(isinstance(x.shape[c], sr.Ragged) is not isinstance(a, Lengths) for c, a in enumerate(storage(x)[0])):
-        raise Difference(f"shape {x.shape} is not that of the storage")
+    for shown, stored in zip(x.shape, storage(x)[0], strict=True):
+        parents = shown.parents if isinstance(shown, sr.Ragged) else ()
+        if parents != (stored.parents if isinstance(stored, Lengths) else ()):
+            raise Difference(f"shape {x.shape} does not show the parents of the storage, {described(storage(x)[0])}")
 
 
 def compare(found: Any, wanted: Mapped, *, values: torch.Tensor | None = None) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from tests.programs.broadcast import kind_of
 from tests.programs.leaves import UNSIGNED, Leaf, random_values
-from tests.programs.lines import kept, reduced
+from tests.programs.lines import groups, kept, reduced
 from tests.programs.mapped import Lengths, Mapped, parents
 from tests.programs.operands import check_kinds, is_chain
 from tests.programs.program import Draw, Environment, Step, generator
@@ -115,7 +114,7 @@ def is_free(x: Mapped, along: Sequence[int]) -> bool:
     return all(not set(parents(axis)) & set(along) for axis in x.axes)
 
 
-REDUCTIONS = ("sum prod mean var std max min any all count_nonzero logsumexp norm linalg.vector_norm").split()
+REDUCTIONS = "sum prod mean var std max min any all count_nonzero logsumexp norm linalg.vector_norm".split()  # noqa: SIM905
 
 
 @generator(8)
@@ -144,7 +143,7 @@ def reduction(draw: Draw) -> Step | None:
 def _reference(draw: Draw, function: str, x: Mapped) -> tuple[Function, str]:
     if function in ("sum", "prod"):
         dtype = draw.choice((torch.float64, torch.int64)) if draw.chance(0.1) else None
-        if dtype == torch.int64 and kind_of(x.dtype) > 1 or x.dtype.is_complex or x.dtype == torch.bool:
+        if (dtype == torch.int64 and kind_of(x.dtype) > 1) or x.dtype.is_complex or x.dtype == torch.bool:
             dtype = None
         return added(function, dtype), f", dtype={dtype}" if dtype else ""
     if function in ("max", "min"):
@@ -182,20 +181,16 @@ def argument(draw: Draw) -> Step | None:
         x = env[name]
         if not text:
             return Mapped.of((), first_extreme(function)(x.flat).reshape(1))
-        where = {index: [x.indices[k][along[0]] for k in ranks] for index, ranks in _groups(x, along).items()}
+        where = {index: [x.indices[k][along[0]] for k in ranks] for index, ranks in groups(x, along).items()}
         made = reduced(x, along, False, first_extreme(function))
         flat = [where[i][k] if k >= 0 else -1 for i, k in zip(made.indices, made.flat.tolist(), strict=True)]
         shaped = reduced(x, along, keepdims, first_extreme(function))
         return Mapped.of(shaped.axes, torch.tensor(flat, dtype=torch.int64))
 
     words = f"sr.{function}({name}{text}{', keepdims=True' if keepdims else ''})"
-    return Step(function, words, oracle, (name,), (draw.name(),), waits=not (is_chain(x) and is_free(x, along) and text))
-
-
-def _groups(x: Mapped, along: Sequence[int]) -> dict[Any, list[int]]:
-    from tests.programs.lines import groups
-
-    return groups(x, along)
+    return Step(
+        function, words, oracle, (name,), (draw.name(),), waits=not (is_chain(x) and is_free(x, along) and text)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ normalizations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tests.programs.mapped import Axis, Index, Lengths, Mapped, cells, parents, same_axes, size_at, uniform_if_alone
@@ -194,6 +193,12 @@ def points(x: Mapped, on: Sequence[int], arrays: Sequence[np.ndarray], at: int) 
     return x.moved(axes, source)
 
 
+def check_order(x: Mapped, count: int) -> None:
+    """Among axes that are filtered or indexed together, none may be seen before one that it depends on."""
+    if any(p > a for a in range(count) for p in parents(x.axes[a])):
+        raise Refused(IndexError)
+
+
 def within_rows(x: Mapped, last: int, lengths: Mapping[Index, int], source: Mapping[Index, Index]) -> Mapped:
     """Axis `last` replaced by one that depends on all axes before it; `source`: old index of each up to there."""
     if any(last in parents(x.axes[a]) for a in range(last)):
@@ -222,7 +227,8 @@ def masked(x: Mapped, mask: Mapped) -> Mapped:
     last = mask.ndim - 1
     if mask.ndim > x.ndim or not same_axes(mask.axes, x.axes[: mask.ndim]):
         raise Refused(IndexError, ValueError)
-    lengths = dict.fromkeys(cells(mask.axes, range(last)) if _is_closed(mask, last) else _undecided(), 0)
+    check_order(x, mask.ndim)
+    lengths = dict.fromkeys(cells(mask.axes, range(last)), 0)
     source = {}
     for index, keep in zip(mask.indices, mask.flat.tolist(), strict=True):
         if keep:
@@ -239,20 +245,11 @@ def indexed(x: Mapped, index: Mapped) -> Mapped:
         raise Refused(IndexError, ValueError)
     if isinstance(x.axes[last], int):
         raise Undecided  # "a ragged integer index gathers within rows" says nothing about rows that are all alike
-    lengths = dict.fromkeys(cells(index.axes, range(last)) if _is_closed(index, last) else _undecided(), 0)
+    check_order(x, index.ndim)
+    lengths = dict.fromkeys(cells(index.axes, range(last)), 0)
     source = {}
     for at, i in zip(index.indices, index.flat.tolist(), strict=True):
         row = at[:-1]
-        if any(p > last for p in parents(x.axes[last])):
-            raise Undecided
         source[at] = (*row, wrapped(int(i), size_at(x.axes, last, row)))
         lengths[row] += 1
     return within_rows(x, last, lengths, source)
-
-
-def _is_closed(x: Mapped, last: int) -> bool:
-    return all(p < last for a in range(last) for p in parents(x.axes[a]))
-
-
-def _undecided() -> Any:
-    raise Undecided

@@ -113,8 +113,12 @@ def conv1d(draw: Draw) -> Step | None:
     leaf = like(draw.random, shape_only(axes), dtype)
     assert leaf is not None
     name = draw.like(leaf)
-    weight = draw.like(Leaf((out, inner, width), random_values(draw.random, out * inner * width, dtype), dtype, plain=True))
-    bias = draw.like(Leaf((out,), random_values(draw.random, out, dtype), dtype, plain=True)) if draw.chance(0.5) else None
+    weight = draw.like(
+        Leaf((out, inner, width), random_values(draw.random, out * inner * width, dtype), dtype, plain=True)
+    )
+    bias = (
+        draw.like(Leaf((out,), random_values(draw.random, out, dtype), dtype, plain=True)) if draw.chance(0.5) else None
+    )
     stride, padding, dilation = draw.choice((1, 1, 2)), draw.integer(0, 2), draw.choice((1, 1, 2))
 
     def oracle(env: Environment) -> Mapped:
@@ -140,4 +144,3 @@ def conv1d(draw: Draw) -> Step | None:
     options = f", stride={stride}, padding={padding}, dilation={dilation}, groups={groups_}"
     given = [name, weight] if bias is None else [name, weight, bias]
     return Step("conv1d", f"sr.conv1d({', '.join(given)}{options})", oracle, tuple(given), (draw.name(),))
-

@@ -78,9 +78,8 @@ def _candidates(program: Program) -> Iterator[list[Statement]]:
     used = {name for s in statements if isinstance(s, Step) for name in s.uses}
     for k, statement in enumerate(statements[:-1]):
         names = (statement.name,) if isinstance(statement, Given) else statement.names
-        if not used & set(names) and not (isinstance(statement, Step) and statement.writes):
-            yield statements[:k] + statements[k + 1 :]
-        elif isinstance(statement, Step) and statement.writes:
+        writes = isinstance(statement, Step) and bool(statement.writes)
+        if writes or not used & set(names):
             yield statements[:k] + statements[k + 1 :]
         elif isinstance(statement, Step) and len(names) == 1 and names[0] in program.environment:
             given = _as_leaf(program, k, names[0])
@@ -163,10 +162,8 @@ def script(program: Program, failure: Failure, born: bool) -> str:
     """A program that a reader can run, with what is wrong at its end."""
     lines = [s.text(born) for s in program.statements[: failure.at + 1]]
     outcome = program.outcomes[failure.at]
-    wanted = []
-    if outcome.verdict.results is not None:
-        for made in outcome.verdict.results:
-            wanted.append(f"# the oracle: {described(made.axes)} {made.flat.detach().tolist()}")
+    results = outcome.verdict.results or ()
+    wanted = [f"# the oracle: {described(made.axes)} {made.flat.detach().tolist()}" for made in results]
     if outcome.verdict.errors:
         wanted.append(f"# the oracle: {' or '.join(e.__name__ for e in outcome.verdict.errors)}")
     head = f"# seed {program.seed}, {'device-born' if born else 'host-born'}"
