@@ -163,3 +163,24 @@ def test_stacks_of_what_is_stored_otherwise():
         [[[a, b] for a, b in zip(p, q, strict=True)] for p, q in zip(m, n, strict=True)]
         for m, n in zip(other.tolist(), nested, strict=True)
     ]
+
+
+def test_a_mask_of_another_size_is_refused_where_there_are_no_rows_too():
+    with pytest.raises(RaggednessError, match="axis 2 of the key must be 1"):
+        sr.zeros((1, sr.Ragged([0]), 1))[sr.ones((1, sr.Ragged([0]), 2), dtype=torch.bool)]
+
+
+def test_what_is_filtered_is_depended_on_by_what_depended_on_it_and_nothing_else():
+    x = sr.zeros((1, sr.Ragged([2]), sr.Ragged([1]), 2, sr.Ragged([1, 3], (0, 3))))
+    kept = x[sr.ones((1, sr.Ragged([2]), sr.Ragged([1]), 2), dtype=torch.bool)]
+    assert [axis.parents for axis in kept.shape if isinstance(axis, sr.Ragged)] == [(0,), (0,), (0, 1, 2), (0, 1, 2, 3)]
+    gathered = sr.zeros((1, sr.Ragged([2]), sr.Ragged([1]), sr.Ragged([3, 1], (0, 1))))[sr.ragged([[1, 0]])]
+    assert [axis.parents for axis in gathered.shape if isinstance(axis, sr.Ragged)] == [(0,), (0,), (0, 1)]
+
+
+def test_axes_that_depend_on_each_other_do_not_broadcast():
+    turned = sr.zeros((1, sr.Ragged([0]))).permute_dims((1, 0))
+    with pytest.raises(RaggednessError, match="depend on each other in a circle"):
+        _ = sr.zeros((1, sr.Ragged([1]))) + turned
+    x = sr.zeros((1, 2, sr.Ragged([1]))).permute_dims((2, 1, 0))
+    assert (sr.ragged([[1.0]]) + x).shape == (sr.Ragged([1, 1], (1, 2)), 2, sr.Ragged([1, 1], (1,)))

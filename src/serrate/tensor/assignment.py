@@ -24,10 +24,10 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     new = _as_values(value, target)
     if target.values.numel() == 0:
         return
-    if _is_view_of(target.values, x.values):
+    if shares_memory(target.values, x.values):
         write(target.values, new)
         return
-    if _is_view_of(new, x.values):  # x[:, ::-1] = x reads what it overwrites
+    if shares_memory(new, x.values):  # x[:, ::-1] = x reads what it overwrites
         new = new.clone()
     # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
     features = x.values.ndim - 1
@@ -121,12 +121,12 @@ def _as_values(value: Any, target: Tensor) -> torch.Tensor:
 
 def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:
     """Overwrite `place`, reading all of `new` first where both may be the same memory."""
-    if isinstance(new, torch.Tensor) and _is_view_of(new, place):
+    if isinstance(new, torch.Tensor) and shares_memory(new, place):
         new = new.clone()
     place.copy_(torch.as_tensor(new, dtype=place.dtype, device=place.device), non_blocking=non_blocking)
 
 
-def _is_view_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether both see one memory, by what torch remembers of views (function transforms hide storage itself)."""
     base, other_base = tensor._base, other._base
     return (tensor if base is None else base) is (other if other_base is None else other_base)

@@ -170,9 +170,14 @@ def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     ndim = max(map(len, shapes), default=0)
     aligned = [_shifted(shape, ndim - len(shape)) for shape in shapes]
     met: dict[int, Axis] = {}
+    meeting: set[int] = set()
 
     def at(i: int) -> Axis:
         if i not in met:
+            if i in meeting:
+                named = " and ".join(map(str, shapes))
+                raise RaggednessError(f"the ragged axes of shapes {named} depend on each other in a circle")
+            meeting.add(i)
             met[i] = _meet([_with_stretched_parents(shape, i, at) for shape in aligned], i, shapes)
         return met[i]
 
@@ -189,18 +194,23 @@ def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int]
     axis = shape[i]
     if isinstance(axis, int) or all(_same(shape[p], met(p)) for p in axis.parents):
         return axis
-    parents, partition, home = axis.parents, axis.partition, axis.partition.home
-    before, after = _nest(parents, shape.__getitem__), _nest(parents, met)
+    partition, old = axis.partition, axis.parents
+    new = tuple(dict.fromkeys(q for p in old for q in (*_parents(met(p)), p)))  # an axis after those it depends on
+    before, after = _nest(old, shape.__getitem__), _nest(new, met)
+    where = {n: after.positions(after.whole, new.index(p), partition.home) for n, p in enumerate(old)}
     fixed = [isinstance(size, int) and size == 1 for size in before.axes]
-    where = {n: after.positions(after.whole, n, home) for n in after.whole}
     component = before.rank(before.whole, {n: p * 0 if fixed[n] else p for n, p in where.items()})
     if not after.is_exact:
         component = torch.where(after.defined_rows(component), component, -1)
-    sizes = [size for size, one in zip(after.axes, fixed, strict=True) if one]
-    times = math.prod(size for size in sizes if isinstance(size, int))
+    sizes = [met(p) for p, one in zip(old, fixed, strict=True) if one]
     known = all(isinstance(size, int) for size in sizes)
+    times = math.prod(size for size in sizes if isinstance(size, int))
     capacity = partition.num_values * times if known else None
-    return Ragged(partition.take(component, capacity=capacity, exact=known and partition.is_exact), parents)
+    return Ragged(partition.take(component, capacity=capacity, exact=known and partition.is_exact), new)
+
+
+def _parents(axis: Axis) -> tuple[int, ...]:
+    return axis.parents if isinstance(axis, Ragged) else ()
 
 
 def _same(axis: Axis, other: Axis) -> bool:
@@ -238,10 +248,11 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
     return met
 
 
-def capacities(*axes: Ragged) -> str:
+def capacities(*axes: Axis) -> str:
     """What the lengths alone do not show: device-born axes with room for different numbers of entries."""
-    rooms = [axis.partition.num_values for axis in axes]
-    if all(axis.partition.is_exact for axis in axes) or len(set(rooms)) == 1:
+    partitions = [axis.partition for axis in axes if isinstance(axis, Ragged)]
+    rooms = [partition.num_values for partition in partitions]
+    if all(partition.is_exact for partition in partitions) or len(set(rooms)) == 1:
         return ""
     return f", with room for {' and '.join(map(str, rooms))} entries"
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, combine, host, keys, plan, select
+from serrate.tensor import bits, broadcast, host, keys, plan, select
 from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_reach, require_room
 from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.points import Entry, select_points
-from serrate.tensor.storage import stored_as_seen
-from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.storage import as_rows, stored_as_seen
+from serrate.tensor.structure import Axis, Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -280,28 +280,20 @@ def _within_rows(x: Tensor, entries: tuple[Any, ...], reader: plan.Reader) -> Te
         raise IndexError(f"a ragged index must hold integers or bools, got {key.dtype}")
     broadcast.require_one_device(x, key)
     x, key = stored_as_seen(x, depth), stored_as_seen(key, depth)
-    if filters and isinstance(x.structure.axes[depth - 1], int):
-        x, key = _as_rows(x, depth - 1), _as_rows(key, depth - 1)
     for i in range(depth if filters else depth - 1):
         mine, theirs = x.structure.axes[i], key.structure.axes[i]
         if type(mine) is not type(theirs) or mine != theirs:
-            raise RaggednessError(f"axis {i} of the key must be {mine}, as in the tensor it indexes, got {theirs}")
+            room = broadcast.capacities(mine, theirs)
+            raise RaggednessError(
+                f"axis {i} of the key must be {mine}, as in the tensor it indexes, got {theirs}{room}"
+            )
+    if filters and isinstance(x.structure.axes[depth - 1], int):
+        x, key = (as_rows(each, depth - 1, each.structure.whole[: depth - 1]) for each in (x, key))
     if not isinstance(x.structure.axes[depth - 1], Ragged):
         raise IndexError(f"axis {depth - 1} of shape {x.shape} is uniform; a ragged index selects on a ragged axis")
     choice: select.Selection = select.Keep(key.values) if filters else _gathered(key)
     walk = plan.Plan(x.structure, {depth - 1: choice})
     return assemble(x, reader(walk, x.values), walk.result(), x.order)
-
-
-def _as_rows(x: Tensor, axis: int) -> Tensor:
-    """x with a uniform packed axis as a ragged one of equal rows; undefined rows are left out first."""
-    x = combine.exact(x)
-    size, nest = x.structure.axes[axis], x.structure.whole[:axis]
-    if isinstance(size, Ragged):
-        return x
-    rows = Ragged(Partition.uniform(x.structure.cells(nest), size), nest)
-    axes = (*x.structure.axes[:axis], rows, *x.structure.axes[axis + 1 :])
-    return type(x)(x.values, Structure(axes, x.values.shape[0]), x.order, x.team)
 
 
 def _gathered(index: Tensor) -> select.Gather:

@@ -15,7 +15,7 @@ from serrate.tensor.broadcast import capacities
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
 from serrate.tensor.promotion import promote
-from serrate.tensor.storage import restored
+from serrate.tensor.storage import as_rows, restored
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -41,6 +41,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
         return _concat_dense(parts, parts[0]._axis(axis))
     template = next(p for p in parts if p.is_ragged)
     number = template._axis(axis)
+    template = next((p for p in parts if p.ndim == template.ndim and isinstance(p.shape[number], Ragged)), template)
     c = template.order[number]
     parts = [_like(p, template, c, i) for i, p in enumerate(parts)]
     _require_joinable(parts, template, c)
@@ -134,39 +135,22 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
-    """A dense part that joins along a ragged axis, seen as rows of equal length."""
+    """A part stored as the template is; one that is uniform along the joined axis brings each row as many entries."""
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
-    if part.is_ragged:
-        return _stored_like(part, template, i)
-    axes: list[Axis] = []
-    for own, axis in enumerate(template.structure.axes):
-        size = part.values.shape[template.order.index(own)]
-        if isinstance(axis, Ragged):
-            if own != c or any(isinstance(template.structure.axes[p], Ragged) for p in axis.parents):
-                raise RaggednessError(
-                    f"tensor {i} is dense, shape {tuple(part.shape)}, "
-                    f"but axis {template.order.index(own)} of the others is {axis}"
-                )
-            count = 1
-            for p in axis.parents:
-                count *= part.values.shape[template.order.index(p)]
-            axes.append(Ragged(Partition.uniform(count, size), axis.parents))
-        else:
-            axes.append(size)
-    structure = Structure(axes)
-    packed = len(axes)
-    values = part.values.permute([template.order.index(own) for own in range(template.ndim)])
-    values = values.reshape(structure.cells(structure.whole), *values.shape[packed:])
-    return Tensor(values, structure, template.order, part.team)
+    part = _stored_like(part, template, i)
+    if c >= len(template.structure.axes):
+        return part
+    mine, theirs = template.structure.axes[c], part.structure.axes[c]
+    return as_rows(part, c, mine.parents) if isinstance(mine, Ragged) and isinstance(theirs, int) else part
 
 
 def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
-    """A ragged part that is seen with the same axes, stored in the template's order."""
-    if part.order == template.order:
-        return part
+    """A part that is seen with the same axes, stored in the template's order."""
     seen = [template.order.index(own) for own in range(template.ndim)]
     packed = seen[: len(template.structure.axes)]
+    if part.order == template.order and len(part.structure.axes) == len(packed):
+        return part
     for a in range(part.ndim):
         mine, theirs = template.shape[a], part.shape[a]
         if isinstance(theirs, Ragged) and a not in packed:
@@ -178,12 +162,7 @@ def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
 
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
     """Equal axes everywhere but along the joined one."""
-    packed = len(template.structure.axes)
     for i, part in enumerate(parts):
-        if part.order != template.order or len(part.structure.axes) != packed:
-            raise RaggednessError(
-                f"tensors must be ragged on the same axes: shape {template.shape} and, tensor {i}, {part.shape}"
-            )
         mine, theirs = (
             [*template.structure.axes, *template.values.shape[1:]],
             [*part.structure.axes, *part.values.shape[1:]],
@@ -196,6 +175,10 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
                     raise RaggednessError(
                         f"axis {seen} has different raggedness: {a} and, in tensor {i}, {b}{capacities(a, b)}"
                     )
+            elif isinstance(a, Ragged) or isinstance(b, Ragged):
+                raise RaggednessError(
+                    f"axis {seen} is ragged in one tensor and uniform in another: {a} and, in tensor {i}, {b}"
+                )
             elif own != c and a != b:
                 raise ValueError(
                     f"axis {seen} must have one size to join along another, got {a} and, in tensor {i}, {b}"

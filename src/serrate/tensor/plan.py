@@ -209,8 +209,7 @@ class Plan:
         for number, axis in enumerate(self.structure.axes):
             if isinstance(axis, Ragged):
                 own = tuple(range(number)) if self._selection(number).replaces_parents else axis.parents
-                closed = all(set(parents.get(p, ())) <= set(own) for p in own)
-                parents[number] = own if closed else tuple(range(number))
+                parents[number] = tuple(sorted({*own, *(q for p in own for q in parents.get(p, ()))}))
         return parents
 
     def _structure_after(self, last: int) -> Structure:

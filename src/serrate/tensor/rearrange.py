@@ -70,6 +70,8 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
         if axis is None
         else {tensor._axis(a) for a in (axis if isinstance(axis, Sequence) else [axis])}
     )
+    if not chosen:
+        return tensor.clone()
     return tensor[tuple(slice(None, None, -1) if a in chosen else slice(None) for a in range(tensor.ndim))]
 
 
@@ -193,6 +195,8 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     for _ in range(len(repetitions) - tensor.ndim):
         tensor = indexing.expand_dims(tensor, 0)
     counts = (*[1] * (tensor.ndim - len(repetitions)), *repetitions)
+    if all(times == 1 for times in counts):
+        return tensor.clone()
     for axis, times in enumerate(counts):
         if times < 0:
             raise ValueError(f"repetitions must be 0 or more, got {tuple(repetitions)}")

@@ -1,6 +1,7 @@
 """A tensor's packed axes stored in another order: a copy, for what needs axes to be stored as they are seen.
 
-`restored` stores chosen axes first, in a given order; `stored_as_seen` stores the first axes that a user sees first.
+`restored` stores chosen axes first, in a given order; `stored_as_seen` stores the first axes that a user sees first;
+`as_rows` makes a uniform axis ragged.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor.broadcast import lay_out
+from serrate.tensor.combine import exact
+from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 
 if TYPE_CHECKING:
@@ -49,6 +52,12 @@ def restored(x: Tensor, packed: Sequence[int], features: Sequence[int]) -> Tenso
     axis that it depends on.
     """
     shape = x.shape
+    place_of = {a: i for i, a in enumerate([*packed, *features])}
+    order = tuple(place_of[a] for a in range(x.ndim))
+    if not x.is_ragged:
+        grid = x.values.permute(*packed, *features)
+        values = grid.reshape(math.prod(grid.shape[: len(packed)]), *grid.shape[len(packed) :])
+        return type(x)(values, Structure(grid.shape[: len(packed)], values.shape[0]), order, x.team)
     axes: list[Axis] = []
     for place, seen in enumerate(packed):
         axis = shape[seen]
@@ -64,8 +73,6 @@ def restored(x: Tensor, packed: Sequence[int], features: Sequence[int]) -> Tenso
     fresh = [size for a in packed if isinstance(size := shape[a], int) and x.order[a] >= len(x.structure.axes)]
     before_fresh = x.structure.capacity
     structure = Structure(axes, None if before_fresh is None else before_fresh * math.prod(fresh))
-    place_of = {a: i for i, a in enumerate([*packed, *features])}
-    order = tuple(place_of[a] for a in range(x.ndim))
     return type(x)(lay_out(x, structure, order), structure, order, x.team)
 
 
@@ -84,3 +91,13 @@ def _renumbered(x: Tensor, number: int, outer: list[Axis], parents: list[int]) -
         )
     partition = axis.partition
     return Ragged(partition.take(component, capacity=partition.num_values, exact=partition.is_exact), nest)
+
+
+def as_rows(x: Tensor, axis: int, parents: Sequence[int]) -> Tensor:
+    """x with the uniform packed axis `axis` as a ragged one of equal rows; undefined rows are left out first."""
+    x = exact(x)
+    size = x.structure.axes[axis]
+    assert isinstance(size, int)
+    rows = Ragged(Partition.uniform(x.structure.cells(tuple(parents)), size), parents)
+    axes = (*x.structure.axes[:axis], rows, *x.structure.axes[axis + 1 :])
+    return type(x)(x.values, Structure(axes, x.values.shape[0]), x.order, x.team)
