@@ -43,7 +43,7 @@ DENSE: list[tuple[str, str, Callable[[], torch.Tensor]]] = [
     ("linspace", "sr.linspace(0, 1, 5)", lambda: torch.linspace(0, 1, 5)),
     ("linspace", "sr.linspace(0, 1, 4, endpoint=False)", lambda: torch.tensor([0, 0.25, 0.5, 0.75])),
     ("eye", "sr.eye(2, 3, k=-1)", lambda: torch.tensor([[0.0, 0, 0], [1, 0, 0]])),
-    ("meshgrid", "sr.meshgrid(sr.arange(3), torch.arange(2))[0]", lambda: torch.arange(3).expand(2, 3)),
+    ("meshgrid", "sr.meshgrid(sr.arange(3), torch.arange(2))[0].clone()", lambda: torch.arange(3).expand(2, 3)),
     ("fft.fftfreq", "sr.fft.fftfreq(4)", lambda: torch.fft.fftfreq(4)),
     ("fft.rfftfreq", "sr.fft.rfftfreq(5)", lambda: torch.fft.rfftfreq(5)),
 ]

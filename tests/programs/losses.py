@@ -53,7 +53,7 @@ def loss(draw: Draw) -> Step | None:
         if env[name].ndim != env[other].ndim:
             raise Undecided
         axes = common(env[name].axes, env[other].axes)
-        if probability and any(len(env[n].indices) != len(cells(axes)) for n in (name, other)):
+        if function.startswith("binary") and any(len(env[n].indices) != len(cells(axes)) for n in (name, other)):
             raise Undecided  # torch wants one size there
         x, y = [stretched(env[n], axes) for n in (name, other)]
         if probability:

@@ -194,7 +194,7 @@ def reshape(draw: Draw) -> Step | None:
     if pairs and draw.chance(0.6):
         at = draw.choice(pairs)
         both = x.axes[at] * x.axes[at + 1]  # type: ignore[operator]
-        shape[at : at + 2] = [str(both) if draw.chance(0.7) or both == 0 else "-1"]
+        shape[at : at + 2] = [str(both) if draw.chance(0.7) or not x.indices else "-1"]
 
         def merge(env: Environment) -> Mapped:
             x = env[name]

@@ -157,10 +157,10 @@ def points(x: Mapped, on: Sequence[int], arrays: Sequence[np.ndarray], at: int) 
         for a in sorted(on, key=lambda a: len(parents(x.axes[a]))):
             index[a] = wrapped(int(met[on.index(a)][point]), size_at(x.axes, a, index))
         found[tuple(point)] = index
-    for a, array in zip(on, arrays, strict=True):  # without points too, as numpy has it
-        if isinstance(x.axes[a], int):
-            for i in array.reshape(-1).tolist():
-                wrapped(i, x.axes[a])
+    if not found and any(
+        isinstance(x.axes[a], int) and not _reaches(m, x.axes[a]) for a, m in zip(on, arrays, strict=True)
+    ):
+        raise Undecided  # positions that nothing has, of which none is taken
     rest = [a for a in range(x.ndim) if a not in on]
     new = {a: k + len(shape) * (k >= at) for k, a in enumerate(rest)}
     span = tuple(range(at, at + len(shape)))
@@ -191,6 +191,10 @@ def points(x: Mapped, on: Sequence[int], arrays: Sequence[np.ndarray], at: int) 
         if all(i[a] == index[a] for a in on)
     }
     return x.moved(axes, source)
+
+
+def _reaches(array: np.ndarray, size: int) -> bool:
+    return bool(((array >= -size) & (array < size)).all())
 
 
 def check_order(x: Mapped, count: int) -> None:
