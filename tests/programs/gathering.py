@@ -270,17 +270,14 @@ def embedding(draw: Draw) -> Step | None:
 
 @generator(2)
 def embedding_bag(draw: Draw) -> Step | None:
-    """The innermost ragged axis reduced: rows of a table added, averaged, or their greatest."""
+    """The last ragged axis, as it is seen, reduced: rows of a table added, averaged, or their greatest."""
     rows, width = draw.integer(1, 4), draw.integer(0, 3)
     ids = random_ids(draw, rows)
     if ids is None or not draw[ids].is_ragged:
         return None
     x = draw[ids]
     table = random_table(draw, rows, width)
-    inner = [a for a, axis in enumerate(x.axes) if isinstance(axis, Lengths) and is_free(x, [a])]
-    if len(inner) != 1:
-        return None  # which of two axes on one parent is the innermost one is a question of storage
-    (axis,) = inner
+    axis = max(a for a, own in enumerate(x.axes) if isinstance(own, Lengths))
     mode = draw.choice(("sum", "mean", "max"))
     weights = None
     if mode == "sum" and draw.chance(0.4):

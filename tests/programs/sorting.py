@@ -218,7 +218,7 @@ def nonzero(draw: Draw) -> Step | None:
         return None
     x = draw[name]
     found = chosen_axis(draw, x)
-    if draw.chance(0.3) and x.is_stored_as_seen:
+    if draw.chance(0.3):
         names = tuple(draw.name() for _ in x.axes)
 
         def everywhere(env: Environment) -> tuple[Mapped, ...]:
