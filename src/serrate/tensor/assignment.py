@@ -22,7 +22,7 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     """
     target = indexing.get(x, key)
     new = _as_values(value, target)
-    if target.values.numel() == 0:
+    if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
         return
     if shares_memory(target.values, x.values):
         write(target.values, new)

@@ -401,7 +401,7 @@ class Partition:
         `count` is how many components result.
         """
         if outer == 0:
-            return Partition.uniform(count, 0, dtype=self.dtype)
+            return self._at(self._offsets.new_zeros(count + 1))
         if isinstance(outer, int):
             found = self._coarse.get(outer)
             if found is None:
