@@ -10,7 +10,7 @@ from tests.programs.broadcast import common, stretched
 from tests.programs.elementwise import DOMAINS
 from tests.programs.keys import shape_only
 from tests.programs.leaves import Leaf, like, random_values
-from tests.programs.mapped import Lengths, Mapped, cells, is_loose, parents
+from tests.programs.mapped import Lengths, Mapped, is_loose, parents, same_axes
 from tests.programs.operands import second
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.verdicts import Undecided
@@ -53,7 +53,7 @@ def loss(draw: Draw) -> Step | None:
         if env[name].ndim != env[other].ndim:
             raise Undecided
         axes = common(env[name].axes, env[other].axes)
-        if function.startswith("binary") and any(len(env[n].indices) != len(cells(axes)) for n in (name, other)):
+        if function.startswith("binary") and any(not same_axes(env[n].axes, axes) for n in (name, other)):
             raise Undecided  # torch wants one size there
         x, y = [stretched(env[n], axes) for n in (name, other)]
         if probability:

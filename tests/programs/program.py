@@ -174,7 +174,8 @@ class Draw:
 
     def like(self, leaf: Leaf, grad: bool = True) -> str:
         """A leaf that was made to fit something."""
-        wants = grad and self.grad and leaf.dtype == torch.float64 and self.chance(0.6)
+        plain = leaf.is_ragged or leaf.order is None  # a permuted dense tensor has permuted values
+        wants = grad and plain and self.grad and leaf.dtype == torch.float64 and self.chance(0.6)
         return self.given(replace(leaf, grad=wants))
 
     def tensor(
