@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from tests.programs.keys import longest, shape_only
 from tests.programs.leaves import like
-from tests.programs.mapped import Index, Lengths, Mapped, cells, is_loose, parents, same_axes
-from tests.programs.operands import is_chain
+from tests.programs.mapped import Index, Lengths, Mapped, cells, is_chain, is_loose, parents, same_axes
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.reductions import is_free, random_axes
 from tests.programs.select import Pick, check_order, taken, within_rows

@@ -33,6 +33,10 @@ def put(env: Environment, x: Mapped, key: Key, value: Any) -> Mapped | Verdict:
 def value_for(env: Environment, x: Mapped, read: Mapped, value: Any) -> torch.Tensor:
     """The value stretched to what is written to."""
     if not isinstance(value, str):
+        if isinstance(value, complex) and kind_of(x.dtype) < 3:
+            raise Refused(TypeError, ValueError)
+        if kind_of(x.dtype) == 1 and not torch.iinfo(x.dtype).min <= value <= torch.iinfo(x.dtype).max:
+            raise Refused(ValueError, OverflowError)
         return torch.tensor(value, dtype=x.dtype).expand(len(read.indices))
     given = env[value]
     if kind_of(given.dtype) == 3 and kind_of(x.dtype) != 3:
@@ -96,6 +100,9 @@ def _multiplies(x: Mapped) -> bool:
 def _value(draw: Draw, x: Mapped, read: Mapped | None, key: Key) -> tuple[Any, str, tuple[str, ...]]:
     """A number, a tensor of the shape that is written to, or one that stretches to it; sometimes one that does not."""
     kind = draw.choice(("number", "number", "same", "same", "same", "stretch", "stretch", "stretch", "any"))
+    misfit = _misfit(draw, x) if draw.chance(0.05) else None
+    if misfit is not None:
+        return misfit, str(misfit), ()
     if kind == "number" or read is None:
         (number,) = random_values(draw.random, 1, x.dtype)
         return number, str(number), ()
@@ -116,7 +123,18 @@ def _value(draw: Draw, x: Mapped, read: Mapped | None, key: Key) -> tuple[Any, s
     if draw.chance(0.5) and not leaf.is_ragged and leaf.order is None:
         leaf = replace(leaf, plain=True)
     name = draw.like(leaf)
-    return name, name, (name,)
+    text = name
+    host = leaf.plain and name not in draw.program.leaves and leaf.dtype in (x.dtype, torch.int64) and leaf.values
+    if host and draw.chance(0.4):
+        text = f"{name}.tolist()" if leaf.dtype == torch.bfloat16 or draw.chance(0.5) else f"{name}.numpy()"
+    return name, text, (name,)
+
+
+def _misfit(draw: Draw, x: Mapped) -> Any:
+    """A number that the dtype does not hold."""
+    if kind_of(x.dtype) == 1 and torch.iinfo(x.dtype).bits < 64:
+        return draw.choice((torch.iinfo(x.dtype).max + 1, torch.iinfo(x.dtype).min - 1))
+    return 1j if kind_of(x.dtype) == 2 else None
 
 
 def stretching(draw: Draw, read: Mapped) -> Mapped:

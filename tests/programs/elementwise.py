@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from tests.programs.broadcast import kind_of
 from tests.programs.leaves import UNSIGNED
-from tests.programs.mapped import Mapped
-from tests.programs.operands import check_kinds, is_chain
+from tests.programs.mapped import Mapped, is_chain
+from tests.programs.operands import check_kinds
 from tests.programs.program import Draw, Environment, Step, generator
 
 from serrate.ops.table import TABLE

@@ -130,6 +130,8 @@ def gather(draw: Draw) -> Step | None:
     axis = draw.integer(0, x.ndim - 1)
     function = draw.choice(("gather", "take_along_axis"))
     negative = function == "take_along_axis"
+    if negative and draw.chance(0.25) and is_free(x, [axis]):
+        return _along_stretched(draw, name, axis)
     at = random_index(draw, x, axis, distinct=False, negative=negative)
     if at is None:
         return None
@@ -142,6 +144,28 @@ def gather(draw: Draw) -> Step | None:
         return Mapped.of(where.axes, x.flat[torch.tensor(found, dtype=torch.int64)])
 
     return Step(function, f"sr.{function}({name}, {at}, axis={shown})", oracle, (name, at), (draw.name(),))
+
+
+def _along_stretched(draw: Draw, name: str, axis: int) -> Step:
+    """Positions that are the same for some rows: a dense index whose other axes have size 1 or that of the tensor."""
+    x = draw[name]
+    own = x.axes[axis]
+    least = min(own.table.values(), default=0) if isinstance(own, Lengths) else own
+    sizes = [a if isinstance(a, int) and draw.chance(0.5) else 1 for a in x.axes]
+    sizes[axis] = draw.integer(0, 3) if least else 0
+    values = [draw.integer(-least, least - 1) for _ in cells(sizes)]
+    at = draw.given(Leaf(tuple(sizes), tuple(values), torch.int64, plain=draw.chance(0.5)))
+
+    def oracle(env: Environment) -> Mapped:
+        x, where = env[name], env[at]
+        axes = [where.axes[axis] if a == axis else size for a, size in enumerate(x.axes)]
+        order = cells(axes)
+        places = zip(order, stretched(where, axes).tolist(), strict=True)
+        found = [x.rank[resolve(x, axis, index, int(to), True)] for index, to in places]
+        return Mapped.of(axes, x.flat[torch.tensor(found, dtype=torch.int64)])
+
+    words = f"sr.take_along_axis({name}, {at}, axis={axis})"
+    return Step("take_along_axis", words, oracle, (name, at), (draw.name(),))
 
 
 @generator(2)
@@ -267,7 +291,7 @@ def embedding(draw: Draw) -> Step | None:
 
     def oracle(env: Environment) -> Mapped:
         x, weight = env[ids], env[table].dense_values()
-        axes = (*x.axes, width)
+        axes = (*x.axes, weight.shape[1])
         return Mapped.of(axes, weight[x.flat.to(torch.int64)].reshape(-1))
 
     return Step("embedding", f"sr.embedding({ids}, {table})", oracle, (ids, table), (draw.name(),))
@@ -302,7 +326,7 @@ def embedding_bag(draw: Draw) -> Step | None:
                 picked = picked * env[weights].flat[torch.tensor(members, dtype=torch.int64)][:, None]
             made.append(_bag(picked, mode))
         flat = torch.cat(made) if made else weight.reshape(-1)[:0]
-        return Mapped.of((*axes, width), flat)
+        return Mapped.of((*axes, weight.shape[1]), flat)
 
     options = f", mode={mode!r}"
     options += f", per_sample_weights={weights}" if weights else ""

@@ -42,6 +42,7 @@ def group_by(draw: Draw) -> Step | None:
 
     def oracle(env: Environment) -> Mapped:
         x, k = env[name], env[keys]
+        outer = shape_only(x.axes[:packed])
         features = x.axes[packed:]
         width = len(cells(features))
         rows = x.flat.reshape(len(outer.indices), width)

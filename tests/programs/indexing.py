@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from tests.programs.keys import Key, is_feature, random_key
-from tests.programs.mapped import Lengths, Mapped, parents
+from tests.programs.mapped import Lengths, Mapped, is_chain, parents
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.select import Pick, check_order, indexed, masked, one, part, points, several, split_axis, taken
 from tests.programs.verdicts import Refused, Undecided, Verdict, either
@@ -162,6 +162,8 @@ def shares_memory(x: Mapped, key: Key) -> bool | None:
         return None
     if isinstance(outer[0], slice) and outer[0].step in (None, 1):
         outer.pop(0)
+    elif not is_chain(x):
+        return None  # an axis that depended on the one taken may have to move
     else:
         while outer and isinstance(outer[0], int):
             outer.pop(0)
@@ -172,8 +174,7 @@ def never_waits(x: Mapped, key: Key) -> bool:
     """Slices along ragged axes of a chain, and whole axes: the size of the result is bounded without a wait."""
     if key.has_arrays:
         return False
-    chain = all(len(parents(a)) == i for i, a in enumerate(x.axes) if isinstance(a, Lengths))
-    if not chain or not x.is_ragged:
+    if not is_chain(x) or not x.is_ragged:
         return False
     try:
         placed = place(x, key.entries)

@@ -8,8 +8,8 @@ import torch
 from tests.programs.broadcast import promoted
 from tests.programs.keys import shape_only
 from tests.programs.leaves import like, random_leaf
-from tests.programs.mapped import Axis, Index, Lengths, Mapped, cells, is_loose, parents, same_axes
-from tests.programs.operands import is_chain, small
+from tests.programs.mapped import Axis, Index, Lengths, Mapped, cells, is_chain, is_loose, parents, same_axes
+from tests.programs.operands import small
 from tests.programs.program import Draw, Step, generator
 from tests.programs.reductions import is_free
 from tests.programs.verdicts import Refused, Undecided

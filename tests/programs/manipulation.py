@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from tests.programs.broadcast import common, stretched
 from tests.programs.leaves import UNSIGNED
-from tests.programs.mapped import Axis, Index, Lengths, Mapped, parents, uniform_if_alone
+from tests.programs.mapped import Axis, Index, Lengths, Mapped, is_chain, parents, uniform_if_alone
 from tests.programs.operands import second, small
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.reductions import is_free
@@ -86,6 +86,20 @@ def unstack(draw: Draw) -> Step | None:
 
     words = f"{'*' if count == 1 else ''}[part.clone() for part in sr.unstack({name}, axis={axis})]"
     return Step("unstack", words, oracle, (name,), names)
+
+
+@generator(1)
+def rows(draw: Draw) -> Step | None:
+    """One of the entries of the first axis, all of which are views."""
+    fits = lambda x: x.is_stored_as_seen and is_chain(x) and x.ndim > 0 and x.axes[0] != 0  # noqa: E731
+    name = draw.tensor(lambda x: fits(x) and isinstance(x.axes[0], int))
+    if name is None:
+        return None
+    size = draw[name].axes[0]
+    assert isinstance(size, int)
+    i = draw.integer(0, size - 1)
+    oracle = lambda env: taken(env[name], {0: one(i)}, view=True)  # noqa: E731
+    return Step("rows", f"{name}.rows()[{i}]", oracle, (name,), (draw.name(),))
 
 
 # ------------------------------------------------------------------------------------------------------ stretching

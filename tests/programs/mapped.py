@@ -195,3 +195,12 @@ def is_loose(axes: Iterable[Axis]) -> bool:
 
 def grid(shape: Sequence[int]) -> list[Index]:
     return list(itertools.product(*map(range, shape)))
+
+
+def is_chain(x: Mapped) -> bool:
+    """Whether every ragged axis depends on all axes outside it, features not counted."""
+    found = [a for a, axis in enumerate(x.axes) if isinstance(axis, Lengths)]
+    found.sort(key=lambda a: len(parents(x.axes[a])))
+    used = {p for axis in x.axes for p in parents(axis)} | set(found)
+    nested = all({a, *parents(x.axes[a])} <= set(parents(x.axes[b])) for a, b in itertools.pairwise(found))
+    return not found or (nested and len(parents(x.axes[found[-1]])) == len(used) - 1)

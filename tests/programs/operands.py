@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from tests.programs.assigning import stretching
 from tests.programs.broadcast import KINDS, common, kind_of
 from tests.programs.leaves import DTYPES, FLOATS, INTS, like, random_leaf, random_values
-from tests.programs.mapped import Lengths, Mapped, cells, parents
+from tests.programs.mapped import Mapped, cells
 from tests.programs.program import Draw, Environment
 from tests.programs.verdicts import Refused, Undecided
 
@@ -50,7 +49,7 @@ def small(axes: Sequence[Any]) -> bool:
 def second(draw: Draw, name: str, *, dtype: torch.dtype | None = None, numbers: bool = True) -> Operand:
     """Something to compute with a tensor: another that meets it, a number, rarely one that does not fit."""
     x = draw[name]
-    kind = draw.choice(("there", "there", "same", "same", "stretch", "stretch", "number", "any"))
+    kind = draw.choice(("there", "there", "same", "same", "stretch", "stretch", "wide", "number", "any"))
     dtype = dtype or x.dtype
     if kind == "number" and numbers:
         return Operand(number(draw, dtype))
@@ -65,6 +64,10 @@ def second(draw: Draw, name: str, *, dtype: torch.dtype | None = None, numbers: 
         leaf = random_leaf(draw.random, dtype)
     elif kind == "stretch":
         leaf = like(draw.random, stretching(draw, x), dtype)
+    elif kind == "wide" and 1 in x.axes:
+        sizes = [draw.integer(0, 3) if axis == 1 else 1 for axis in x.axes]
+        if len(x.indices) * len(cells(sizes)) <= 150:
+            leaf = like(draw.random, Mapped.of(sizes, torch.zeros(len(cells(sizes)))), dtype)
     if leaf is None:
         leaf = like(draw.random, x, dtype)
     return Operand(name if leaf is None else draw.like(leaf))
@@ -86,15 +89,6 @@ def other_dtype(draw: Draw, dtype: torch.dtype) -> torch.dtype:
     if kind == 1:
         return draw.choice((*INTS, torch.float64))
     return draw.choice((*FLOATS, torch.int64)) if kind == 2 else draw.choice((torch.complex64, torch.float64))
-
-
-def is_chain(x: Mapped) -> bool:
-    """Whether every ragged axis depends on all axes outside it, features not counted."""
-    found = [a for a, axis in enumerate(x.axes) if isinstance(axis, Lengths)]
-    found.sort(key=lambda a: len(parents(x.axes[a])))
-    used = {p for axis in x.axes for p in parents(axis)} | set(found)
-    nested = all({a, *parents(x.axes[a])} <= set(parents(x.axes[b])) for a, b in itertools.pairwise(found))
-    return not found or (nested and len(parents(x.axes[found[-1]])) == len(used) - 1)
 
 
 def check_kinds(kinds: Sequence[str], *operands: Any) -> None:

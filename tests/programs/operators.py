@@ -9,8 +9,8 @@ from tests.programs.assigning import is_writable, stretching
 from tests.programs.broadcast import common, elementwise, fits, kind_of, result_type, stretched
 from tests.programs.elementwise import DOMAINS, Function, widened
 from tests.programs.leaves import UNSIGNED, like
-from tests.programs.mapped import Mapped, same_axes
-from tests.programs.operands import Operand, check_kinds, is_chain, meets, number, second
+from tests.programs.mapped import Mapped, is_chain, same_axes
+from tests.programs.operands import Operand, check_kinds, meets, number, second
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.verdicts import Refused, Undecided
 

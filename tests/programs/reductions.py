@@ -8,8 +8,8 @@ import torch
 from tests.programs.broadcast import kind_of
 from tests.programs.leaves import UNSIGNED, Leaf, random_values
 from tests.programs.lines import groups, kept, reduced
-from tests.programs.mapped import Lengths, Mapped, parents
-from tests.programs.operands import check_kinds, is_chain
+from tests.programs.mapped import Lengths, Mapped, is_chain, parents
+from tests.programs.operands import check_kinds
 from tests.programs.program import Draw, Environment, Step, generator
 
 from serrate.ops.table import TABLE
@@ -228,7 +228,7 @@ def normalization(draw: Draw) -> Step | None:
         return None
     x = draw[name]
     function = draw.choice(("softmax", "log_softmax", "layer_norm", "rms_norm", "normalize"))
-    found = random_axes(draw, x, several=False, none=False)
+    found = random_axes(draw, x, none=False)
     if found is None:
         return None
     text, along = found

@@ -9,8 +9,8 @@ from tests.programs.broadcast import kind_of
 from tests.programs.elementwise import modulo
 from tests.programs.leaves import UNSIGNED
 from tests.programs.lines import groups, kept, positions, resized
-from tests.programs.mapped import Mapped
-from tests.programs.operands import check_kinds, is_chain
+from tests.programs.mapped import Mapped, is_chain
+from tests.programs.operands import check_kinds
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.reductions import is_free, precise, random_axes
 

@@ -48,6 +48,7 @@ def attention(draw: Draw) -> Step | None:
 
     def oracle(env: Environment) -> Mapped:
         x, y, z = env[q], env[k], env[v]
+        assert (x.axes[-1], y.axes[-1], z.axes[-1]) == (width, width, out)
         axes = (*x.axes[:-1], z.axes[-1])
         rows, others, values = [groups(t, [t.ndim - 2, t.ndim - 1]) for t in (x, y, z)]
         found: dict[Any, torch.Tensor] = {}
@@ -123,6 +124,7 @@ def conv1d(draw: Draw) -> Step | None:
 
     def oracle(env: Environment) -> Mapped:
         x, w = env[name], env[weight].dense_values()
+        assert x.axes == axes
         b = None if bias is None else env[bias].flat
         made: dict[tuple[int, ...], torch.Tensor] = {}
         sizes = {}

@@ -8,8 +8,7 @@ import torch
 from tests.programs.broadcast import kind_of
 from tests.programs.leaves import like
 from tests.programs.lines import chosen, groups, kept, positions, resized
-from tests.programs.mapped import Lengths, Mapped, cells
-from tests.programs.operands import is_chain
+from tests.programs.mapped import Lengths, Mapped, cells, is_chain
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.reductions import is_free
 from tests.programs.scans import chosen_axis, ordinary
