@@ -124,7 +124,7 @@ def _value(draw: Draw, x: Mapped, read: Mapped | None, key: Key) -> tuple[Any, s
         leaf = replace(leaf, plain=True)
     name = draw.like(leaf)
     text = name
-    host = leaf.plain and name not in draw.program.leaves and leaf.dtype in (x.dtype, torch.int64) and leaf.values
+    host = leaf.plain and name not in draw.program.leaves and leaf.dtype == x.dtype and leaf.values
     if host and draw.chance(0.4):
         text = f"{name}.tolist()" if leaf.dtype == torch.bfloat16 or draw.chance(0.5) else f"{name}.numpy()"
     return name, text, (name,)

@@ -117,5 +117,6 @@ def _face(draw: Draw, function: str, name: str) -> str:
     """The function as `sr` has it, or as torch does."""
     homes = [f"torch.{function}", f"torch.nn.functional.{function}"]
     known = [h for h, home in zip(homes, (torch, F), strict=True) if hasattr(home, function)]
-    takes = kind_of(draw[name].dtype) == 2 and function != "imag"
+    x = draw[name]  # of a dense tensor torch's functions give torch's own
+    takes = kind_of(x.dtype) == 2 and x.is_ragged and function != "imag"
     return draw.choice(known) if known and takes and draw.chance(0.3) else f"sr.{function}"

@@ -42,14 +42,14 @@ def joined(parts: Sequence[Mapped], axis: int) -> Mapped:
     axes: list[Axis] = []
     for a, own in enumerate(first):
         if a == axis:
-            axes.append(Lengths(own.parents, ends) if isinstance(own, Lengths) else ends[()])
+            axes.append(Lengths(own.parents, ends, own.loose) if isinstance(own, Lengths) else ends[()])
         elif isinstance(own, Lengths) and axis in own.parents:
             table = {
                 moved(k, key, own.parents): n
                 for k, shape in enumerate(shapes)
                 for key, n in _same_order(shape[a], own).table.items()
             }
-            axes.append(Lengths(own.parents, table))
+            axes.append(Lengths(own.parents, table, own.loose))
         else:
             axes.append(own)
     where: dict[Index, torch.Tensor] = {}
@@ -65,7 +65,7 @@ def _with_ragged(part: Mapped, axis: int, ragged: Axis | None) -> list[Axis]:
     axes = list(part.axes)
     size = axes[axis]
     if isinstance(ragged, Lengths) and isinstance(size, int):
-        axes[axis] = Lengths(ragged.parents, dict.fromkeys(ragged.table, size))
+        axes[axis] = Lengths(ragged.parents, dict.fromkeys(ragged.table, size), ragged.loose)
     return axes
 
 
@@ -80,7 +80,7 @@ def _at(axis: Axis, key: Index) -> int:
 def _same_order(axis: Axis, like_: Lengths) -> Lengths:
     assert isinstance(axis, Lengths)
     order = [axis.parents.index(p) for p in like_.parents]
-    return Lengths(like_.parents, {tuple(key[i] for i in order): n for key, n in axis.table.items()})
+    return Lengths(like_.parents, {tuple(key[i] for i in order): n for key, n in axis.table.items()}, axis.loose)
 
 
 def _check_joined(shapes: Sequence[Sequence[Axis]], axis: int) -> None:

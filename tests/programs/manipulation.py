@@ -229,8 +229,9 @@ def reshape(draw: Draw) -> Step | None:
 
     def split(env: Environment) -> Mapped:
         x = env[name]
-        if 1 in (first, size // first) and not is_free(x, [at]):
-            raise Undecided  # which of both numbers rows cannot be seen
+        ones = {a for axis in x.axes for a in parents(axis) if x.axes[a] == 1}
+        if 1 in (first, size // first) and (ones or not is_free(x, [at])):
+            raise Undecided  # which axis of size 1 numbers rows cannot be seen
         return split_axis(x, at, (first, size // first)).copied()
 
     return Step("reshape", f"sr.reshape({name}, ({', '.join(shape)},)).clone()", split, (name,), (draw.name(),))

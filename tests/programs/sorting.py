@@ -101,7 +101,7 @@ def searchsorted(draw: Draw) -> Step | None:
         shape = list(x.axes)
         size = x.axes[axis]
         if isinstance(size, Lengths):
-            shape[axis] = Lengths(size.parents, {key: draw.integer(0, 2) for key in size.table})
+            shape[axis] = Lengths(size.parents, {key: draw.integer(0, 2) for key in size.table}, size.loose)
         else:
             shape[axis] = draw.integer(0, 3)
         leaf = like(draw.random, Mapped.of(shape, torch.zeros(len(cells(shape)))), x.dtype)

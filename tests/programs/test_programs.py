@@ -12,6 +12,7 @@ import pytest
 from tests.programs.program import Step, draw_program
 from tests.programs.search import search
 
+import serrate as sr
 from serrate.ops.table import TABLE
 
 QUICK = 400
@@ -54,3 +55,17 @@ def test_every_operation_of_the_table_is_drawn() -> None:
 def test_the_program_of_a_seed_is_always_the_same() -> None:
     one, other = draw_program(17), draw_program(17)
     assert [s.text() for s in one.statements] == [s.text() for s in other.statements]
+
+
+def test_a_failure_is_a_small_script_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sr.flip
+    monkeypatch.setattr(sr, "flip", lambda x, **options: whole(x, **options) * 1 if x.ndim > 3 else x)
+    found = next(f for f in search(range(2_000)) if "flip" in f.kind)
+    text = found.report()
+    steps = [line for line in text.splitlines() if line.startswith("v")]
+    assert len(steps) <= 3
+    assert "sr.flip" in steps[-1]
+    assert f"# seed {found.program.seed}" in text
+    names: dict[str, object] = {}
+    exec(text, names)
+    assert isinstance(names[steps[-1].split(" = ")[0]], sr.Tensor)
