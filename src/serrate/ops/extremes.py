@@ -31,7 +31,8 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
         flat = exact(as_tensor(x))
         call = reduction(flat, None)
         values = _comparable(flat.values.detach().reshape(-1))
-        found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
+        nothing = torch.full((), -1, device=values.device)
+        found = (values.argmax() if largest else values.argmin()) if values.numel() else nothing
         return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
     call = reduction(x, axis)
     return call.finish(_places(call, largest), keepdims)
