@@ -22,24 +22,31 @@ def multiplies(x: Mapped) -> bool:
 
 
 def contract(parts: Sequence[tuple[str, Mapped]], out: str) -> Mapped | Verdict:
-    """The sum of products over labels: axes of one label are one axis; labels that `out` lacks are added up.
-
-    Where axes that depend on each other do not belong to both operands, or one that others depend on is added up,
-    Serrate may say by an AxisError that it does not multiply those.
-    """
+    """The sum of products over labels, where an AxisError may say that these axes cannot be multiplied one by one."""
     made = multiplied(parts, out)
-    labels = "".join(dict.fromkeys("".join(names for names, _ in parts)))
-    axes = _labelled(labels, parts)
-    shared = set.intersection(*[set(names) for names, _ in parts])
-    summed = {labels.index(c) for c in labels if c not in out}
-    deep = [
-        a
-        for a, axis in enumerate(axes)
-        for p in parents(axis)
-        if isinstance(axes[p], Lengths) and not {labels[a], labels[p]} <= shared
-    ]
-    plain = len(parts) == 1 or (not deep and not any(set(parents(axis)) & summed for axis in axes))
-    return made if plain else either(made, sr.errors.AxisError)
+    return made if is_plain(parts, out) else either(made, sr.errors.AxisError)
+
+
+def is_plain(parts: Sequence[tuple[str, Mapped]], out: str) -> bool:
+    """Products that are always computed.
+
+    One operand is dense, and the result keeps the packed axes that it shares with the other; or both have the same
+    packed axes, all kept; or every ragged axis depends on the same axes, which both have and the result keeps.
+    """
+    packed = [_packed(names, x) for names, x in parts]
+    if len(parts) == 1:
+        return True
+    if not all(packed):
+        shared = {c for names, _ in parts for c in names if all(c in other for other, _ in parts)}
+        return shared & set().union(*packed) <= set(out)
+    if packed[0] == packed[1]:
+        return packed[0] <= set(out)
+    found = {frozenset(names[p] for p in axis.parents) for names, x in parts for axis in x.axes if parents(axis)}
+    return len(found) == 1 and next(iter(found)) <= set(out) and all(next(iter(found)) <= set(n) for n, _ in parts)
+
+
+def _packed(names: str, x: Mapped) -> set[str]:
+    return {names[a] for a, axis in enumerate(x.axes) if parents(axis)} | {names[p] for a in x.axes for p in parents(a)}
 
 
 def multiplied(parts: Sequence[tuple[str, Mapped]], out: str) -> Mapped:
