@@ -126,7 +126,7 @@ def _value(draw: Draw, x: Mapped, read: Mapped | None, key: Key) -> tuple[Any, s
     text = name
     host = leaf.plain and name not in draw.program.leaves and leaf.dtype == x.dtype and leaf.values
     if host and draw.chance(0.4):
-        text = f"{name}.tolist()" if leaf.dtype == torch.bfloat16 or draw.chance(0.5) else f"{name}.numpy()"
+        text = f"{name}.tolist()" if leaf.dtype == torch.bfloat16 or draw.chance(0.5) else f"{name}.cpu().numpy()"
     return name, text, (name,)
 
 

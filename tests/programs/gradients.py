@@ -24,6 +24,11 @@ class Gradients:
 
 def compare_gradients(program: Program, names: dict[str, Any]) -> None:
     """A Difference unless the gradients of all leaves are those of the oracle, undefined rows being NaN throughout."""
+    with torch.device("cpu"):
+        _compare_all(program, names)
+
+
+def _compare_all(program: Program, names: dict[str, Any]) -> None:
     wanted = [n for n, m in program.environment.items() if m.flat.requires_grad]
     if not program.leaves or not wanted:
         return
@@ -88,7 +93,7 @@ def _defined(
 ) -> list[torch.Tensor]:
     """The defined part of each gradient, packed; 0 where there is none."""
     made = zip(found, leaves, counts, strict=True)
-    return [torch.zeros(n, dtype=v.dtype) if g is None else g.reshape(-1)[:n] for g, v, n in made]
+    return [torch.zeros(n, dtype=v.dtype) if g is None else g.reshape(-1)[:n].cpu() for g, v, n in made]
 
 
 def _compare(what: str, program: Program, found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
@@ -124,4 +129,4 @@ def _scattered(x: sr.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
     _, _, places = storage(x)
     made = torch.full((x.values.numel(),), float("nan"), dtype=x.values.dtype)
     made[torch.tensor(places, dtype=torch.int64)] = cotangent
-    return made.reshape(x.values.shape)
+    return made.reshape(x.values.shape).to(x.device)

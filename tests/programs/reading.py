@@ -65,7 +65,8 @@ def storage(x: sr.Tensor) -> tuple[list[Axis], list[Index], list[int]]:
 def elements(x: sr.Tensor) -> tuple[list[Axis], torch.Tensor]:
     """The axes as seen and the defined elements in the order of their indices."""
     shape, _, places = storage(x)
-    return shape, x.values.reshape(-1)[torch.tensor(places, dtype=torch.int64)]
+    with torch.device("cpu"):
+        return shape, x.values.cpu().reshape(-1)[torch.tensor(places, dtype=torch.int64)]
 
 
 def check(x: sr.Tensor) -> None:

@@ -39,9 +39,9 @@ class _Ends(Exception):
     """The rest of a program has no meaning, for a reason that the documents give."""
 
 
-def run(program: Program, born: bool) -> str:
+def run(program: Program, born: bool, device: str = "cpu") -> str:
     """Run a program with lengths that the host knows, or as its leaves say, and compare; "ended" if refused midway."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore")  # torch's, about stretched targets and complex numbers
         return _run(program, born)
 

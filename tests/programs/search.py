@@ -44,6 +44,7 @@ class Found:
     program: Program
     born: bool
     failure: Failure
+    device: str = "cpu"
 
     @property
     def kind(self) -> str:
@@ -55,11 +56,11 @@ class Found:
 
     def report(self, *, whole: bool = True) -> str:
         """The smallest program found that fails so, as a script."""
-        program, failure = shrink(self.program, self.born)
+        program, failure = shrink(self.program, self.born, self.device)
         return (script if whole else short)(program, failure, self.born)
 
 
-def search(seeds: Iterable[int], counts: Counter[str] | None = None) -> Iterator[Found]:
+def search(seeds: Iterable[int], counts: Counter[str] | None = None, device: str = "cpu") -> Iterator[Found]:
     """Every program of these seeds that fails: host-born, or device-born if it does not fail there."""
     counts = Counter() if counts is None else counts
     for seed in seeds:
@@ -71,10 +72,10 @@ def search(seeds: Iterable[int], counts: Counter[str] | None = None) -> Iterator
                 counts["decided" if outcome.verdict.is_certain or outcome.verdict.errors else "undecided"] += 1
         for born in (False, True):
             try:
-                counts[f"{'device-born' if born else 'host-born'} {run(program, born)}"] += 1
+                counts[f"{'device-born' if born else 'host-born'} {run(program, born, device)}"] += 1
             except Failure as failure:
                 counts["failed"] += 1
-                yield Found(program, born, failure)
+                yield Found(program, born, failure, device)
                 break
 
 

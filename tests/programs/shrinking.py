@@ -26,10 +26,10 @@ R, nan, inf = sr.Ragged, float("nan"), float("inf")
 """
 
 
-def failure_of(program: Program, born: bool) -> Failure | None:
+def failure_of(program: Program, born: bool, device: str = "cpu") -> Failure | None:
     """What is wrong with a program, if anything is."""
     try:
-        run(program, born)
+        run(program, born, device)
     except Failure as failure:
         return failure
     return None
@@ -46,19 +46,19 @@ def rebuilt(seed: int, statements: list[Statement]) -> Program | None:
     return made
 
 
-def shrink(program: Program, born: bool, tries: int = 400) -> tuple[Program, Failure]:
+def shrink(program: Program, born: bool, device: str = "cpu", tries: int = 400) -> tuple[Program, Failure]:
     """The smallest program found that fails in the same way."""
-    best = failure_of(program, born)
+    best = failure_of(program, born, device)
     assert best is not None
     program = rebuilt(program.seed, program.statements[: best.at + 1]) or program
-    best = failure_of(program, born) or best
+    best = failure_of(program, born, device) or best
     progress = True
     while progress and tries > 0:
         progress = False
         for candidate in _candidates(program):
             tries -= 1
             made = rebuilt(program.seed, candidate)
-            found = None if made is None else failure_of(made, born)
+            found = None if made is None else failure_of(made, born, device)
             if made is not None and found is not None and _kind(found) == _kind(best):
                 program, best, progress = made, found, True
                 break
