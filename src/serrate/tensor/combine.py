@@ -43,6 +43,15 @@ def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     return values if structure.is_exact else torch.where(structure.defined_rows(values), values, 0)
 
 
+def fitted(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Packed values with as many rows as the structure has room for: only undefined rows are added or left out."""
+    rows = structure.cells(structure.whole)
+    missing = rows - values.shape[0]
+    if missing == 0:
+        return values
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:rows]
+
+
 def combine(x: Tensor, axis: int) -> Tensor:
     """Merge ragged axis `axis` with the axis before it."""
     inner = x._axis(axis)
