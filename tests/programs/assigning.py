@@ -23,7 +23,10 @@ def put(env: Environment, x: Mapped, key: Key, value: Any) -> Mapped | Verdict:
         return verdict
     (read,) = verdict.results
     where = read.flat.tolist()
-    given = value_for(env, x, read, value)
+    try:
+        given = value_for(env, x, read, value)
+    except Refused as refused:
+        raise Refused(*refused.errors, *verdict.errors) from None
     if len(set(where)) < len(where) and not _is_one_number(given):
         raise Undecided  # which of several values for one element stays is left open
     x.write(where, given.to(x.dtype))

@@ -101,9 +101,16 @@ def _compare(what: str, program: Program, found: Sequence[torch.Tensor], wanted:
         got, want = got.detach(), want.detach()
         got = torch.where(torch.isfinite(want), got, want)
         try:
-            difference(got, want, [(k,) for k in range(want.numel())])
+            difference(got, want, [(k,) for k in range(want.numel())], least_precision(program))
         except Difference as wrong:
             raise Difference(f"{what} of {name}, packed: {wrong}") from None
+
+
+def least_precision(program: Program) -> torch.dtype:
+    """The least precise of the dtypes that a gradient may have come through."""
+    met = {flat.dtype for outcome in program.outcomes for _, _, flat in outcome.after}
+    ranked = (torch.bfloat16, torch.float16, torch.complex64, torch.float32)
+    return next((dtype for dtype in ranked if dtype in met), torch.float64)
 
 
 def _tensor(x: Any) -> sr.Tensor:

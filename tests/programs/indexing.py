@@ -160,13 +160,9 @@ def shares_memory(x: Mapped, key: Key) -> bool | None:
         return True
     if not x.is_stored_as_seen:
         return None
-    if isinstance(outer[0], slice) and outer[0].step in (None, 1):
-        outer.pop(0)
-    elif not is_chain(x):
-        return None  # an axis that depended on the one taken may have to move
-    else:
-        while outer and isinstance(outer[0], int):
-            outer.pop(0)
+    first = outer.pop(0)
+    if (isinstance(first, slice) and first.step not in (None, 1)) or (isinstance(first, int) and not is_chain(x)):
+        return None  # a step copies; where an integer takes a parent away, axes between others may have to move
     return True if all(isinstance(e, slice) and e == slice(None) for e in outer) else None
 
 

@@ -112,10 +112,12 @@ def compare(found: Any, wanted: Mapped, *, values: torch.Tensor | None = None) -
     difference(have.detach(), want.detach(), wanted.indices)
 
 
-def difference(have: torch.Tensor, want: torch.Tensor, names: list[Index]) -> None:
-    """A Difference unless both hold the same numbers, to the precision of their dtype."""
+def difference(
+    have: torch.Tensor, want: torch.Tensor, names: list[Index], precision: torch.dtype | None = None
+) -> None:
+    """A Difference unless both hold the same numbers, to the precision of their dtype or of a given one."""
     if have.is_floating_point() or have.is_complex():
-        relative, absolute = TOLERANCE[have.dtype]
+        relative, absolute = TOLERANCE[precision or have.dtype]
         wide = torch.complex128 if have.is_complex() else torch.float64
         good = torch.isclose(have.to(wide), want.to(wide), rtol=relative, atol=absolute, equal_nan=True)
     else:

@@ -148,7 +148,8 @@ SETS = {
 
 @generator(2)
 def sets(draw: Draw) -> Step | None:
-    name = draw.tensor(ordinary)
+    """Distinct elements; whether they have gradients is left open, so those of gradients' leaves are not asked for."""
+    name = draw.tensor(lambda x: ordinary(x) and not x.flat.requires_grad)
     if name is None:
         return None
     x = draw[name]
