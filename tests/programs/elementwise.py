@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tests.programs.broadcast import kind_of
 from tests.programs.leaves import UNSIGNED
 from tests.programs.mapped import Mapped, is_chain
-from tests.programs.operands import check_kinds
+from tests.programs.operands import check_kinds, fitting
 from tests.programs.program import Draw, Environment, Step, generator
 
 from serrate.ops.table import TABLE
@@ -92,9 +92,9 @@ def unary(draw: Draw) -> Step | None:
     name = draw.tensor()
     if name is None:
         return None
-    function = draw.choice(UNARY)
-    domain, reference = UNARY[function]
     x = draw[name]
+    function = fitting(draw, list(UNARY), x.dtype)
+    domain, reference = UNARY[function]
     options = OPTIONS[function](draw) if function in OPTIONS and draw.chance(0.5) else {}
     if kind_of(x.dtype) < 2 and function == "nan_to_num":
         options = {}

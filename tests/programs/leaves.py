@@ -105,7 +105,7 @@ class Leaf:
 
 def random_axes(draw: random.Random, most_levels: int = 4) -> list[Axis]:
     """Packed axes: chains, several ragged axes on one parent, uniform axes before and between them."""
-    axes: list[Axis] = [draw.choice((0, 1, 1, 2, 2, 2, 3, 3))]
+    axes: list[Axis] = [draw.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))]
     levels = draw.choice([n for n in (1, 1, 1, 2, 2, 2, 3, 3, 4) if n <= most_levels])
     kind = draw.choice(("chain", "chain", "product", "free"))
     for level in range(levels):

@@ -195,27 +195,37 @@ def _merged_lengths(own: Lengths, at: int, size: int, where: Sequence[int]) -> A
     return uniform_if_alone(Lengths(parents_, table, own.loose))
 
 
+def _depend_on(x: Mapped, axis: int) -> list[int]:
+    return [a for a, own in enumerate(x.axes) if axis in parents(own)]
+
+
+def _numbers_rows_of_one(x: Mapped) -> bool:
+    """Whether an axis of size 1 or 0 numbers rows: where there are two of them it cannot be seen which does."""
+    return any(x.axes[p] in (0, 1) for axis in x.axes for p in parents(axis))
+
+
 @generator(2)
 def reshape(draw: Draw) -> Step | None:
+    """Two uniform axes merged, or one split; those that number rows only if they number the same ones."""
     name = draw.tensor(lambda x: x.ndim > 0)
     if name is None:
         return None
     x = draw[name]
     uniform = [a for a, axis in enumerate(x.axes) if isinstance(axis, int)]
     pairs = [a for a in uniform if a + 1 in uniform]
-    sized = [a for a in uniform if x.axes[a] in (4, 6, 2, 3)]
+    alike = [a for a in pairs if _depend_on(x, a) == _depend_on(x, a + 1)]
+    sized = [a for a in uniform if x.axes[a] in (4, 6) or (x.axes[a] in (2, 3) and is_free(x, [a]))]
     shape = [f"{name}.shape[{a}]" for a in range(x.ndim)]
     if pairs and draw.chance(0.6):
-        at = draw.choice(pairs)
+        at = draw.choice(alike if alike and draw.chance(0.9) else pairs)
         both = x.axes[at] * x.axes[at + 1]  # type: ignore[operator]
         shape[at : at + 2] = [str(both) if draw.chance(0.7) or not x.indices else "-1"]
 
         def merge(env: Environment) -> Mapped:
             x = env[name]
-            dependents = [{a, b} & set(parents(axis)) for axis in x.axes for a, b in [(at, at + 1)]]
-            sizes = {x.axes[at], x.axes[at + 1]}
-            if any(len(d) == 1 for d in dependents) or (any(dependents) and sizes & {0, 1}):
-                raise Undecided  # one of them numbers rows and the other does not, or it cannot be seen whether it does
+            one_, two = _depend_on(x, at), _depend_on(x, at + 1)
+            if one_ != two or (one_ and {x.axes[at], x.axes[at + 1]} & {0, 1}):
+                raise Undecided
             return merged(x, at)
 
         return Step("reshape", f"sr.reshape({name}, ({', '.join(shape)},)).clone()", merge, (name,), (draw.name(),))
@@ -225,13 +235,13 @@ def reshape(draw: Draw) -> Step | None:
     size = x.axes[at]
     assert isinstance(size, int)
     first = draw.choice([n for n in range(1, size + 1) if size % n == 0])
+    first = first if is_free(x, [at]) else 2
     shape[at : at + 1] = [str(first), str(size // first)]
 
     def split(env: Environment) -> Mapped:
         x = env[name]
-        ones = {a for axis in x.axes for a in parents(axis) if x.axes[a] == 1}
-        if 1 in (first, size // first) and (ones or not is_free(x, [at])):
-            raise Undecided  # which axis of size 1 numbers rows cannot be seen
+        if 1 in (first, size // first) and (_numbers_rows_of_one(x) or not is_free(x, [at])):
+            raise Undecided
         return split_axis(x, at, (first, size // first)).copied()
 
     return Step("reshape", f"sr.reshape({name}, ({', '.join(shape)},)).clone()", split, (name,), (draw.name(),))

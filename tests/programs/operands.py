@@ -14,6 +14,8 @@ from tests.programs.mapped import Mapped, cells
 from tests.programs.program import Draw, Environment
 from tests.programs.verdicts import Refused, Undecided
 
+from serrate.ops.table import TABLE
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -89,6 +91,13 @@ def other_dtype(draw: Draw, dtype: torch.dtype) -> torch.dtype:
     if kind == 1:
         return draw.choice((*INTS, torch.float64))
     return draw.choice((*FLOATS, torch.int64)) if kind == 2 else draw.choice((torch.complex64, torch.float64))
+
+
+def fitting(draw: Draw, functions: Sequence[str], dtype: torch.dtype) -> str:
+    """A function that takes elements of a dtype, as the table says; rarely one that does not."""
+    kind = ("bool", "int", "float", "complex")[kind_of(dtype)]
+    found = [f for f in functions if kind in TABLE[f].kinds]
+    return draw.choice(found if found and draw.chance(0.95) else list(functions))
 
 
 def check_kinds(kinds: Sequence[str], *operands: Any) -> None:

@@ -10,7 +10,7 @@ from tests.programs.broadcast import common, elementwise, fits, kind_of, result_
 from tests.programs.elementwise import DOMAINS, Function, widened
 from tests.programs.leaves import UNSIGNED, like
 from tests.programs.mapped import Mapped, is_chain, same_axes
-from tests.programs.operands import Operand, check_kinds, meets, number, second
+from tests.programs.operands import Operand, check_kinds, fitting, meets, number, second
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.verdicts import Refused, Undecided
 
@@ -81,8 +81,8 @@ def binary(draw: Draw) -> Step | None:
     name = draw.tensor()
     if name is None:
         return None
-    function = draw.choice(list(BINARY))
     x = draw[name]
+    function = fitting(draw, list(BINARY), x.dtype)
     if function in GUARDED:
         other = guarded(draw, x)
         if other is None:

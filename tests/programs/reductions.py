@@ -9,7 +9,7 @@ from tests.programs.broadcast import kind_of
 from tests.programs.leaves import UNSIGNED, Leaf, random_values
 from tests.programs.lines import groups, kept, reduced
 from tests.programs.mapped import Lengths, Mapped, is_chain, parents
-from tests.programs.operands import check_kinds
+from tests.programs.operands import check_kinds, fitting
 from tests.programs.program import Draw, Environment, Step, generator
 
 from serrate.ops.table import TABLE
@@ -123,7 +123,7 @@ def reduction(draw: Draw) -> Step | None:
     if name is None:
         return None
     x = draw[name]
-    function = draw.choice(REDUCTIONS)
+    function = fitting(draw, REDUCTIONS, x.dtype)
     found = random_axes(draw, x)
     if found is None:
         return None
