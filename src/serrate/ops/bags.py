@@ -1,4 +1,4 @@
-"""Bags of table rows: each innermost row of indices becomes the sum, mean or greatest of what it names."""
+"""Bags of table rows: each row of indices, along the last ragged axis, becomes the sum, mean or greatest it names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.reductions import Reduction
+from serrate.ops.runs import along
+from serrate.ops.sums import blocks_of, sum_of_runs
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
+_LONG, _BLOCK = 256, 64  # indices: of bags that are cut into blocks, and of these
 
 
 @dataclass(eq=False)
@@ -32,8 +36,14 @@ class Bags:
     mode: int
     padding: int
     """The row of the table that is left out of every bag; -1 for none."""
+    most: int
+    """A number of indices that no bag exceeds."""
     kept: list[torch.Tensor] = field(default_factory=list)
     """What torch's forward kernel leaves for its backward: the bag of each index, sizes, places of the greatest."""
+
+    def are_long(self, table: torch.Tensor) -> bool:
+        """Whether some bag may have more rows of float32 than are added up one after the other."""
+        return self.most > _LONG and self.mode != _MODES["max"] and table.dtype == torch.float32
 
     @cached_property
     def bag(self) -> torch.Tensor:
@@ -53,6 +63,9 @@ class _Bag(Differentiable):
 
     @staticmethod
     def forward(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.are_long(table):
+            bags.kept = [bags.bag.to(bags.ids.dtype), *[bags.counts[:, 0].to(bags.ids.dtype)] * 2]
+            return _in_blocks(table, weights, bags)
         made, *bags.kept = torch.ops.aten._embedding_bag(
             table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, bags.padding
         )
@@ -61,11 +74,11 @@ class _Bag(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         table, weights, ctx.bags = inputs
-        ctx.save_for_backward(table, weights)
+        ctx.save_for_backward(table, weights, ctx.bags.ids)  # so that torch notices if they are overwritten
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        table, weights = ctx.saved_tensors
+        table, weights, _ = ctx.saved_tensors
         bags: Bags = ctx.bags
         if torch.is_grad_enabled():
             return *_composed(gradient, table, weights, bags), None
@@ -84,7 +97,15 @@ class _Bag(Differentiable):
         return to_table, to_weights, None
 
 
-# torch binds the arguments of every call to this signature, and would work it out anew each time.
+def _in_blocks(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+    """Sums or means of long bags: torch's kernel adds up one row after the other, so it gets blocks of them."""
+    starts, ends = blocks_of(bags.offsets.to(torch.int64), bags.ids.numel(), _BLOCK)
+    padding = None if bags.padding < 0 else bags.padding
+    parts, *_ = torch.embedding_bag(
+        table, bags.ids, starts.to(bags.ids.dtype), False, _MODES["sum"], False, weights, True, padding
+    )
+    made = sum_of_runs(parts, Partition._of(ends, parts.shape[0], device_born=True, exact=False))
+    return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
 
 
 def _composed(
@@ -146,9 +167,7 @@ def _check(x: Tensor, table: torch.Tensor, mode: str, weights: Any) -> None:
     if weights is not None and mode != "sum":
         raise ValueError(f"per_sample_weights go with mode='sum' only, got mode={mode!r}")
     if not x.is_ragged and x.ndim < 2:
-        raise AxisError(
-            f"embedding_bag reduces the innermost ragged axis, or the last of a dense tensor, got {x.shape}"
-        )
+        raise AxisError(f"embedding_bag reduces the last ragged axis, or the last of a dense tensor, got {x.shape}")
     broadcast.require_one_device(x, table)
 
 
@@ -165,6 +184,8 @@ def _give(
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
     if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
         return _Bag.call(table, weights, bags)
+    if bags.are_long(table):
+        return _in_blocks(table, weights, bags)
     made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
     return made[0]
 
@@ -174,14 +195,26 @@ class _Layout:
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
-        if x.is_ragged:
-            level = x.structure.level(x.structure.whole)
-            assert isinstance(level, Partition)
-            self.runs = level
-        else:
-            self.runs = Partition.uniform(math.prod(x.values.shape[:-1]), x.values.shape[-1])
         self.partial = x.is_ragged and not x.structure.is_exact
         self.features = x.values.shape[1:] if x.is_ragged else torch.Size()
+        # The axis whose rows are the bags: the last ragged one, as the axes are seen.
+        self.along = along(x, max((a for a, n in enumerate(x.shape) if isinstance(n, Ragged)), default=x.ndim - 1))
+
+    @cached_property
+    def count(self) -> int:
+        """How many bags each feature has."""
+        if not self.x.is_ragged:
+            return math.prod(self.x.values.shape[:-1])
+        runs = self.along.runs
+        return runs.level.num_components if runs.contiguous else self.along.segments.cells
+
+    def _offsets(self, device: torch.device) -> torch.Tensor:
+        """Where the bags of one feature begin and end."""
+        if not self.x.is_ragged:
+            return Partition.uniform(self.count, self.x.values.shape[-1]).offsets_on(device)
+        if self.along.runs.contiguous:
+            return self.along.runs.level.offsets_on(device)
+        return F.pad(self.along.segments.counts(device).cumsum(0), (1, 0))
 
     @cached_property
     def values(self) -> torch.Tensor:
@@ -201,12 +234,13 @@ class _Layout:
         host.defer(host.first_fault(wrong.reshape(-1)), error)
 
     def _vector(self, values: torch.Tensor) -> torch.Tensor:
-        """Feature by feature, all rows of each."""
+        """Feature by feature, all rows of each, bag after bag."""
+        values = self.along.runs.gathered(values) if self.x.is_ragged else values
         return values.flatten(1).T.reshape(-1) if len(self.features) else values.reshape(-1)
 
     def bags(self, values: torch.Tensor, mode: int, padding: int) -> Bags:
         """The bags: for each feature one per run, and one for its undefined rows if there may be some."""
-        ids, offsets = self._vector(values), self.runs.offsets_on(values.device)
+        ids, offsets = self._vector(values), self._offsets(values.device)
         if len(self.features) or self.partial:
             starts = offsets.to(torch.int64)[: None if self.partial else -1]
             shifts = torch.arange(self.features.numel(), device=ids.device)[:, None] * values.shape[0]
@@ -214,7 +248,8 @@ class _Layout:
         if ids.dtype != offsets.dtype:
             wide = torch.int64 if ids.numel() > INT32_MAX else ids.dtype
             ids, offsets = ids.to(wide), offsets.to(wide)
-        return Bags(ids, offsets, mode, padding)
+        axis = self.x.shape[self.along.axis]
+        return Bags(ids, offsets, mode, padding, axis.partition.max_length_bound if isinstance(axis, Ragged) else axis)
 
     def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
         """A weight for each index."""
@@ -224,7 +259,7 @@ class _Layout:
 
     def finish(self, made: torch.Tensor) -> Tensor:
         """What the bags give, [bags, columns], in the place of the indices."""
-        x, width, count = self.x, made.shape[1], self.runs.num_components
+        x, width, count = self.x, made.shape[1], self.count
         if not x.is_ragged:
             return Tensor(made.view(*x.values.shape[:-1], width), team=x.team)
         if len(self.features) or self.partial:
@@ -233,8 +268,7 @@ class _Layout:
         if len(x.structure.axes) == 2 and x.order == (0, 1):
             return Tensor(made, team=x.team)
         seen = Tensor(x.values.unsqueeze(-1).expand(*x.values.shape, width), x.structure, (*x.order, x.ndim), x.team)
-        axis = x.order.index(len(x.structure.axes) - 1)
-        return Reduction(seen, (axis,)).finish(made, keepdims=False)
+        return Reduction(seen, (self.along.axis,)).finish(made, keepdims=False)
 
 
 def _answer_embedding_bag(
@@ -262,7 +296,7 @@ record(
     "embedding_bag",
     _embedding_bag,
     _answer_embedding_bag,
-    summary="The mean, sum or greatest of the table's rows that each innermost row of indices names; 0 of nothing.",
+    summary="The mean, sum or greatest of the table's rows that each row of the last ragged axis names; 0 of nothing.",
     torch=(F.embedding_bag,),
     example=(
         "sr.embedding_bag(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",

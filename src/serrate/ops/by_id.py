@@ -15,7 +15,7 @@ from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
 from serrate.ops.segments import Segments
 from serrate.ops.table import Kind, Result, record
 from serrate.ops.unsigned import comparable, restored
-from serrate.tensor import broadcast, host
+from serrate.tensor import bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -39,8 +39,7 @@ def _bincount(x: Any, /, *, weights: Any = None, minlength: int = 0, axis: int |
     if weights is None and not values.is_cuda:
         counted = torch.bincount(cells, minlength=count + 1)
     else:
-        amounts = _amounts(tensor, weights).reshape(-1)
-        counted = amounts.new_zeros(count + 1).index_add(0, cells, amounts)
+        counted = Ids(cells, count).sum(_amounts(tensor, weights).reshape(-1))
     return call.finish(counted[:count].view(*shape, bins), keepdims=False)
 
 
@@ -149,6 +148,16 @@ class Ids(Segments):
     def index(self, device: torch.device) -> torch.Tensor:
         """For each row its id; one past the last for ids out of range."""
         return self.ids
+
+
+def _stretched(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Rows of values at an index; the gradient sums over those that stand for the same."""
+    if not (torch.is_grad_enabled() and values.requires_grad):
+        return bits.take(values, index)
+    return Ids(index, values.shape[0]).spread(values)
+
+
+broadcast.stretched = _stretched
 
 
 def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
 from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE, for_products
+from serrate.ops.precision import WAITING, for_products
 from serrate.tensor.partition import Partition
 
 _TILE = 64  # rows; fewer where components have fewer
@@ -192,7 +192,7 @@ class _Tiles:
     def compute(self) -> torch.Tensor:
         """The product; what stands past the last offset is in no tile."""
         plan, rows = self.plan, self.plan.out.rows.num_values
-        wide = ACCUMULATE.get(self.left.dtype, self.left.dtype)
+        wide = WAITING.get(self.left.dtype, self.left.dtype)
         summed = not plan.out.tail
         shape = (rows + (not summed), *self.features)
         out = torch.zeros(shape, dtype=wide if summed else self.left.dtype, device=self.left.device)

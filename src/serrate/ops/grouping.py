@@ -153,8 +153,8 @@ class Grouped(Tensor):
     def ungroup(self, y: Any, /) -> Tensor:
         """The entries of `y`, which has this tensor's raggedness and any features, in the rows they came from.
 
-        Where rows went to several groups, their entries are added, times the weights if there are any. Rows that were
-        dropped come back as 0.
+        Where rows went to several groups, their entries are added, times the weights if there are any; integers come
+        back in int64, added or not. Rows that were dropped come back as 0.
 
         >>> import torch, serrate as sr
         >>> keys, weights = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0.5, 0.5], [1.0, 0.0]])
@@ -169,6 +169,8 @@ class Grouped(Tensor):
             )
         broadcast.require_one_device(self, tensor)
         copies = _fetch(_features_as_seen(tensor), route)
+        if not (copies.is_floating_point() or copies.is_complex()):
+            copies = copies.to(torch.int64)  # as sums are, also where there is one copy of each row
         if route.weights is not None:
             weights = route.weights
             if route.partial:

@@ -12,7 +12,15 @@ from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.precision import widened
-from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, root, sum_values
+from serrate.ops.reductions import (
+    Reduction,
+    centred_values,
+    extreme_values,
+    mean_values,
+    reduction,
+    root,
+    sum_values,
+)
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
@@ -85,7 +93,7 @@ def _layer_norm(
     if made is not None:
         return made
     call = reduction(_wide(x, "layer_norm"), axis)
-    centred = call.x.values - call.spread(mean_values(call, call.x.values))
+    centred = centred_values(call, call.x.values)
     variance = mean_values(call, centred * centred)
     made = call.x._with(centred * call.spread((variance + eps).rsqrt()))
     return _scaled(made, weight, bias, as_tensor(x).dtype)

@@ -31,7 +31,6 @@ from serrate.ops.table import Error, Kind, Result, record, refuse_out, torch_nam
 from serrate.ops.unsigned import summed, summed_by_torch
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
-from serrate.tensor.plan import take_or_fill
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -194,8 +193,8 @@ def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
         trimmed = exact(x._with(values))
         call = along(trimmed, call.axis)
         groups = call.regrouped(lambda counts: counts + 1)
-        rows = torch.where(groups.place == 0, -1, groups.first + groups.place - 1)
-        return groups.tensor(take_or_fill(call.runs.gathered(trimmed.values), rows, initial))
+        rows = groups.first + groups.place - 1
+        return groups.tensor(_after_initials(call.runs, trimmed.values, rows, groups.place == 0, initial))
     longer = Structure(_lengthened(x.structure, call.label), values.shape[0] + call.segments.cells)
     return settled(Tensor(_initials_before(call.runs, longer, values, initial), longer, x.order, x.team))
 
@@ -203,12 +202,19 @@ def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
 def _initials_before(runs: Runs, longer: Structure, values: torch.Tensor, initial: int) -> torch.Tensor:
     """The rows of a structure whose runs are one longer: `initial` first in each, then what the run has in `values`."""
     new = Runs(longer, runs.axis, runs.device)
-    if values.shape[0] == 0:
-        return values.new_full((new.rows, *values.shape[1:]), initial)
     begins = new.place == 0
-    source = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
-    found = runs.gathered(values).index_select(0, source.clamp(0, values.shape[0] - 1))
-    return new.returned(torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found))
+    rows = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
+    return new.returned(_after_initials(runs, values, rows, begins, initial))
+
+
+def _after_initials(
+    runs: Runs, values: torch.Tensor, rows: torch.Tensor, begins: torch.Tensor, initial: int
+) -> torch.Tensor:
+    """The `rows` of `values` in run order, and `initial` where a run begins, which may have nothing else."""
+    if values.shape[0] == 0:
+        return values.new_full((rows.numel(), *values.shape[1:]), initial)
+    found = runs.gathered(values).index_select(0, rows.clamp(0, values.shape[0] - 1))
+    return torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found)
 
 
 def _lengthened(structure: Structure, number: int) -> list[Axis]:

@@ -7,16 +7,17 @@ of those takes the longest length in the group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from serrate.library import segments as library
 from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE, widened
+from serrate.ops.precision import widened
+from serrate.ops.sums import sum_by_index, sum_by_position, sum_of_runs
 from serrate.tensor.combine import group_partition
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -90,6 +91,12 @@ class Segments:
         return group_partition(self.structure, len(self.kept), self.structure.whole)
 
     @cached_property
+    def columns(self) -> Partition | None:
+        """The components whose rows at one position form a result, if results are these: along axis 0 of [B, r]."""
+        axes = self.structure.axes
+        return axes[1].partition if self.gone == (0,) and len(axes) == 2 and isinstance(axes[1], Ragged) else None
+
+    @cached_property
     def length(self) -> int | None:
         """The number of rows each result has, where the host knows that it is one number: then rows form a grid."""
         runs = self.runs
@@ -126,20 +133,32 @@ class Segments:
             0, index, torch.ones_like(index)
         )[: self.cells]
 
+    def counts_beside(self, results: torch.Tensor) -> torch.Tensor:
+        """The same, shaped to meet `results`."""
+        return self.counts(results.device).view(-1, *[1] * (results.ndim - 1))
+
     def spread(self, results: torch.Tensor) -> torch.Tensor:
         """Each row's result; undefined rows get 0."""
-        if self.length is not None:
-            return results.unsqueeze(1).expand(-1, self.length, *results.shape[1:]).flatten(0, 1)
-        index = self.index(results.device)
-        if not self.structure.is_exact:  # undefined rows read a cell of their own, which takes their gradients too
-            results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
-        return results.index_select(0, index)
+        return _Spread.call(results, self)
 
     # ----------------------------------------------------------------------------------------------- kernels
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of each result's rows, accumulated in float32 or wider."""
         return _sum(self, values)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean of each result's rows, NaN of nothing."""
+        made = self.sum(values)
+        return made / self.counts_beside(made)
+
+    def distances(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of the squares of the distances of each result's rows, no halves, from their mean."""
+        return _Distances.call(values, self)
+
+    def centred(self, values: torch.Tensor) -> torch.Tensor:
+        """Each row, no halves, less the mean of its result's rows."""
+        return _Centred.call(values, self)
 
     def extreme(self, values: torch.Tensor, largest: bool) -> torch.Tensor:
         """The greatest or least of each result's rows, NaN if one is."""
@@ -151,7 +170,7 @@ class Segments:
 
 
 class _Sum(Differentiable):
-    """Sum by the fastest kernel torch has; the gradient is each result's, spread over its rows."""
+    """The sum; the gradient is each result's, spread over its rows."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -164,6 +183,69 @@ class _Sum(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return ctx.segments.spread(gradient), None
+
+
+class _Spread(Differentiable):
+    """Each row's result; the gradient is the sum over the rows, which torch's own would add up one by one."""
+
+    @staticmethod
+    def forward(results: torch.Tensor, segments: Segments) -> torch.Tensor:
+        if segments.length is not None:
+            return results.unsqueeze(1).expand(-1, segments.length, *results.shape[1:]).flatten(0, 1)
+        index = segments.index(results.device)
+        if not segments.structure.is_exact:  # undefined rows read a cell of their own
+            results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
+        return results.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _sum(ctx.segments, gradient), None
+
+
+class _Centred(Differentiable):
+    """Rows less their mean; so is the gradient."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        runs = segments.runs
+        made = None if runs is None else library.centred(values, runs.offsets_on(values.device))
+        return centred_by(lambda each: segments.spread(segments.mean(each)), values) if made is None else made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Centred.call(gradient, ctx.segments), None
+
+
+class _Distances(Differentiable):
+    """The sum of the squares of distances from the mean; the gradient of a row is twice its distance."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        runs = segments.runs
+        made = None if runs is None else library.distances(values, runs.offsets_on(values.device))
+        if made is not None:
+            return made
+        centred = segments.centred(values)
+        return segments.sum(centred * centred)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.segments = inputs
+        ctx.save_for_backward(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (values,) = ctx.saved_tensors
+        segments: Segments = ctx.segments
+        return 2 * segments.spread(gradient) * segments.centred(values), None
 
 
 class _Extreme(Differentiable):
@@ -234,25 +316,16 @@ def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.T
 
 
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    if values.is_complex():
-        return torch.view_as_complex(_sum_kernel(segments, torch.view_as_real(values.resolve_conj())))
-    if values.dtype in ACCUMULATE:
-        return _sum_kernel(segments, values.to(ACCUMULATE[values.dtype])).to(values.dtype)
-    grid = segments.grid(values)
+    grid = None if values.is_complex() else segments.grid(values)
     if grid is not None:
         return grid.sum(1)
-    features = values.shape[1:]
-    width = features.numel()
-    exact = segments.runs is not None and segments.structure.is_exact
-    if exact and segments.runs is not None and values.is_floating_point() and width and values.shape[0]:
-        # A bag per run: one pass over the values at memory speed. The last bag takes all that is left, so none may be
-        # undefined.
-        rows = torch.arange(values.shape[0], device=values.device)
-        ends = segments.runs.offsets_on(values.device).to(torch.int64)
-        table = values.reshape(values.shape[0], width)
-        return F.embedding_bag(rows, table, ends, mode="sum", include_last_offset=True).view(segments.cells, *features)
-    base = values.new_zeros((segments.cells + 1, *features))
-    return base.index_add(0, segments.index(values.device), values)[: segments.cells]
+    if segments.runs is not None:
+        return sum_of_runs(values, segments.runs)
+    if segments.columns is not None:
+        made = sum_by_position(values, segments.columns, segments.cells)
+        if made is not None:
+            return made
+    return sum_by_index(values, segments.index(values.device), segments.cells)
 
 
 def _by_runs(segments: Segments, values: torch.Tensor, reduce: str, initial: Any) -> torch.Tensor | None:
@@ -294,6 +367,12 @@ def neutral(dtype: torch.dtype, largest: bool) -> Any:
         return -float("inf") if largest else float("inf")
     limits = torch.iinfo(dtype)
     return limits.min if largest else limits.max
+
+
+def centred_by(mean: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    """Values less their mean, which a function puts beside each; twice, since the first mean is rounded."""
+    once = values - mean(values)
+    return once - mean(once)
 
 
 def _expanded(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

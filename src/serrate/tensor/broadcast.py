@@ -26,6 +26,9 @@ Scalar = bool | int | float | complex
 _NONE: Mapping[str, Any] = {}
 NUMBERS = (bool, int, float, complex, np.generic)
 
+stretched: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = bits.take
+"""Rows of values at an index, many times the same ones. `serrate.ops` puts one here whose gradient is accurate."""
+
 
 def plain_number(given: Any) -> Any:
     """A numpy number as the Python number it is; anything else as it is."""
@@ -328,10 +331,10 @@ def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
 def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Rows of values; for undefined rows of the result, which lie anywhere, any there is."""
     if structure.is_exact:
-        return bits.take(values, rows)
+        return stretched(values, rows)
     if values.shape[0] == 0:
         return values.new_zeros((rows.numel(), *values.shape[1:]))
-    return bits.take(values, rows.clamp(0, values.shape[0] - 1))
+    return stretched(values, rows.clamp(0, values.shape[0] - 1))
 
 
 def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
@@ -361,4 +364,7 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     arranged = values.permute(*lead, *dims, *rest)
     if 0 in arranged.shape[: len(index)] and not structure.is_exact:  # whatever rows there are, they are undefined
         return arranged.new_zeros((index[0].numel(), *arranged.shape[len(index) :]))
-    return bits.take(arranged, index[0]) if len(index) == 1 else bits.index(arranged, tuple(index))
+    cell, *further = index
+    for at, size in zip(further, arranged.shape[1:], strict=False):
+        cell = cell * size + at
+    return stretched(arranged.flatten(0, len(further)), cell)

@@ -40,7 +40,10 @@ def exact(x: Tensor) -> Tensor:
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
-    return values if structure.is_exact else torch.where(structure.defined_rows(values), values, 0)
+    if structure.is_exact:
+        return values
+    nothing = False if values.dtype == torch.bool else 0  # an int would make numbers of bools
+    return torch.where(structure.defined_rows(values), values, nothing)
 
 
 def fitted(values: torch.Tensor, structure: Structure) -> torch.Tensor:
