@@ -119,7 +119,7 @@ def compute(function: str, *operands: Any) -> Mapped:
         isinstance(x, Mapped) and x.dtype == torch.bool for x in operands
     ):
         raise Undecided
-    dtype = result_type(*operands)
+    dtype = _type_of_all(operands)
     if function.startswith("bitwise") and any(isinstance(x, float) for x in operands):
         raise Undecided
     if any(not isinstance(x, Mapped) and kind_of(dtype) == 1 and not _holds(dtype, x) for x in operands):
@@ -128,6 +128,18 @@ def compute(function: str, *operands: Any) -> Mapped:
         flats = lambda a, b: torch.divide(a.to(torch.float64), b.to(torch.float64)).to(torch.float32)  # noqa: E731
         return elementwise(flats, *operands)
     return elementwise(widened(BINARY[function]), *operands)
+
+
+def _type_of_all(operands: tuple[Any, ...]) -> torch.dtype:
+    """The dtype of the result; where shapes do not meet either, both exceptions may come."""
+    try:
+        return result_type(*operands)
+    except Refused as refused:
+        try:
+            common(*[x.axes for x in operands if isinstance(x, Mapped)])
+        except (Refused, Undecided):
+            raise Refused(*refused.errors, ValueError) from None
+        raise
 
 
 def _holds(dtype: torch.dtype, value: Any) -> bool:
