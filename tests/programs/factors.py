@@ -9,7 +9,7 @@ from tests.programs.leaves import Leaf, like, random_values
 from tests.programs.mapped import Axis, Lengths, Mapped, cells, parents
 from tests.programs.products import contract, multiplied, multiplies
 from tests.programs.program import Draw, Environment, Step, generator
-from tests.programs.select import one, taken
+from tests.programs.select import Pick, one, taken
 from tests.programs.verdicts import Undecided, Verdict
 
 
@@ -35,10 +35,26 @@ def stretched_labels(x: Mapped, y: Mapped, inner: int) -> tuple[list[str], list[
             right += [name] if b >= 0 else []
     for tensor, drops in ((x, drop_x), (y, drop_y)):
         if any(set(parents(axis)) & set(drops) for axis in tensor.axes):
-            raise Undecided  # a ragged axis on one of size 1 that stretches
+            return stretched_labels(*_stretched(x, y, inner, depth, drop_x, drop_y), inner)
     x = taken(x, {a: one(0) for a in drop_x})
     y = taken(y, {b: one(0) for b in drop_y})
     return left, right, x, y, names
+
+
+def _stretched(
+    x: Mapped, y: Mapped, inner: int, depth: int, drop_x: list[int], drop_y: list[int]
+) -> tuple[Mapped, Mapped]:
+    """Both with batch axes of size 1 repeated as often as the other has entries there: what depends on them, too."""
+    shift_x, shift_y = depth - (x.ndim - inner), depth - (y.ndim - inner)
+    sizes_x = {a: y.axes[a + shift_x - shift_y] for a in drop_x}
+    sizes_y = {b: x.axes[b + shift_y - shift_x] for b in drop_y}
+    return _repeated(x, sizes_x), _repeated(y, sizes_y)
+
+
+def _repeated(x: Mapped, sizes: dict[int, Axis]) -> Mapped:
+    if any(isinstance(n, Lengths) for n in sizes.values()):
+        raise Undecided  # an axis of size 1 that becomes ragged itself
+    return taken(x, {a: Pick(lambda n, count=count: [0] * int(count)) for a, count in sizes.items()})
 
 
 def matmul_oracle(x: Mapped, y: Mapped) -> Mapped | Verdict:
