@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.reductions import Reduction
 from serrate.ops.runs import along
 from serrate.ops.sums import blocks_of, sum_of_runs
@@ -57,6 +57,11 @@ class Bags:
         zeros = torch.zeros(self.offsets.numel() - 1, dtype=torch.int64, device=self.ids.device)
         return zeros.index_add(0, self.bag, (self.ids != self.padding).to(torch.int64))[:, None]
 
+    @property
+    def greatest(self) -> torch.Tensor:
+        """The row of the table that holds the greatest of each bag, for each column."""
+        return self.kept[2].to(torch.int64).clamp(min=0)
+
 
 class _Bag(Differentiable):
     """torch's kernels forward and backward; where the backward is to be differentiated, the same composed."""
@@ -72,6 +77,16 @@ class _Bag(Differentiable):
         return made  # type: ignore[no-any-return]
 
     @staticmethod
+    def composed(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.mode == _MODES["max"]:
+            _Bag.forward(table.detach(), None, bags)  # leaves which rows are the greatest
+            return torch.where(bags.counts > 0, table.gather(0, bags.greatest), 0)
+        each = torch.where((bags.ids != bags.padding)[:, None], table.index_select(0, bags.ids), 0)
+        each = each if weights is None else each * weights[:, None]
+        made = each.new_zeros((bags.offsets.numel() - 1, table.shape[1])).index_add(0, bags.bag, each)
+        return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         table, weights, ctx.bags = inputs
         ctx.save_for_backward(table, weights, ctx.bags.ids)  # so that torch notices if they are overwritten
@@ -80,7 +95,7 @@ class _Bag(Differentiable):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         table, weights, _ = ctx.saved_tensors
         bags: Bags = ctx.bags
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or beyond_gradients():
             return *_composed(gradient, table, weights, bags), None
         bag, sizes, greatest = bags.kept
         to_table = to_weights = None
@@ -113,10 +128,9 @@ def _composed(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The gradients of table and weights by operations that have derivatives themselves."""
     zeros = table.new_zeros(table.shape)
-    if bags.mode == 2:
-        taken = torch.where(bags.counts > 0, gradient, 0)
-        return zeros.scatter_add(0, bags.kept[2].to(torch.int64).clamp(min=0), taken), None
-    if bags.mode == 1:
+    if bags.mode == _MODES["max"]:
+        return zeros.scatter_add(0, bags.greatest, torch.where(bags.counts > 0, gradient, 0)), None
+    if bags.mode == _MODES["mean"]:
         gradient = gradient / bags.counts.clamp(min=1)
     counted = (bags.ids != bags.padding)[:, None]
     each = torch.where(counted, gradient.index_select(0, bags.bag), 0)
@@ -182,7 +196,8 @@ def _give(
         mode = next(name for name, number in _MODES.items() if number == bags.mode)
         options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
-    if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
+    asked = torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad))
+    if asked or beyond_gradients():
         return _Bag.call(table, weights, bags)
     if bags.are_long(table):
         return _in_blocks(table, weights, bags)

@@ -1,4 +1,4 @@
-"""Functions whose gradient is written by hand."""
+"""Functions whose gradient is written by hand, and what stands for them where torch asks for more than gradients."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import inspect
 from typing import Any
 
 import torch
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import unwrap_dead_wrappers
+from torch.autograd import forward_ad
+
+
+def beyond_gradients() -> bool:
+    """Whether torch follows tangents (forward mode), or computes many lines at once (vmap)."""
+    if forward_ad._current_level >= 0:
+        return True
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 class Differentiable(torch.autograd.Function):
     """A function with a gradient of its own, at the cost of a plain call where nobody asks for one.
 
     `call` is `apply` without what that costs each time: looking up the signature of `forward`, and a node of the graph
-    that nothing would use.
+    that nothing would use. Where torch follows tangents or lines, it is `composed` of torch's own operations, which
+    know every derivative and every transform.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -23,8 +35,15 @@ class Differentiable(torch.autograd.Function):
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
     @classmethod
+    def composed(cls, *args: Any) -> torch.Tensor:
+        """The same function made of torch's operations, none of them in place; `forward`, unless that is not so."""
+        return cls.forward(*args)  # type: ignore[no-any-return]
+
+    @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
+        if beyond_gradients():
+            return cls.composed(*args)
         if torch.is_grad_enabled():
             for given in args:
                 if isinstance(given, torch.Tensor) and given.requires_grad:
