@@ -39,7 +39,8 @@ def _bincount(x: Any, /, *, weights: Any = None, minlength: int = 0, axis: int |
     if weights is None and not values.is_cuda:
         counted = torch.bincount(cells, minlength=count + 1)
     else:
-        counted = Ids(cells, count).sum(_amounts(tensor, weights).reshape(-1))
+        covers = defined is None and not values.is_cuda
+        counted = Ids(cells, count, covers=covers).sum(_amounts(tensor, weights).reshape(-1))
     return call.finish(counted[:count].view(*shape, bins), keepdims=False)
 
 
@@ -125,10 +126,16 @@ record(
 class Ids(Segments):
     """Rows grouped by an id each, in any order."""
 
-    def __init__(self, ids: torch.Tensor, count: int) -> None:
+    def __init__(self, ids: torch.Tensor, count: int, *, covers: bool = True) -> None:
         super().__init__(DENSE, ())
         self.ids = ids
         self.count = count
+        self._covers = covers
+
+    @property
+    def covers(self) -> bool:
+        """Whether no id is out of range."""
+        return self._covers
 
     @cached_property
     def cells(self) -> int:
@@ -179,7 +186,9 @@ def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:
         raise IndexError(f"every row id is out of range for 0 rows, got {wanted.numel()} of them")
     wrong = (wanted < 0) | (wanted >= count)
     host.defer(host.first_fault(wrong), error)
-    return x.values, Ids(torch.where(wrong, count, wanted) if wanted.is_cuda else wanted, count)
+    if wanted.is_cuda:  # what is wrong is reported late
+        return x.values, Ids(torch.where(wrong, count, wanted), count, covers=False)
+    return x.values, Ids(wanted, count)
 
 
 def _segment_sum(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:

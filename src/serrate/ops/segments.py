@@ -71,6 +71,11 @@ class Segments:
             return old.partition is axis.partition
         return old == axis
 
+    @property
+    def covers(self) -> bool:
+        """Whether every row belongs to a result."""
+        return self.structure.is_exact
+
     @cached_property
     def cells(self) -> int:
         """How many results there are."""
@@ -193,7 +198,7 @@ class _Spread(Differentiable):
         if segments.length is not None:
             return results.unsqueeze(1).expand(-1, segments.length, *results.shape[1:]).flatten(0, 1)
         index = segments.index(results.device)
-        if not segments.structure.is_exact:  # undefined rows read a cell of their own
+        if not segments.covers:  # rows without a result read a cell of their own
             results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
         return results.index_select(0, index)
 

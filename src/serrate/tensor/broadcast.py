@@ -17,7 +17,7 @@ from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import bits
 from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -198,7 +198,7 @@ def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int]
     if isinstance(axis, int) or all(_same(shape[p], met(p)) for p in axis.parents):
         return axis
     partition, old = axis.partition, axis.parents
-    new = tuple(dict.fromkeys(q for p in old for q in (*_parents(met(p)), p)))  # an axis after those it depends on
+    new = tuple(dict.fromkeys(q for p in old for q in (*parents_of(met(p)), p)))  # an axis after those it depends on
     before, after = _nest(old, shape.__getitem__), _nest(new, met)
     where = {n: after.positions(after.whole, new.index(p), partition.home) for n, p in enumerate(old)}
     fixed = [isinstance(size, int) and size == 1 for size in before.axes]
@@ -210,10 +210,6 @@ def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int]
     times = math.prod(size for size in sizes if isinstance(size, int))
     capacity = partition.num_values * times if known else None
     return Ragged(partition.take(component, capacity=capacity, exact=known and partition.is_exact), new)
-
-
-def _parents(axis: Axis) -> tuple[int, ...]:
-    return axis.parents if isinstance(axis, Ragged) else ()
 
 
 def _same(axis: Axis, other: Axis) -> bool:

@@ -123,7 +123,8 @@ def _select(x: Tensor, per_axis: dict[int, Entry], reader: plan.Reader) -> Tenso
     selections = {c: s for c, s in selections.items() if s is not select.WHOLE}
     features = {a: e for a, e in per_axis.items() if x.order[a] >= packed}
     if features:
-        x = _select_features(x, features)
+        gone = {a for a, e in per_axis.items() if isinstance(e, int)}
+        x = _select_features(x, features, gone)
         if not selections:
             return x
     if not selections:
@@ -165,8 +166,11 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
 # -------------------------------------------------------------------------------------------- features, new axes
 
 
-def _select_features(x: Tensor, features: dict[int, Entry]) -> Tensor:
-    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays."""
+def _select_features(x: Tensor, features: dict[int, Entry], gone: set[int]) -> Tensor:
+    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays.
+
+    Packed axes in `gone` are taken away by integers of the same key.
+    """
     packed = len(x.structure.axes)
     seen = [a for a in range(x.ndim) if x.order[a] >= packed]  # feature axes as the user sees them
     key = [e if isinstance(e := features.get(a, slice(None)), (int, slice)) else slice(None) for a in seen]
@@ -176,11 +180,14 @@ def _select_features(x: Tensor, features: dict[int, Entry]) -> Tensor:
     order = tuple(packed + own.index(a) if a in own else x.order[a] for a in kept)
     arrays = {kept.index(a): e for a, e in features.items() if isinstance(e, torch.Tensor)}
     x = type(x)(values, x.structure, order, x.team)
-    return _select_arrays(x, arrays) if arrays else x
+    return _select_arrays(x, arrays, {kept.index(a) for a in gone if a in kept}) if arrays else x
 
 
-def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
-    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front."""
+def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor], gone: set[int]) -> Tensor:
+    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front.
+
+    Axes in `gone` do not stand between neighbours.
+    """
     packed = len(x.structure.axes)
     if x.values.numel() == 0:
         for axis, index in arrays.items():
@@ -198,7 +205,7 @@ def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
     where = {a: packed + extra + i for i, a in enumerate(others)}
     rest = [(a, where.get(a, x.order[a])) for a in range(x.ndim) if a not in arrays]
     first = min(arrays)
-    place = first if max(arrays) - first == len(arrays) - 1 else 0
+    place = first if all(a in arrays or a in gone for a in range(first, max(arrays))) else 0
     before, after = [c for a, c in rest if a < place], [c for a, c in rest if a >= place]
     return type(x)(taken, x.structure, (*before, *range(packed, packed + extra), *after), x.team)
 

@@ -15,7 +15,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, host
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -130,7 +130,7 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
     # An axis is stored after its parents, and parents in the order in which their cells number components.
     before: dict[int, set[int]] = {i: set() for i in range(len(shape))}
     for i in ragged:
-        parents = _parents(shape, i)
+        parents = parents_of(shape[i])
         before[i] |= set(parents)
         for k, parent in enumerate(parents):
             before[parent] |= set(parents[:k])
@@ -151,11 +151,6 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
     where = {label: k for k, label in enumerate([*packed, *behind])}
     sizes = tuple(size for i in behind if isinstance(size := shape[i], int))
     return Structure(axes).check(), sizes, tuple(where[i] for i in range(len(shape)))
-
-
-def _parents(shape: Sequence[Axis], i: int) -> tuple[int, ...]:
-    axis = shape[i]
-    return axis.parents if isinstance(axis, Ragged) else ()
 
 
 def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -> tuple[Axis, ...]:

@@ -16,7 +16,7 @@ from serrate.errors import RaggednessError
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.combine import exact
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.structure import Axis, Ragged, Structure, parents_of
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -98,6 +98,15 @@ def as_rows(x: Tensor, axis: int, parents: Sequence[int]) -> Tensor:
     x = exact(x)
     size = x.structure.axes[axis]
     assert isinstance(size, int)
-    rows = Ragged(Partition.uniform(x.structure.cells(tuple(parents)), size), parents)
-    axes = (*x.structure.axes[:axis], rows, *x.structure.axes[axis + 1 :])
+    axes: list[Axis] = [
+        *x.structure.axes[:axis],
+        Ragged(Partition.uniform(x.structure.cells(tuple(parents)), size), parents),
+    ]
+    for number, inner in enumerate(x.structure.axes[axis + 1 :], start=axis + 1):
+        if isinstance(inner, Ragged):  # what depends on the axis depends on its parents, too
+            own = tuple(sorted({*inner.parents, *(q for p in inner.parents for q in parents_of(axes[p]))}))
+            level = x.structure.level((*own, number))
+            assert isinstance(level, Partition)
+            inner = Ragged(level, own)
+        axes.append(inner)
     return type(x)(x.values, Structure(axes, x.values.shape[0]), x.order, x.team)

@@ -76,6 +76,11 @@ class Ragged:
 Axis = int | Ragged
 
 
+def parents_of(axis: Axis) -> tuple[int, ...]:
+    """The axes that an axis depends on; a uniform one depends on none."""
+    return axis.parents if isinstance(axis, Ragged) else ()
+
+
 class Structure:
     """The packed axes of one tensor; immutable, shared by every tensor computed from it, derived parts cached."""
 
@@ -201,6 +206,9 @@ class Structure:
         times = self._times(nest)
         if times is not None:
             return times * axis.partition.num_values
+        found = self._levels.get(nest)
+        if isinstance(found, Partition):
+            return found.num_values
         if self.room(nest[:-1]) == 0:
             return 0
         for inner in self.axes[nest[-1] + 1 :]:
@@ -319,7 +327,7 @@ def step_into(level: int | Partition, outer: torch.Tensor, positions: torch.Tens
         return outer * level + positions
     starts = level.offsets_on(outer.device)[:-1].to(torch.int64)
     if starts.numel() == 0:
-        return positions
+        return outer * 0 + positions
     inner = starts[outer] + positions
     return inner if level.is_host_born else inner.clamp(0, max(level.num_values - 1, 0))
 
