@@ -69,8 +69,8 @@ def test_an_epoch(path: Path, most: int, options: dict[str, Any], workers: int) 
         assert batch["weight"].tolist() == other["weight"].tolist()
         assert batch.vocabulary("drug") == other.vocabulary("drug")
         highest = max(highest, mapped(path))
-        assert len(mapping._mapped) <= most
-    assert highest <= most
+        assert len(mapping._mapped) <= most + workers  # each of them may find the last place free
+    assert highest <= most + workers
     if options == {"batch_size": 1, "num_workers": 0}:
         assert is_mapped(loader.table.sources[-1])  # in the place of one that was mapped before
 
