@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -267,3 +269,36 @@ def test_damaged_manifests() -> None:
         except TableFormatError:
             pass
     assert 10 < read < 2900
+
+
+PIECES = (
+    "a", "b.safetensors", "..", ".", "/", "\\", "%", "%2e", "%2F", "%5c", "%00", "%25", "?", "#", ":", "\0", "\n", "\r",
+    " ", "é", "~", "&", "=", ";", "@", "*", "[", "]", "//", "http:", "$", "|", "'", '"',
+)  # fmt: skip
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a name leads to a file right in its folder, by what paths and URLs mean to the standard library."""
+    path = os.path.normpath(os.path.join("/data/set", name))
+    parts = urllib.parse.urlsplit(f"http://host/data/set/{name}".strip())
+    whole = (parts.query, parts.fragment, urllib.parse.unquote(parts.path)) == ("", "", f"/data/set/{name}")
+    inside = urllib.parse.urljoin("http://host/data/set/", name).startswith("http://host/data/set/")
+    return os.path.split(path) == ("/data/set", name) and whole and inside
+
+
+def test_names_in_manifests() -> None:
+    """A name that leads elsewhere is never taken; one of letters, digits, points and dashes always is."""
+    taken = 0
+    for number in range(20_000):
+        draw = random.Random(number)
+        name = "".join(draw.choice(PIECES) for _ in range(draw.choice((1, 2, 3, 5))))
+        text = json.dumps({**MANIFEST, "shards": [SHARD, {**SHARD, "file": name}]}).encode()
+        try:
+            made = Manifest.from_json(text, "manifest.json")
+        except TableFormatError:
+            assert not re.fullmatch(r"[a-z][a-z.-]*", name) or name == SHARD["file"], name
+            continue
+        taken += 1
+        assert made.shards[1].file == name
+        assert stays_inside(name), name
+    assert 1000 < taken < 15_000

@@ -385,6 +385,10 @@ def test_the_manifest_itself_is_read() -> None:
                 "..%2fa",
                 "a%00",
                 "a?b=c",
+                "..;",
+                "..;a",
+                ".. ",
+                " a",
                 "?",
                 "a#b",
                 "#",
@@ -409,7 +413,7 @@ def test_manifests_that_lie(change: dict[str, Any], fault: str) -> None:
         Manifest.from_json(json.dumps({**MANIFEST, **change}).encode(), "manifest.json")
 
 
-@pytest.mark.parametrize("name", ["a", "a.safetensors", "día 1.safetensors", "...", "..a", "a..b", "~", "a&b=c;d", "*"])
+@pytest.mark.parametrize("name", ["a", "a.safetensors", "día 1.safetensors", "...", "..a", "a..b", "~", "a&b=c", "*"])
 def test_names_of_shards_that_are_names(name: str) -> None:
     made = Manifest.from_json(json.dumps({**MANIFEST, "shards": [{**SHARD, "file": name}]}).encode(), "m")
     assert made.shards[0].file == name

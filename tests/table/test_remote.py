@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import pickle
 import random
 import re
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -29,6 +31,8 @@ from hypothesis import strategies as st
 from tests.table import blocks
 from tests.table.mutations import content_of, header_of, mutated
 from tests.table.strategies import Sample, samples
+from tests.table.test_killed import fork
+from torch.utils.data import DataLoader
 
 import serrate as sr
 from serrate.errors import TableFormatError
@@ -326,6 +330,55 @@ def test_a_server_without_ranges(server: Any, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "a.safetensors").write_bytes(content_of(sr.Table({"x": torch.arange(30_000)}).block()))
     with pytest.raises((TableFormatError, ValueError)):
         sr.open(f"{server.url}/a.safetensors")["x"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.usefixtures("http")
+def test_worker_processes_read_by_http(server: Any, tmp_path: Path, method: str) -> None:
+    """Also after this process has read, and while another thread of it is about to."""
+    if method == "spawn" and find_spec("aiohttp") is None:
+        pytest.skip("the file system of this test is known to this process only")
+    big = sr.Table(
+        {"x": torch.arange(300), "y": [[n] * (n % 4) for n in range(300)], "w": [str(n % 7) for n in range(300)]}
+    )
+    big.save(tmp_path / "a", rows_per_shard=100)
+    table = sr.open(f"{server.url}/a")
+    assert table[[7, 290]].tolist() == big[[7, 290]].tolist()  # the thread that makes requests is there
+    rows = table.dataset()
+    for source in table.sources:  # as if a thread were in the midst of reading
+        threading.Thread(target=source._lock.acquire).start()
+    loader = DataLoader(
+        rows, batch_size=32, collate_fn=rows.collate, num_workers=2, multiprocessing_context=method, timeout=60
+    )
+    found = [(batch["x"].tolist(), batch["y"].tolist(), batch.vocabulary("w")) for batch in loader]
+    assert [x for batch, _, _ in found for x in batch] == list(range(300))
+    assert [y for _, batch, _ in found for y in batch] == big["y"].tolist()
+    assert {words for _, _, words in found} == {big.vocabulary("w")}
+
+
+@pytest.mark.usefixtures("http")
+def test_a_forked_process_that_forks(server: Any, tmp_path: Path) -> None:
+    """Each has a file system of its own, which all of its sources share."""
+    TABLE.save(tmp_path / "a", rows_per_shard=1)
+    table = sr.open(f"{server.url}/a")
+    assert table.tolist() == TABLE.tolist()
+
+    def work(depth: int) -> None:
+        before = {id(source._files) for source in table.sources}
+        assert table.tolist() == TABLE.tolist()
+        found = {id(source.files) for source in table.sources}
+        assert not found & before
+        assert len(found) == 1
+        if depth:
+            assert os.waitpid(fork(lambda: work(depth - 1)), 0)[1] == 0
+
+    child = fork(lambda: work(1))
+    deadline = time.monotonic() + 60
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ended[1] == 0
 
 
 # ------------------------------------------------------------------------------------------------- changed and hostile

@@ -535,9 +535,10 @@ class Table(Conversions):
         """Write the table to a folder of shards, or to one file if `path` ends in ".safetensors"; whole or not at all.
 
         A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in
-        one step at the end; it may be what the table is read from. `narrow=True` stores integers in the least type that
-        holds all of the table's, False in the type that readers get, None as they are stored now. `composed` offsets
-        make single rows of deep tables quicker to find. The path may be an fsspec URL.
+        one step at the end; it may be what the table is read from, but not if it has changed since. `narrow=True`
+        stores integers in the least type that holds all of the table's, False in the type that readers get, None as
+        they are stored now. `composed` offsets make single rows of deep tables quicker to find. The path may be an
+        fsspec URL.
 
         >>> import tempfile, serrate as sr
         >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})

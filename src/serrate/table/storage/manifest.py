@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 LONGEST_MANIFEST = 2**28
 _CHECKSUM = re.compile(r"[0-9a-f]{16}")
-_LEADS_ELSEWHERE = {*"/\\:%?#", *map(chr, range(32)), chr(127)}
-"""What ends a name, or stands for something else, in a path or in a URL."""
+_LEADS_ELSEWHERE = {*"/\\:;%?#", *map(chr, range(32)), chr(127)}
+"""What ends a name, or stands for something else, in a path or in a URL; ".." before a ";" is read as "..", too."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def is_plain(name: str) -> bool:
     >>> [is_plain(name) for name in ("a.safetensors", "..", "%2e%2e%2fa", "a?b", "a#b")]
     [True, False, False, False, False]
     """
-    return name not in ("", ".", "..") and not set(name) & _LEADS_ELSEWHERE
+    return name not in ("", ".", "..") and name == name.strip() and not set(name) & _LEADS_ELSEWHERE
 
 
 @dataclass(frozen=True)

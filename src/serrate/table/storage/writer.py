@@ -36,9 +36,11 @@ class TableWriter:
 
     A batch is a table or a mapping of columns. The first one, or `schema`, says which columns there are; later ones may
     store integers wider, have other strings, or lack values where none lacked before. The dataset appears when the
-    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. With `append`
-    rows follow those that are there, with `overwrite` they replace them. `narrow=True` stores each shard in the least
-    integer types that hold all values up to there; other options are those of `Table.save`.
+    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. A writer that
+    is dropped before it is closed loses its rows, and warns. With `append` rows follow those that are there, with
+    `overwrite` they replace them, unless somebody else has changed the dataset since the writer was made.
+    `narrow=True` stores each shard in the least integer types that hold all values up to there; other options are
+    those of `Table.save`.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
