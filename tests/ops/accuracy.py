@@ -37,6 +37,20 @@ def drawn(kind: str, count: int, features: tuple[int, ...] = (), seed: int = 0) 
 KINDS = ("near 10⁴", "both signs", "tiny after large", "units")
 EDGES = [1, 0, 7, 15, 16, 17, 31, 33, 64, 65, 200]
 """Lengths around those where the way of adding up changes."""
+GIANT = 20_000
+
+
+def rows(
+    kind: str, features: tuple[int, ...] = (), giant: int = GIANT, dtype: torch.dtype = torch.float32
+) -> sr.Tensor:
+    """One giant row among short ones."""
+    lengths = [*EDGES, giant, 2]
+    return sr.from_lengths(drawn(kind, sum(lengths), features).to(dtype), lengths)
+
+
+def births(*tensors: sr.Tensor) -> tuple[tuple[sr.Tensor, ...], ...]:
+    """Tensors whose lengths the host knows, and the same with lengths from a device and undefined rows."""
+    return tensors, tuple(sr.testing.device_born(x, spare=3) for x in tensors)
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,7 @@ class Rows:
 
     x: sr.Tensor
     axes: tuple[int, ...]
-    most: int = 40
+    most: int = 15
 
     def groups(self) -> dict[tuple[int, ...], torch.Tensor]:
         """For the positions along the axes that stay, the packed rows there: the largest groups, and some others."""
@@ -54,11 +68,16 @@ class Rows:
         count = self.x.values.shape[0]
         if not kept:
             return {(): torch.arange(count)}
-        keys, group, sizes = torch.stack(kept, 1).unique(dim=0, return_inverse=True, return_counts=True)
+        key = torch.zeros(count, dtype=torch.int64)
+        for positions in kept:
+            key = key * (int(positions.max()) + 1) + positions
+        key, rows = key.sort(stable=True)
+        _, sizes = key.unique_consecutive(return_counts=True)
+        groups = rows.split(sizes.tolist())
         order = sizes.argsort(descending=True, stable=True)
         draw = torch.Generator().manual_seed(1)
         chosen = [*order[:5], *order[5:][torch.randperm(max(len(order) - 5, 0), generator=draw)[: self.most]]]
-        return {tuple(keys[g].tolist()): (group == g).nonzero().flatten() for g in chosen}
+        return {tuple(int(positions[groups[g][0]]) for positions in kept): groups[g] for g in chosen}
 
 
 # -------------------------------------------------------------------------------------------------------- operations
@@ -126,11 +145,11 @@ def check(found: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], what
     assert ours <= TIMES * theirs + FLOOR, f"{what}: {ours:.1f} units in the last place, torch's own {theirs:.1f}"
 
 
-def check_along(name: str, x: sr.Tensor, axes: tuple[int, ...], given: sr.Tensor | None = None) -> None:
-    """The operation along packed axes of x; `given` is the same tensor born elsewhere."""
+def check_along(name: str, x: sr.Tensor, axes: tuple[int, ...], born: sr.Tensor | None = None) -> None:
+    """The operation along packed axes of x; `born` is the same tensor, perhaps from elsewhere."""
     operation = OPERATIONS[name]
     axis = axes[0] if len(axes) == 1 else axes
-    got = operation.ours(x if given is None else given, axis)
+    got = operation.ours(x if born is None else born, axis)
     found = []
     for kept, rows in Rows(x, axes).groups().items():
         dense = x.values[rows]
