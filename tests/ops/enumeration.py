@@ -32,3 +32,9 @@ def lines(x: sr.Tensor, axis: int) -> dict[tuple[int, ...], list[Any]]:
     for index, value in cells(moved.tolist()):
         found.setdefault(index[:-1], []).append(value)
     return found
+
+
+def seen(x: sr.Tensor) -> dict[tuple[int, ...], Any]:
+    """Every element by its index along the axes as they are seen, read in storage order: any view has that."""
+    stored = x.permute_dims([x.order.index(c) for c in range(x.ndim)]) if x.is_ragged else x
+    return {tuple(index[c] for c in x.order): value for index, value in cells(stored.tolist())}

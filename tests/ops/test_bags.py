@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.ops.enumeration import seen
 from tests.ops.samples import DTYPES, NAMES, elements, sample
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -56,6 +60,47 @@ def test_bags_equal_enumeration(name, mode, padding):
                 assert mine.shape[0] == len(want)
                 for one, other in zip(mine, want, strict=True):
                     torch.testing.assert_close(one.double(), other, rtol=fine, atol=fine)
+
+
+VIEWED: dict[str, tuple[Any, ...]] = {
+    "rows": (3, sr.Ragged([2, 0, 3])),
+    "features": (3, sr.Ragged([2, 0, 3]), 2),
+    "two levels": (3, sr.Ragged([2, 0, 2]), sr.Ragged([3, 2, 0, 2], (0, 1))),
+    "product": (3, sr.Ragged([2, 0, 3]), sr.Ragged([3, 2, 2])),
+    "product without cells": (2, sr.Ragged([2, 0]), sr.Ragged([0, 1])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWED)
+@pytest.mark.parametrize("mode", MODES)
+def test_bags_are_rows_of_the_last_ragged_axis_as_it_is_seen(name, mode):
+    """Every order of the axes, and lengths born on a device, with undefined rows and without."""
+    table = elements(6, (3,), torch.float64, seed=2).requires_grad_()
+    like = sr.zeros(VIEWED[name])
+    size = (like.values.shape[0], tuple(like.values.shape[1:]))
+    plain, factors = like._with(elements(*size, torch.int64)), like._with(elements(*size, torch.float64, seed=5))
+    for axes in itertools.permutations(range(plain.ndim)):
+        views = [(plain, factors)]
+        if plain.values.shape[0]:
+            views += [tuple(sr.testing.device_born(v, spare=spare) for v in (plain, factors)) for spare in (0, 2)]
+        for ids, weights in views:
+            x, given = ids.permute_dims(axes), weights.permute_dims(axes) if mode == "sum" else None
+            axis = max(a for a, size in enumerate(x.shape) if isinstance(size, sr.Ragged))
+            bags: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+            factor = seen(weights.permute_dims(axes))
+            for index, value in seen(x).items():
+                bags.setdefault((*index[:axis], *index[axis + 1 :]), []).append((value, factor[index]))
+            got = sr.embedding_bag(x, table, mode=mode, per_sample_weights=given)
+            assert got.shape[:-1] == sr.sum(x, axis=axis).shape
+            found = seen(got)
+            assert {index[:-1] for index in found} >= set(bags)
+            for index in {index[:-1] for index in found}:
+                pairs = bags.get(index, [])
+                want = oracle([i for i, _ in pairs], [w for _, w in pairs], table.detach(), mode, None)
+                torch.testing.assert_close(torch.tensor([found[*index, c] for c in range(3)]), want.float())
+        assert gradcheck(
+            lambda t, x=x, g=given: sr.embedding_bag(x, t, mode=mode, per_sample_weights=g).values, [table]
+        )
 
 
 def test_outer_partitions_are_shared_and_dense_rows_are_bags():
@@ -192,7 +237,7 @@ def test_bad_input_is_named():
                 sr.embedding_bag(sr.ragged([[-1]]), table.to(dtype).requires_grad_(), mode=mode)
     with pytest.raises(IndexError, match="index 1, packed element 0"):
         sr.embedding_bag(sr.ragged([[1]]), torch.ones(0, 2))
-    with pytest.raises(AxisError, match="innermost ragged axis"):
+    with pytest.raises(AxisError, match="the last ragged axis"):
         sr.embedding_bag(torch.tensor([1, 2]), table)
     with pytest.raises(RaggednessError, match="different raggedness"):
         sr.embedding_bag(sr.ragged([[1], [2, 3]]), table, mode="sum", per_sample_weights=sr.ragged([[1.0, 2.0], [3.0]]))
@@ -230,3 +275,13 @@ def test_indices_out_of_range_are_reported_on_a_device_too(device):
     with pytest.raises(IndexError, match="index 99, packed element 1"):
         use()
     assert sr.embedding_bag(sr.ragged([[1]]).to(device), torch.ones(4, 2, device=device)).tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_indices_that_are_overwritten_before_the_backward_pass_are_noticed(mode):
+    ids = sr.zeros((1, sr.Ragged([1])), dtype=torch.int64)
+    table = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
+    made = sr.embedding_bag(ids, table, mode=mode)
+    ids += 50
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.values.sum().backward()

@@ -454,3 +454,9 @@ def test_positions_out_of_range_are_reported_on_a_device_too(device):
     with pytest.raises(IndexError, match="index 2 is out of range for row 0"):
         use(sr.gather, torch.full((3, 1), 2), axis=1)
     assert sr.take(x, -1, axis=1, fill=0).tolist() == [2.0, 0.0, 3.0]
+
+
+def test_numbers_keep_their_digits():
+    x = sr.from_lengths(torch.zeros(2, 1, dtype=torch.float64), [1, 1])
+    assert sr.index_add(x, [0], 2.341, axis=2).tolist() == [[[2.341]], [[2.341]]]
+    assert sr.scatter(x, sr.zeros(x.shape, dtype=torch.int64), 2.341, axis=2).tolist() == [[[2.341]], [[2.341]]]

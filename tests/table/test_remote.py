@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import pickle
 import random
 import re
@@ -185,14 +186,17 @@ def test_fsspec_memory(tmp_path: Path, memory: Any) -> None:
 def test_a_manifest_that_could_not_be_replaced_is_still_there(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     TABLE.save("memory://a")
     before = sorted(memory.ls("/a", detail=False))
-    opened = type(memory)._open
 
-    def failing(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
-        if path.endswith("manifest.json") and mode == "wb":
-            raise OSError(errno.EIO, "the network is gone")
-        return opened(self, path, mode, **options)
+    def failing(function: Any) -> Any:
+        def wrapped(self: Any, *paths: Any, **options: Any) -> Any:
+            if any(str(path).endswith("manifest.json") for path in paths) and "rb" not in paths:
+                raise OSError(errno.EIO, "the network is gone")
+            return function(self, *paths, **options)
 
-    monkeypatch.setattr(type(memory), "_open", failing)
+        return wrapped
+
+    for name in ("_open", "cp_file", "pipe_file"):
+        monkeypatch.setattr(type(memory), name, failing(getattr(type(memory), name)))
     for change in ({"append": True}, {"overwrite": True}):
         writer = sr.TableWriter("memory://a", **change)
         writer.write(TABLE)
@@ -263,18 +267,21 @@ class Handler(SimpleHTTPRequestHandler):
         return io.BytesIO(content[start : last + 1])
 
     def log_message(self, *given: Any) -> None:
-        self.server.asked.append(self.headers.get("Range"))  # type: ignore[attr-defined]
+        if hasattr(self, "headers"):  # not where the request was none
+            self.server.asked.append(self.headers.get("Range"))  # type: ignore[attr-defined]
+        self.server.paths.append(self.path)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    """An HTTP server for the folder of the test; its URL in `url`, the ranges that were asked for in `asked`."""
+    """An HTTP server for the folder of the test; its `url`, which ranges were `asked` for, and at which `paths`."""
 
     def handler(*given: Any) -> Handler:
         return Handler(*given, directory=str(tmp_path))
 
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as made:
-        made.url, made.asked = f"http://127.0.0.1:{made.server_address[1]}", []  # type: ignore[attr-defined]
+        made.url = f"http://127.0.0.1:{made.server_address[1]}"  # type: ignore[attr-defined]
+        made.asked, made.paths = [], []  # type: ignore[attr-defined]
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()
         yield made
@@ -322,6 +329,25 @@ def test_a_server_without_ranges(server: Any, tmp_path: Path, monkeypatch: pytes
 
 
 # ------------------------------------------------------------------------------------------------- changed and hostile
+
+
+@pytest.mark.usefixtures("http")
+@pytest.mark.parametrize(
+    "name",
+    ["%2e%2e%2fsecret", "..%2Fsecret", "%2e%2e%5csecret", "a?file=../secret", "a#b", "?", "#", "a%0d%0ab", "a\nb"],
+)
+def test_names_that_lead_elsewhere_reach_no_server(server: Any, tmp_path: Path, name: str) -> None:
+    TABLE.save(tmp_path / "a")
+    (tmp_path / "secret").write_bytes(next((tmp_path / "a").glob("*.safetensors")).read_bytes())
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    manifest["shards"][0]["file"] = name
+    (tmp_path / "a" / "manifest.json").write_text(json.dumps(manifest))
+    for url in (f"{server.url}/a", f"{server.url}/a/"):
+        with pytest.raises(TableFormatError, match="lies in the folder of the manifest"):
+            sr.open(url)
+        with pytest.raises(TableFormatError, match="lies in the folder of the manifest"):
+            sr.table.verify(url)
+    assert set(server.paths) == {"/a/manifest.json"}
 
 
 def test_a_manifest_that_is_not_true(tmp_path: Path, memory: Any) -> None:

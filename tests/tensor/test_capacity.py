@@ -128,6 +128,8 @@ def test_products_of_different_capacity_meet() -> None:
     assert (born(s) * born(s, 3)).tolist() == (s * s).tolist()
     assert (s - born(s, 3)).tolist() == (born(s, 3) - s).tolist() == (s * 0).tolist()
     assert (born(s, 3).mT == s.mT).tolist() == (s.mT == s.mT).tolist()
+    for other in (s, born(s, 3)):
+        assert sr.stack([born(s), other], axis=3).tolist() == sr.stack([s, s], axis=3).tolist()
     target = born(s)
     target[...] = born(s, 2) + 1
     assert target.tolist() == (s + 1).tolist()
@@ -254,6 +256,14 @@ def test_the_gradient_of_what_is_assigned_counts_each_entry_once() -> None:
     y[:, 1:] = v
     y.values.backward(torch.arange(1.0, 6.0))
     assert v.grad.tolist() == [2.0 + 3.0 + 5.0]
+
+
+def test_an_assignment_to_no_defined_row_leaves_gradients_alone() -> None:
+    leaf = torch.zeros(1, 1, 3, requires_grad=True)
+    y = sr.testing.device_born(sr.from_lengths(leaf, [1])) * 1
+    y[:, :-3, [0, 0], [2, 2]] = 5.0
+    y.values.backward(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    assert leaf.grad.tolist() == [[[1.0, 2.0, 3.0]]]
 
 
 def test_a_number_with_a_gradient_leaves_the_dtype_alone() -> None:

@@ -16,7 +16,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.ops import unsigned
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
-from serrate.tensor import broadcast, promotion
+from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
 STANDARD: dict[str, Callable[..., torch.Tensor]] = {}
@@ -104,7 +104,19 @@ def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
         given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]
         if not any(isinstance(operand, Tensor) for operand in given):
             raise TypeError(f"{name} takes at least one tensor, got numbers only")
+    if name in _DIVIDES and len(given) == 2:
+        given[1] = _divisor(given[1])
     return given
+
+
+_DIVIDES = ("floor_divide", "remainder", "div", "divide")
+
+
+def _divisor(x: Any) -> Any:
+    """x with 1 in undefined rows of integers, which may hold 0: on the host, torch refuses to divide by that."""
+    if not isinstance(x, Tensor) or x.dtype not in promotion.INTEGERS or x.structure.is_exact:
+        return x
+    return x._with(bits.where(x.structure.defined_rows(x.values), x.values, bits.constant(1, x.dtype, x.device)))
 
 
 def _in_bits(name: str, function: Callable[..., torch.Tensor], options: dict[str, Any]) -> Callable[..., torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Bags of table rows: each innermost row of indices becomes the sum, mean or greatest of what it names."""
+"""Bags of table rows: each row of indices, along the last ragged axis, becomes the sum, mean or greatest it names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.reductions import Reduction
+from serrate.ops.runs import along
 from serrate.ops.sums import blocks_of, sum_of_runs
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
@@ -55,6 +57,11 @@ class Bags:
         zeros = torch.zeros(self.offsets.numel() - 1, dtype=torch.int64, device=self.ids.device)
         return zeros.index_add(0, self.bag, (self.ids != self.padding).to(torch.int64))[:, None]
 
+    @property
+    def greatest(self) -> torch.Tensor:
+        """The row of the table that holds the greatest of each bag, for each column."""
+        return self.kept[2].to(torch.int64).clamp(min=0)
+
 
 class _Bag(Differentiable):
     """torch's kernels forward and backward; where the backward is to be differentiated, the same composed."""
@@ -70,15 +77,25 @@ class _Bag(Differentiable):
         return made  # type: ignore[no-any-return]
 
     @staticmethod
+    def composed(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.mode == _MODES["max"]:
+            _Bag.forward(table.detach(), None, bags)  # leaves which rows are the greatest
+            return torch.where(bags.counts > 0, table.gather(0, bags.greatest), 0)
+        each = torch.where((bags.ids != bags.padding)[:, None], table.index_select(0, bags.ids), 0)
+        each = each if weights is None else each * weights[:, None]
+        made = each.new_zeros((bags.offsets.numel() - 1, table.shape[1])).index_add(0, bags.bag, each)
+        return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         table, weights, ctx.bags = inputs
-        ctx.save_for_backward(table, weights)
+        ctx.save_for_backward(table, weights, ctx.bags.ids)  # so that torch notices if they are overwritten
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        table, weights = ctx.saved_tensors
+        table, weights, _ = ctx.saved_tensors
         bags: Bags = ctx.bags
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or beyond_gradients():
             return *_composed(gradient, table, weights, bags), None
         bag, sizes, greatest = bags.kept
         to_table = to_weights = None
@@ -111,10 +128,9 @@ def _composed(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The gradients of table and weights by operations that have derivatives themselves."""
     zeros = table.new_zeros(table.shape)
-    if bags.mode == 2:
-        taken = torch.where(bags.counts > 0, gradient, 0)
-        return zeros.scatter_add(0, bags.kept[2].to(torch.int64).clamp(min=0), taken), None
-    if bags.mode == 1:
+    if bags.mode == _MODES["max"]:
+        return zeros.scatter_add(0, bags.greatest, torch.where(bags.counts > 0, gradient, 0)), None
+    if bags.mode == _MODES["mean"]:
         gradient = gradient / bags.counts.clamp(min=1)
     counted = (bags.ids != bags.padding)[:, None]
     each = torch.where(counted, gradient.index_select(0, bags.bag), 0)
@@ -165,9 +181,7 @@ def _check(x: Tensor, table: torch.Tensor, mode: str, weights: Any) -> None:
     if weights is not None and mode != "sum":
         raise ValueError(f"per_sample_weights go with mode='sum' only, got mode={mode!r}")
     if not x.is_ragged and x.ndim < 2:
-        raise AxisError(
-            f"embedding_bag reduces the innermost ragged axis, or the last of a dense tensor, got {x.shape}"
-        )
+        raise AxisError(f"embedding_bag reduces the last ragged axis, or the last of a dense tensor, got {x.shape}")
     broadcast.require_one_device(x, table)
 
 
@@ -182,7 +196,8 @@ def _give(
         mode = next(name for name, number in _MODES.items() if number == bags.mode)
         options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
-    if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
+    asked = torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad))
+    if asked or beyond_gradients():
         return _Bag.call(table, weights, bags)
     if bags.are_long(table):
         return _in_blocks(table, weights, bags)
@@ -195,14 +210,26 @@ class _Layout:
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
-        if x.is_ragged:
-            level = x.structure.level(x.structure.whole)
-            assert isinstance(level, Partition)
-            self.runs = level
-        else:
-            self.runs = Partition.uniform(math.prod(x.values.shape[:-1]), x.values.shape[-1])
         self.partial = x.is_ragged and not x.structure.is_exact
         self.features = x.values.shape[1:] if x.is_ragged else torch.Size()
+        # The axis whose rows are the bags: the last ragged one, as the axes are seen.
+        self.along = along(x, max((a for a, n in enumerate(x.shape) if isinstance(n, Ragged)), default=x.ndim - 1))
+
+    @cached_property
+    def count(self) -> int:
+        """How many bags each feature has."""
+        if not self.x.is_ragged:
+            return math.prod(self.x.values.shape[:-1])
+        runs = self.along.runs
+        return runs.level.num_components if runs.contiguous else self.along.segments.cells
+
+    def _offsets(self, device: torch.device) -> torch.Tensor:
+        """Where the bags of one feature begin and end."""
+        if not self.x.is_ragged:
+            return Partition.uniform(self.count, self.x.values.shape[-1]).offsets_on(device)
+        if self.along.runs.contiguous:
+            return self.along.runs.level.offsets_on(device)
+        return F.pad(self.along.segments.counts(device).cumsum(0), (1, 0))
 
     @cached_property
     def values(self) -> torch.Tensor:
@@ -222,12 +249,13 @@ class _Layout:
         host.defer(host.first_fault(wrong.reshape(-1)), error)
 
     def _vector(self, values: torch.Tensor) -> torch.Tensor:
-        """Feature by feature, all rows of each."""
+        """Feature by feature, all rows of each, bag after bag."""
+        values = self.along.runs.gathered(values) if self.x.is_ragged else values
         return values.flatten(1).T.reshape(-1) if len(self.features) else values.reshape(-1)
 
     def bags(self, values: torch.Tensor, mode: int, padding: int) -> Bags:
         """The bags: for each feature one per run, and one for its undefined rows if there may be some."""
-        ids, offsets = self._vector(values), self.runs.offsets_on(values.device)
+        ids, offsets = self._vector(values), self._offsets(values.device)
         if len(self.features) or self.partial:
             starts = offsets.to(torch.int64)[: None if self.partial else -1]
             shifts = torch.arange(self.features.numel(), device=ids.device)[:, None] * values.shape[0]
@@ -235,7 +263,8 @@ class _Layout:
         if ids.dtype != offsets.dtype:
             wide = torch.int64 if ids.numel() > INT32_MAX else ids.dtype
             ids, offsets = ids.to(wide), offsets.to(wide)
-        return Bags(ids, offsets, mode, padding, self.runs.max_length_bound)
+        axis = self.x.shape[self.along.axis]
+        return Bags(ids, offsets, mode, padding, axis.partition.max_length_bound if isinstance(axis, Ragged) else axis)
 
     def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
         """A weight for each index."""
@@ -245,7 +274,7 @@ class _Layout:
 
     def finish(self, made: torch.Tensor) -> Tensor:
         """What the bags give, [bags, columns], in the place of the indices."""
-        x, width, count = self.x, made.shape[1], self.runs.num_components
+        x, width, count = self.x, made.shape[1], self.count
         if not x.is_ragged:
             return Tensor(made.view(*x.values.shape[:-1], width), team=x.team)
         if len(self.features) or self.partial:
@@ -254,8 +283,7 @@ class _Layout:
         if len(x.structure.axes) == 2 and x.order == (0, 1):
             return Tensor(made, team=x.team)
         seen = Tensor(x.values.unsqueeze(-1).expand(*x.values.shape, width), x.structure, (*x.order, x.ndim), x.team)
-        axis = x.order.index(len(x.structure.axes) - 1)
-        return Reduction(seen, (axis,)).finish(made, keepdims=False)
+        return Reduction(seen, (self.along.axis,)).finish(made, keepdims=False)
 
 
 def _answer_embedding_bag(
@@ -283,7 +311,7 @@ record(
     "embedding_bag",
     _embedding_bag,
     _answer_embedding_bag,
-    summary="The mean, sum or greatest of the table's rows that each innermost row of indices names; 0 of nothing.",
+    summary="The mean, sum or greatest of the table's rows that each row of the last ragged axis names; 0 of nothing.",
     torch=(F.embedding_bag,),
     example=(
         "sr.embedding_bag(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",

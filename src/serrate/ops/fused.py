@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.scores import Call, gradients
 from serrate.tensor import host
 from serrate.tensor.partition import Partition
@@ -157,7 +157,7 @@ class _Attend(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         saved: Saved = ctx.saved
-        if torch.is_grad_enabled() or _transformed(gradient):
+        if torch.is_grad_enabled() or beyond_gradients() or _transformed(gradient):
             q, k, v = (like._with(x) for like, x in zip(saved.shaped, ctx.saved_tensors, strict=True))
             return (*gradients(q, k, v, q._with(gradient), saved.packed.call), None)
         assert saved.out is not None
@@ -173,6 +173,8 @@ def _transformed(values: torch.Tensor) -> bool:
 
 def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
     """The fused form, where it applies: one ragged axis for queries, one for keys, on the same outer axes."""
+    if beyond_gradients():
+        return None  # kernels know neither tangents nor lines
     for x in (q, k, v):
         last = len(x.structure.axes) - 1
         if not x.is_ragged or not x.structure.is_chain or x.order[-2] != last or x.order[-1] <= last:

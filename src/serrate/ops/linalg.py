@@ -10,7 +10,8 @@ import torch
 
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
-from serrate.ops.products import Labelled, product, summed_alone
+from serrate.ops.labels import Labelled, summed_alone
+from serrate.ops.products import product
 from serrate.ops.table import TABLE, record
 from serrate.tensor.promotion import WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor

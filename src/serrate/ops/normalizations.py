@@ -66,6 +66,11 @@ class _Softmax(Differentiable):
         return made.div_(segments.spread(segments.sum(made)))
 
     @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        raised = (values - segments.spread(segments.extreme(values.detach(), largest=True))).exp()
+        return raised / segments.spread(segments.sum(raised))
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.segments = inputs[1]
         ctx.save_for_backward(output)

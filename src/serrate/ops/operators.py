@@ -32,7 +32,7 @@ from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops import scans as _scans  # noqa: F401
 from serrate.ops import sets as _sets  # noqa: F401
 from serrate.ops import sorting as _sorting  # noqa: F401
-from serrate.ops.apply import STANDARD, apply, standard
+from serrate.ops.apply import STANDARD, apply, operands_of, standard
 from serrate.ops.table import TABLE, TORCH, answer, members, torch_names
 from serrate.tensor import broadcast, combine, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -143,7 +143,7 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
     def operator(self: Tensor, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        aligned = broadcast.align(other, self)
+        aligned = broadcast.align(operands_of(operation, (self, other))[1], self)
         recorded = torch.is_grad_enabled() and isinstance(aligned, torch.Tensor) and aligned.requires_grad
         before = self.values.clone() if recorded else self.values  # the gradient of `other` needs what is overwritten
         new = STANDARD[operation](before, aligned)

@@ -1,7 +1,8 @@
 """The product of two tensors whose axes have labels, as in einsum: what matmul and its kin consist of.
 
-Labels that both operands have packed, outermost and in the result, number
-the components; what is left of each operand is a block per component, and blocks are multiplied (`contraction`).
+Labels that both operands have packed, outermost and in the result, number the components; what is left of each operand
+is a block per component, and blocks are multiplied (`contraction`). Where a dense operand has some of the uniform axes
+that ragged ones depend on, but not the outermost, rows are brought into an order in which it has.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from serrate.errors import AxisError, RaggednessError
+from serrate.errors import AxisError
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.contraction import Contraction
+from serrate.ops.labels import Labelled, check_sizes, met, nested_alike, summed_alone
 from serrate.ops.table import TABLE
+from serrate.tensor import host
 from serrate.tensor.broadcast import require_one_device
 from serrate.tensor.combine import group_partition, zeroed
 from serrate.tensor.layout import assemble, identical
@@ -23,49 +26,14 @@ from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """A tensor whose axes have labels."""
-
-    x: Tensor
-    labels: tuple[str, ...]
-
-    @property
-    def canonical(self) -> tuple[str, ...]:
-        """Labels in storage order: packed axes, then features."""
-        made = [""] * len(self.labels)
-        for label, c in zip(self.labels, self.x.order, strict=True):
-            made[c] = label
-        return tuple(made)
-
-    @property
-    def nest(self) -> tuple[str, ...]:
-        """Labels of the packed axes."""
-        return self.canonical[: len(self.x.structure.axes)]
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Labels of the features."""
-        return self.canonical[len(self.x.structure.axes) :]
-
-    def axis(self, label: str) -> Axis:
-        """What the axis is, its parents by number."""
-        return self.x.shape[self.labels.index(label)]
-
-    def parents(self, label: str) -> tuple[str, ...]:
-        """The labels of a ragged axis's parents."""
-        axis = self.axis(label)
-        return tuple(self.labels[p] for p in axis.parents) if isinstance(axis, Ragged) else ()
-
-
 def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     """The sum of products over every label that `out` lacks."""
     require_one_device(left.x, right.x)
-    left, right = _unstretched(left, right)
+    left, right = met(left, right), met(right, left)
     left, right = summed_alone(left, right, out), summed_alone(right, left, out)
     dtype = torch.promote_types(left.x.dtype, right.x.dtype)
     left, right = (Labelled(o.x.to(dtype), o.labels) for o in (left, right))
-    _check_sizes(left, right)
+    check_sizes(left, right)
     if not left.x.is_ragged and not right.x.is_ragged:
         return Tensor(_dense(left.x.values, left.labels, right.x.values, right.labels, out), team=left.x.team)
     packed = {*left.nest, *right.nest}
@@ -77,15 +45,18 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     kept = _to_sum_later(left, right, out)
     if kept is not None:  # position by position
         return TABLE["sum"].eager(product(left, right, (kept, *out)), axis=0, dtype=dtype)  # type: ignore[no-any-return]
-    return _blockwise(left, right, out)
+    if not (left.x.is_ragged and right.x.is_ragged):
+        ragged, other = (left, right) if left.x.is_ragged else (right, left)
+        if {*ragged.nest[: len(shared)]} != {*shared}:
+            return _regrouped(ragged, other, out)
+    return _blockwise(*nested_alike(left, right, out), out)
 
 
 def _to_sum_later(left: Labelled, right: Labelled, out: Sequence[str]) -> str | None:
     """A label that is summed over though it is outermost, or others that are packed depend on it."""
     if not (left.x.is_ragged and right.x.is_ragged):
         ragged, other = (left, right) if left.x.is_ragged else (right, left)
-        first = ragged.nest[0]
-        return first if first in other.labels and first not in out else None
+        return next((label for label in ragged.nest if label in other.labels and label not in out), None)
     depended = {p for one in (left, right) for label in one.nest for p in one.parents(label)}
     for a, b in zip(left.nest, right.nest, strict=False):
         if a != b:
@@ -93,46 +64,6 @@ def _to_sum_later(left: Labelled, right: Labelled, out: Sequence[str]) -> str | 
         if a not in out:
             return a if a in depended else None
     return None
-
-
-def _unstretched(left: Labelled, right: Labelled) -> tuple[Labelled, Labelled]:
-    """Axes of size 1 that meet others are left out: the operand has no part in that axis."""
-    made = []
-    for one, other in ((left, right), (right, left)):
-        x, labels = one.x, list(one.labels)
-        for label in one.labels:
-            if one.axis(label) == 1 and label in other.labels and other.axis(label) != 1:
-                at = labels.index(label)
-                x = x[(*[slice(None)] * at, 0)]
-                del labels[at]
-        made.append(Labelled(x, tuple(labels)))
-    return made[0], made[1]
-
-
-def summed_alone(one: Labelled, other: Labelled, out: Sequence[str]) -> Labelled:
-    """Labels that only this operand has and the result lacks are summed first."""
-    gone = [i for i, label in enumerate(one.labels) if label not in other.labels and label not in out]
-    if not gone:
-        return one
-    kept = tuple(label for i, label in enumerate(one.labels) if i not in gone)
-    return Labelled(TABLE["sum"].eager(one.x, axis=tuple(gone), dtype=one.x.dtype), kept)
-
-
-def _check_sizes(left: Labelled, right: Labelled) -> None:
-    for label in left.labels:
-        if label not in right.labels:
-            continue
-        a, b = left.axis(label), right.axis(label)
-        if isinstance(a, Ragged) and isinstance(b, Ragged):
-            if left.parents(label) != right.parents(label) or not a.partition.same_as(b.partition):
-                raise RaggednessError(f"the axes multiplied have different raggedness: {a} and {b}")
-        elif isinstance(a, Ragged) or isinstance(b, Ragged):
-            raise RaggednessError(f"an axis is ragged in one operand and uniform in the other: {a} and {b}")
-        elif a != b:
-            raise ValueError(
-                f"axes of size {a} and {b} do not go together; the operands have shapes {left.x.shape} and "
-                f"{right.x.shape}"
-            )
 
 
 def _letters(*groups: Sequence[str]) -> list[str]:
@@ -173,6 +104,46 @@ def _row_by_row(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
         return Tensor(values, team=left.x.team)
     canonical = (*left.nest, *features)
     return Tensor(values, left.x.structure, tuple(canonical.index(label) for label in out), left.x.team)
+
+
+def _regrouped(ragged: Labelled, other: Labelled, out: Sequence[str]) -> Tensor:
+    """A dense operand has some of the packed axes, all of which the result keeps: rows are grouped by its blocks."""
+    x, nest = ragged.x, ragged.nest
+    shared = tuple(label for label in nest if label in other.labels)
+    groups, order, back = _by_cells(x.structure, [nest.index(label) for label in shared], x.device)
+    dense = _Part._dense(other, shared)
+    features = tuple(label for label in out if label not in nest)
+    rows, blocks = Side(("rows",), ragged.features, groups), Side((), dense.features, dense.rows)
+    plan = Contraction(rows, blocks, Side(("rows",), features, groups), Lengths({"rows": groups}))
+    values = plan(x.values.index_select(0, order), dense.values).index_select(0, back)
+    canonical = (*nest, *features)
+    return Tensor(values, x.structure, tuple(canonical.index(label) for label in out), x.team)
+
+
+def _by_cells(
+    structure: Structure, axes: list[int], device: torch.device
+) -> tuple[Partition, torch.Tensor, torch.Tensor]:
+    """The packed rows of each cell of some uniform axes, the order that brings them together, and the way back.
+
+    The cells of all axes up to the last of those are runs of rows, so it is runs that are put into order.
+    """
+    nest = tuple(range(axes[-1] + 1))
+    runs = group_partition(structure, len(nest), structure.whole)
+    cell, count = torch.zeros((), dtype=torch.int64, device=structure.home), 1
+    for axis in axes:
+        size = structure.axes[axis]
+        assert isinstance(size, int)
+        cell, count = cell * size + structure.positions(nest, axis, structure.home), count * size
+    lengths = runs.lengths_on(structure.home).to(torch.int64)
+    totals = torch.zeros(count, dtype=torch.int64, device=structure.home).index_add(0, cell, lengths)
+    turns = torch.argsort(cell, stable=True)
+    moved = runs.take(turns, capacity=runs.num_values)
+    starts = runs.offsets_on(device)[:-1].to(torch.int64)[host.send(turns, device)]
+    numbers = torch.arange(runs.num_values, device=device)
+    # The last run is in the last cell, so it stays the last one, and undefined rows stay behind it.
+    order = moved.spread(starts - moved.offsets_on(device)[:-1].to(torch.int64)) + numbers
+    back = torch.empty_like(order).scatter_(0, order, numbers)
+    return runs.with_lengths(totals, capacity=runs.num_values), order, back
 
 
 # ------------------------------------------------------------------------------------------------ block by block

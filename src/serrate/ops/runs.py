@@ -66,10 +66,15 @@ class Runs:
         """How many rows there are, undefined ones included."""
         return self.place.numel()
 
+    @property
+    def bound(self) -> int:
+        """A length that no row of the axis exceeds, those without a single cell included."""
+        return _bound(self.structure.axes[self.axis])
+
     @cached_property
     def longest(self) -> int:
         """A length no run exceeds."""
-        return min(_bound(self.structure.axes[self.axis]), self.rows)
+        return min(self.bound, self.rows)
 
     @cached_property
     def _sorted(self) -> tuple[torch.Tensor, torch.Tensor]:

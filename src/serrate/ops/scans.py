@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.runs import (
     BAD_AXIS,
     MOST_TAGS,
@@ -31,7 +31,6 @@ from serrate.ops.table import Error, Kind, Result, record, refuse_out, torch_nam
 from serrate.ops.unsigned import summed, summed_by_torch
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
-from serrate.tensor.plan import take_or_fill
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -63,6 +62,22 @@ def _scan(runs: Runs, values: torch.Tensor, step: Callable[..., Any], neutral: i
     return made
 
 
+def _composed_scan(
+    runs: Runs, values: torch.Tensor, step: Callable[..., torch.Tensor], neutral: int, reverse: bool
+) -> torch.Tensor:
+    """The same without a write in place, `step` giving what a row becomes."""
+    made = values
+    for reaches, to, source in _windows(runs, made, reverse):
+        made = _placed(made, step(made[to], torch.where(reaches, made[source], neutral)), reverse)
+    return made
+
+
+def _placed(made: torch.Tensor, rows: torch.Tensor, reverse: bool) -> torch.Tensor:
+    """`made` with other last (first) rows."""
+    count = made.shape[0] - rows.shape[0]
+    return torch.cat([rows, made[rows.shape[0] :]] if reverse else [made[:count], rows])
+
+
 def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> torch.Tensor:
     """For each row in run order the one before (behind) it in its run, `missing` if there is none."""
     reaches = ((runs.rest if behind else runs.place) >= 1).view(-1, *[1] * (values.ndim - 1))
@@ -75,6 +90,10 @@ class _Sum(Differentiable):
     @staticmethod
     def forward(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
         return _scan(runs, values, torch.Tensor.add_, 0, reverse)
+
+    @staticmethod
+    def composed(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        return _composed_scan(runs, values, torch.add, 0, reverse)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -97,6 +116,14 @@ class _Recurrence(Differentiable):
         return made
 
     @staticmethod
+    def composed(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        factor, made = a, b
+        for reaches, to, source in _windows(runs, made, reverse):
+            made = _placed(made, made[to] + torch.where(reaches, factor[to] * made[source], 0), reverse)
+            factor = _placed(factor, factor[to] * torch.where(reaches, factor[source], 1), reverse)
+        return made
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         a, _, ctx.runs, ctx.reverse = inputs
         ctx.save_for_backward(a, output)
@@ -115,6 +142,10 @@ class _Product(Differentiable):
     @staticmethod
     def forward(values: torch.Tensor, runs: Runs) -> torch.Tensor:
         return _scan(runs, values, torch.Tensor.mul_, 1, reverse=False)
+
+    @staticmethod
+    def composed(values: torch.Tensor, runs: Runs) -> torch.Tensor:
+        return _composed_scan(runs, values, torch.mul, 1, reverse=False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -140,7 +171,10 @@ def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor
         found = tagged(keys, runs.gathered(runs.group)).cummax(0).indices
     else:
         least = torch.iinfo(torch.int64).min
-        greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
+        if beyond_gradients():
+            greatest = _composed_scan(runs, keys, torch.maximum, least, False)
+        else:
+            greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
         rows = torch.arange(runs.rows, device=keys.device).view(-1, *[1] * (keys.ndim - 1))
         start = rows - runs.place.view(rows.shape)
         found = torch.where(keys == greatest, rows, start).cummax(0).values
@@ -194,8 +228,8 @@ def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
         trimmed = exact(x._with(values))
         call = along(trimmed, call.axis)
         groups = call.regrouped(lambda counts: counts + 1)
-        rows = torch.where(groups.place == 0, -1, groups.first + groups.place - 1)
-        return groups.tensor(take_or_fill(call.runs.gathered(trimmed.values), rows, initial))
+        rows = groups.first + groups.place - 1
+        return groups.tensor(_after_initials(call.runs, trimmed.values, rows, groups.place == 0, initial))
     longer = Structure(_lengthened(x.structure, call.label), values.shape[0] + call.segments.cells)
     return settled(Tensor(_initials_before(call.runs, longer, values, initial), longer, x.order, x.team))
 
@@ -203,12 +237,19 @@ def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
 def _initials_before(runs: Runs, longer: Structure, values: torch.Tensor, initial: int) -> torch.Tensor:
     """The rows of a structure whose runs are one longer: `initial` first in each, then what the run has in `values`."""
     new = Runs(longer, runs.axis, runs.device)
-    if values.shape[0] == 0:
-        return values.new_full((new.rows, *values.shape[1:]), initial)
     begins = new.place == 0
-    source = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
-    found = runs.gathered(values).index_select(0, source.clamp(0, values.shape[0] - 1))
-    return new.returned(torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found))
+    rows = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
+    return new.returned(_after_initials(runs, values, rows, begins, initial))
+
+
+def _after_initials(
+    runs: Runs, values: torch.Tensor, rows: torch.Tensor, begins: torch.Tensor, initial: int
+) -> torch.Tensor:
+    """The `rows` of `values` in run order, and `initial` where a run begins, which may have nothing else."""
+    if values.shape[0] == 0:
+        return values.new_full((rows.numel(), *values.shape[1:]), initial)
+    found = runs.gathered(values).index_select(0, rows.clamp(0, values.shape[0] - 1))
+    return torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found)
 
 
 def _lengthened(structure: Structure, number: int) -> list[Axis]:

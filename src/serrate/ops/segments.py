@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from serrate.library import segments as library
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.precision import widened
 from serrate.ops.sums import sum_by_index, sum_by_position, sum_of_runs
 from serrate.tensor.combine import group_partition
@@ -256,6 +256,17 @@ class _Extreme(Differentiable):
         return _extreme_kernel(segments, values, largest)
 
     @staticmethod
+    def composed(values: torch.Tensor, segments: Segments, largest: bool) -> torch.Tensor:
+        chosen = _extreme_kernel(segments, values.detach(), largest)
+        if not values.is_floating_point():
+            return chosen
+        has, wide = _has(values.detach(), segments.spread(chosen)), widened(values)
+        count = segments.sum(has.to(wide.dtype))
+        mean = segments.sum(torch.where(has, wide, 0)) / count.clamp(min=1)
+        exactly = torch.where(chosen.isfinite(), chosen + (mean - mean.detach()), mean)  # rounding leaves no trace
+        return torch.where(count == 0, chosen, exactly.to(values.dtype))
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.segments = inputs[1]
         ctx.save_for_backward(inputs[0].detach(), output.detach())
@@ -264,9 +275,14 @@ class _Extreme(Differentiable):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         values, results = ctx.saved_tensors
         chosen = ctx.segments.spread(results)
-        has = ((values == chosen) | (values.isnan() & chosen.isnan())).to(values.dtype)
+        has = _has(values, chosen).to(values.dtype)
         share = has / ctx.segments.spread(_sum_kernel(ctx.segments, has))
         return ctx.segments.spread(gradient) * share, None, None
+
+
+def _has(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Which rows have what was chosen of theirs."""
+    return (values == chosen) | (values.isnan() & chosen.isnan())
 
 
 class _Product(Differentiable):
@@ -281,6 +297,23 @@ class _Product(Differentiable):
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
         index = _expanded(segments.index(values.device), values)
         return base.scatter_reduce(0, index, values, "prod")[: segments.cells]
+
+    @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        """Rows of one result side by side, multiplied with those 1, 2, 4, … before: right at 0 to any order."""
+        groups, order = segments.index(values.device).sort(stable=True)
+        made, rows = values.index_select(0, order), values.shape[0]
+        shape, d = (-1, *[1] * (values.ndim - 1)), 1
+        while d < rows:
+            same = (groups[d:] == groups[:-d]).view(shape)
+            made = torch.cat([made[:d], made[d:] * torch.where(same, made[:-d], 1)])
+            d *= 2
+        if not rows:
+            return values.new_ones((segments.cells, *values.shape[1:]))
+        results = torch.arange(segments.cells, device=values.device)
+        ends = torch.searchsorted(groups, results, right=True)
+        some = ends > torch.searchsorted(groups, results)
+        return torch.where(some.view(shape), made.index_select(0, (ends - 1).clamp(min=0)), 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -332,6 +365,8 @@ def _by_runs(segments: Segments, values: torch.Tensor, reduce: str, initial: Any
     """torch's reduction of contiguous runs, where many threads would otherwise meet at one result."""
     runs = segments.runs
     if runs is None or not values.is_cuda or not values.is_floating_point() or not values.numel():
+        return None
+    if beyond_gradients():  # which torch's reduction of runs does not know
         return None
     ends = runs.offsets_on(values.device).to(torch.int64)
     made: torch.Tensor = torch.segment_reduce(

@@ -222,7 +222,17 @@ def _nonzero(x: Any, /, *, axis: int | None = None) -> Any:
     if tensor.is_ragged:
         row, whole = places.pop(0), tensor.structure.whole
         places = [tensor.structure.positions(whole, c, values.device)[row] for c in range(packed)] + places
-    return tuple(Tensor(places[c], team=tensor.team) for c in tensor.order)
+    return tuple(Tensor(place, team=tensor.team) for place in _row_major([places[c] for c in tensor.order], tensor))
+
+
+def _row_major(places: list[torch.Tensor], x: Tensor) -> list[torch.Tensor]:
+    """Positions along each axis of x, found in storage order, in the order of the axes as they are seen."""
+    if x.order == tuple(range(x.ndim)):
+        return places
+    order = torch.arange(places[0].numel(), device=x.device)
+    for place in reversed(places):
+        order = order[torch.sort(place[order], stable=True).indices]
+    return [place[order] for place in places]
 
 
 def _nonzero_along(x: Tensor, axis: int) -> Tensor:

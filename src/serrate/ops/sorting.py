@@ -55,7 +55,7 @@ def _topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bo
     call, count = along(x, axis), operator.index(k)
     if count < 0:
         raise ValueError(f"topk takes 0 or more entries, got k={count}")
-    if call.dim is None and count >= call.longest and not call.depended_on:
+    if call.dim is None and count >= call.runs.bound and not call.depended_on:
         return _sorted(x, axis, largest, "topk")
     if call.dim is None and call.depended_on:
         call = along(exact(call.x), axis)

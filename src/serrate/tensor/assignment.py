@@ -22,7 +22,7 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     """
     target = indexing.get(x, key)
     new = _as_values(value, target)
-    if target.values.numel() == 0:
+    if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
         return
     if shares_memory(target.values, x.values):
         write(target.values, new)
@@ -40,25 +40,25 @@ def put(x: Tensor, key: Any, value: Any) -> None:
         places = indexing.get(type(x)(numbers, x.structure, x.order, x.team), key).values
         where = torch.unravel_index(places, x.values.shape) if x.values.ndim else (places,)
     new = new.to(x.dtype).expand(target.values.shape)
-    if not target.structure.is_exact:
-        where, new = _without_undefined(x, target, where, new)
-    bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
+    if target.structure.is_exact:
+        bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
+    else:
+        _put_defined(x.values, target, where, new)
 
 
-def _without_undefined(
-    x: Tensor, target: Tensor, where: tuple[torch.Tensor, ...], new: torch.Tensor
-) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """Undefined rows must write nothing: they repeat the first row's write or, without a defined row, what is there.
-
-    The gradient goes to one of those that write the same.
-    """
+def _put_defined(values: torch.Tensor, target: Tensor, where: tuple[torch.Tensor, ...], new: torch.Tensor) -> None:
+    """Write the defined rows alone: others repeat the first row's write or, without a defined row, what is there."""
     total = target.structure.defined_cells(target.structure.whole)
-    rows = torch.arange(new.shape[0], device=x.device)
-    repeats = (rows >= total) & (rows > 0)
-    rows = torch.where(repeats, 0, rows)
+    total = torch.full((), total, device=values.device) if isinstance(total, int) else total
+    undefined = torch.arange(new.shape[0], device=values.device) >= total
+    rows = torch.where(undefined, 0, torch.arange(new.shape[0], device=values.device))
     where = tuple(index[rows] for index in where)
-    written = bits.where(torch.as_tensor(total > 0), new[rows], bits.index(x.values, where))
-    return where, bits.where(repeats.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
+    written = bits.where(total > 0, new[rows], bits.index(values, where))
+    written = bits.where(undefined.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
+    before = values.clone() if torch.is_grad_enabled() and (values.requires_grad or new.requires_grad) else None
+    bits.put(values, where, written)
+    if before is not None:  # without a defined row, the gradient passes by what was written
+        values.copy_(torch.where(total > 0, values, before))
 
 
 def _keeps_features(x: Tensor, key: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import bits
-from serrate.tensor.combine import zeroed
+from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 
@@ -337,14 +337,6 @@ def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> to
     return stretched(values, rows.clamp(0, values.shape[0] - 1))
 
 
-def _with_rows(values: torch.Tensor, count: int) -> torch.Tensor:
-    """Values with room for `count` rows; defined rows come first, so only undefined ones are added or left out."""
-    missing = count - values.shape[0]
-    if missing == 0:
-        return values
-    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:count]
-
-
 def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
     """One row per packed row of the result (or one row for all), keeping only features that stay features."""
     packed = len(structure.axes)
@@ -354,7 +346,7 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
             same = own is structure or (own.is_exact and structure.is_exact)
-            return values if same else _with_rows(values, structure.cells(structure.whole))
+            return values if same else fitted(values, structure)
         return _taken(values, structure.project(structure.whole, tuple(targets), values.device), structure)
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values

@@ -40,7 +40,19 @@ def exact(x: Tensor) -> Tensor:
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
-    return values if structure.is_exact else torch.where(structure.defined_rows(values), values, 0)
+    if structure.is_exact:
+        return values
+    nothing = False if values.dtype == torch.bool else 0  # an int would make numbers of bools
+    return torch.where(structure.defined_rows(values), values, nothing)
+
+
+def fitted(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Packed values with as many rows as the structure has room for: only undefined rows are added or left out."""
+    rows = structure.cells(structure.whole)
+    missing = rows - values.shape[0]
+    if missing == 0:
+        return values
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:rows]
 
 
 def combine(x: Tensor, axis: int) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast
 from serrate.tensor.broadcast import capacities
+from serrate.tensor.combine import fitted
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
 from serrate.tensor.promotion import promote
@@ -47,7 +48,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     _require_joinable(parts, template, c)
     packed = len(template.structure.axes)
     if c >= packed:
-        values = torch.cat(_of_one_dtype([p.values for p in parts]), c - packed + 1)
+        values = torch.cat(_of_one_dtype([fitted(p.values, template.structure) for p in parts]), c - packed + 1)
         return Tensor(values, template.structure, template.order, template.team)
     return _join_packed(parts, template, c)
 

@@ -45,6 +45,7 @@ class Partition:
     __slots__ = (
         "_bound",
         "_coarse",
+        "_declared",
         "_device_born",
         "_exact",
         "_identity",
@@ -66,7 +67,8 @@ class Partition:
     _bound: int | None
     _max_length: int | None
     _memo: dict[Hashable, Any]
-    _coarse: dict[int, Partition]
+    _coarse: dict[tuple[int, int], Partition]
+    _declared: dict[int, int]
     _moved: dict[torch.device, Partition]
     _identity: Identity
 
@@ -177,6 +179,7 @@ class Partition:
         self._max_length = None
         self._memo = {}
         self._coarse = {}
+        self._declared = {}
         self._moved = {}
         self._identity = Identity()
         self._uniform_length = None
@@ -400,12 +403,13 @@ class Partition:
 
         `count` is how many components result.
         """
-        if outer == 0:
-            return Partition.uniform(count, 0, dtype=self.dtype)
         if isinstance(outer, int):
-            found = self._coarse.get(outer)
+            found = self._coarse.get((outer, count))
             if found is None:
-                found = self._coarse[outer] = self._at(self._offsets[::outer])
+                length = self._declared.get(outer)
+                ends = self._offsets[::outer] if outer else self._offsets.new_zeros(count + 1)
+                found = self._at(ends) if length is None else Partition.uniform(count, length, dtype=self.dtype)
+                self._coarse[outer, count] = found
             return found
         return self._at(self.offsets_on(outer.home)[outer.offsets.to(torch.int64)])
 
@@ -439,7 +443,7 @@ class Partition:
 
     def declare_groups(self, group: int, length: int) -> None:
         """Record that every `group` consecutive components own `length` values together, as the maker declared."""
-        self._coarse[group] = Partition.uniform(self.num_components // max(group, 1), length, dtype=self.dtype)
+        self._declared[group] = length
 
     # -------------------------------------------------------------------------------------------------- equality
 

@@ -95,6 +95,17 @@ class Pick(_Kind):
         return self.index.numel()
 
     def source(self, at: Place, device: torch.device) -> Cells:
+        old, outer = at.old, at.outer
+        if (
+            self.drop
+            and isinstance(outer, range)
+            and len(outer) == 1
+            and isinstance(old, Partition)
+            and old.is_host_born
+        ):
+            first, last = old.span(outer.start, outer.stop)  # one entry of one row is a view
+            cell = int(self.index) + (last if self.index < 0 else first)
+            return range(cell, cell + 1)
         return at.on_grid(host.send(self.index, device))
 
 

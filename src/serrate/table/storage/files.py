@@ -92,6 +92,11 @@ class FileSource:
         self.__dict__.update(state, _opened=None)
 
     @property
+    def place(self) -> tuple[None, str]:
+        """Where it is: on this machine, at its path."""
+        return None, self.path
+
+    @property
     def header(self) -> Header:
         """What the file says of itself."""
         return self._open().header
@@ -174,6 +179,7 @@ class _Opened:
         self.address = ctypes.addressof(scattered)
         self.block = block_of(header, lambda span: _tensor(memory, span), where)
         self.scattered = block_of(header, lambda span: _tensor(scattered, span), where)
+        self.scattered.vocabularies = self.block.vocabularies  # which are read once
         self.plans: dict[tuple[str, ...], Plan] = {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -73,6 +73,11 @@ class RemoteSource:
         return RemoteSource, (self.files, self.path, self._claim)
 
     @property
+    def place(self) -> tuple[Any, str]:
+        """Where it is: in a file system, at its path."""
+        return self.files, self.path
+
+    @property
     def where(self) -> str:
         """The URL."""
         return str(self.files.unstrip_protocol(self.path))
@@ -86,7 +91,12 @@ class RemoteSource:
             return self._header
 
     def _read_header(self) -> Header:
-        size = self.files.info(self.path).get("size")
+        try:
+            size = self.files.info(self.path).get("size")
+        except FileNotFoundError:
+            if self._claim is None:
+                raise
+            self._gone()
         if size is None:
             fail(self.where, "its size is not known")
         if self._claim is not None and self._claim.bytes != size:
@@ -188,7 +198,10 @@ class RemoteSource:
         found: Iterator[bytes] = iter(())
         if some:
             starts, stops = ([each[i] for each in some] for i in (0, 1))
-            found = iter(self.files.cat_ranges([self.path] * len(some), starts, stops, on_error="raise"))
+            try:
+                found = iter(self.files.cat_ranges([self.path] * len(some), starts, stops, on_error="raise"))
+            except FileNotFoundError:
+                self._gone()
         made = [next(found) if stop > start else b"" for start, stop in ranges]
         for (start, stop), text in zip(ranges, made, strict=True):
             if len(text) != stop - start:
@@ -196,6 +209,9 @@ class RemoteSource:
                     self.where, f"{len(text)} bytes came for those from {start} to {stop}: cut off since it was opened?"
                 )
         return made
+
+    def _gone(self) -> NoReturn:
+        fail(self.where, "the file is gone since it was opened; open the table again")
 
 
 class Cut:
