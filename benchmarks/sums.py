@@ -1,4 +1,4 @@
-"""Sums over ragged rows against what torch's bags and index_add give, which they were before, and float64 against float32.
+"""Sums over ragged rows against torch's bags and index_add, which they were before, and float64 against float32.
 
 The old way adds up one row after the other in the type of the rows; it is kept here to be measured against.
 """

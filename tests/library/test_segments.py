@@ -135,10 +135,11 @@ def test_sums_by_position(dtype: torch.dtype, kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("width", [1, 3, 64, 130])
-def test_the_same_bits_for_any_number_of_threads(dtype: torch.dtype, width: int) -> None:
+@pytest.mark.parametrize("some", [False, True])
+def test_the_same_bits_for_any_number_of_threads(dtype: torch.dtype, width: int, some: bool) -> None:
     library = segments._library()
     assert library is not None
-    lengths = [5, 70_000 // width, 0, 300, 1, 64, 20_000 // width, 17]
+    lengths = [101, 99, 0, 100, 100] if some else [5, 70_000 // width, 0, 300, 1, 64, 20_000 // width, 17]
     values, offsets = drawn(sum(lengths), width, dtype), offsets_of(lengths)
     index = torch.randint(0, 40_000, (len(values),))
     name = "float32" if dtype == torch.float32 else "float64"

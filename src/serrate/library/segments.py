@@ -30,7 +30,8 @@ _FORMS = {
 @cache
 def _library() -> Routines | None:
     """The compiled source; None where it cannot be compiled."""
-    return load("segments.cpp", [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()])
+    names = [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()]
+    return load("segments.cpp", names, headers=("trees.h", "components.h"))
 
 
 def sums(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
@@ -68,12 +69,14 @@ def _call(
 ) -> torch.Tensor | None:
     """[results, …]: what a function makes of values and a vector of integers, offsets or an index."""
     number = _FORMS[form].get(values.dtype)
-    if number is None or not values.is_cpu or not where.is_cpu or _is_hidden(values, where):
+    if number is None or not values.is_cpu or not where.is_cpu or transforming():
         return None
-    library = _library()
+    library = None if host.stands_in(values) or host.stands_in(where) else _library()
     if library is None:
         return None
-    values, where = plain(values), where.to(torch.int64).contiguous()
+    values = plain(values)
+    if where.dtype is not torch.int64 or not where.is_contiguous():
+        where = where.to(torch.int64).contiguous()
     made = empty((results, *values.shape[1:]), values.dtype)
     width = math.prod(values.shape[1:])
     if made.numel():
@@ -82,8 +85,3 @@ def _call(
         if routine(values.data_ptr(), where.data_ptr(), *counts, width, made.data_ptr(), threads):
             return None
     return made
-
-
-def _is_hidden(*tensors: torch.Tensor) -> bool:
-    """Whether torch may see more, or less, in tensors than their memory holds."""
-    return transforming() or any(host.stands_in(tensor) for tensor in tensors)
