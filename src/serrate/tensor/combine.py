@@ -10,6 +10,7 @@ from serrate.errors import AxisError
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Nest, Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -45,7 +46,12 @@ def exact(x: Tensor) -> Tensor:
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
-    return values if structure.is_exact else torch.where(structure.defined_rows(values), values, 0)
+    return values if structure.is_exact else _zeroed(values, structure)
+
+
+@untraced
+def _zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    return torch.where(structure.defined_rows(values), values, 0)
 
 
 def combine(x: Tensor, axis: int) -> Tensor:
