@@ -74,13 +74,13 @@ def _applied(
     name: str, function: Callable[..., torch.Tensor], operands: tuple[Any, ...], options: dict[str, Any]
 ) -> Tensor:
     given = operands_of(getattr(function, "__name__", "the operation"), operands)
-    tensors = [operand for operand in given if not isinstance(operand, broadcast.Scalar)]
+    tensors = [operand for operand in given if not isinstance(operand, broadcast.SCALARS)]
     if name in _IN_BITS and any(tensor.dtype == torch.uint64 for tensor in tensors):
         return broadcast.elementwise(_in_bits(name, function, options), given, options)
     wide = any(tensor.dtype in promotion.WIDE for tensor in tensors)
     for i, operand in enumerate(given):
         first = i == 0 and len(given) > 1
-        if isinstance(operand, broadcast.Scalar) and (first or function.__name__ in _TENSORS_ONLY):
+        if isinstance(operand, broadcast.SCALARS) and (first or function.__name__ in _TENSORS_ONLY):
             # A 0-d tensor counts as a number when dtypes are chosen.
             given[i] = promotion.as_operand(operand, promotion.narrow(promotion.beside(tensors[0].dtype, operand)))
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)
@@ -98,7 +98,7 @@ def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
     for operand in given:
         if isinstance(operand, Tensor):
             found = True
-        elif not isinstance(operand, (torch.Tensor, broadcast.Scalar)):
+        elif not isinstance(operand, (torch.Tensor, *broadcast.SCALARS)):
             raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
     if not found:
         given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]
@@ -304,6 +304,7 @@ def enter(
         example=example,
         samples=samples,
         errors=errors,
+        traced=True,
     )
     define(op)
 

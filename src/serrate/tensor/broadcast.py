@@ -18,11 +18,12 @@ from serrate.tensor import bits
 from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-Scalar = bool | int | float | complex
+SCALARS = (bool, int, float, complex)
 _NONE: Mapping[str, Any] = {}
 NUMBERS = (bool, int, float, complex, np.generic)
 
@@ -81,9 +82,11 @@ def _beside_features(
 
     values, order = like.values, like.order
     other = operands[1] if operands[0] is like else operands[0]
-    if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim == 0 or other.ndim >= values.ndim:
+    if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim >= values.ndim:
         return None
-    if other.shape != values.shape[values.ndim - other.ndim :] or other.device != values.device:
+    if other.device != values.device and (other.ndim or other.device.type != "cpu"):
+        return None
+    if other.shape != values.shape[values.ndim - other.ndim :]:
         return None
     if order[len(order) - other.ndim :] != tuple(range(len(order) - other.ndim, len(order))):
         return None
@@ -95,14 +98,16 @@ def _beside_features(
 
 def _sizes_meet(values: list[Any]) -> bool:
     """Whether tensors have one size and place, so that torch cannot stretch or refuse anything."""
-    return len({(value.shape, value.device) for value in values if isinstance(value, torch.Tensor)}) == 1
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return all(value.shape == tensors[0].shape and value.device == tensors[0].device for value in tensors[1:])
 
 
+@untraced
 def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
     from serrate.tensor.tensor import Tensor
 
     require_one_device(*operands)
-    shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, Scalar)))
+    shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, SCALARS)))
     for operand in operands:
         if isinstance(operand, Tensor) and operand.is_ragged and same_raggedness(operand.shape, shape):
             structure, order = operand.structure, operand.order
@@ -143,7 +148,9 @@ def over_defined_rows(values: torch.Tensor, structure: Structure, ndim: int) -> 
 
 def require_one_device(*operands: Any) -> None:
     """A DeviceMismatchError unless all operands live on one device (0-d CPU tensors go anywhere, as in torch)."""
-    devices = {o.device for o in operands if not isinstance(o, Scalar) and not (o.device.type == "cpu" and o.ndim == 0)}
+    devices = {
+        o.device for o in operands if not isinstance(o, SCALARS) and not (o.device.type == "cpu" and o.ndim == 0)
+    }
     if len(devices) > 1:
         named = " and ".join(sorted(map(str, devices)))
         raise DeviceMismatchError(f"operands lie on different devices: {named}; move one with .to(device)")
@@ -161,6 +168,7 @@ def same_raggedness(shape: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
     return True
 
 
+@untraced
 def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The shape that all of `shapes` stretch to, or an error that shows the two axes that do not meet.
 
@@ -257,13 +265,14 @@ def capacities(*axes: Axis) -> str:
 
 
 def _plain(operand: Any) -> Any:
-    return operand if isinstance(operand, (torch.Tensor, Scalar)) else operand.values
+    return operand if isinstance(operand, (torch.Tensor, *SCALARS)) else operand.values
 
 
+@untraced
 def align(operand: Any, like: Tensor) -> Any:
     """`operand` laid out so that it broadcasts, in torch's sense, against `like.values`; it must not be larger."""
     operand = plain_number(operand)
-    if isinstance(operand, Scalar):
+    if isinstance(operand, SCALARS):
         return operand
     if not isinstance(operand, torch.Tensor) and not hasattr(operand, "structure"):
         raise TypeError(f"expected a number, a torch.Tensor or an sr.Tensor, got {type(operand).__name__}")
@@ -283,7 +292,7 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
 
     The operand's shape must already be known to broadcast (`broadcast_shapes`).
     """
-    if isinstance(operand, Scalar):
+    if isinstance(operand, SCALARS):
         return operand
     dense = isinstance(operand, torch.Tensor) or not operand.is_ragged
     if not dense and operand.structure is structure and operand.order == order:

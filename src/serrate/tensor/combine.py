@@ -10,6 +10,7 @@ from serrate.errors import AxisError
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Nest, Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -40,8 +41,11 @@ def exact(x: Tensor) -> Tensor:
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
-    if structure.is_exact:
-        return values
+    return values if structure.is_exact else _zeroed(values, structure)
+
+
+@untraced
+def _zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     nothing = False if values.dtype == torch.bool else 0  # an int would make numbers of bools
     return torch.where(structure.defined_rows(values), values, nothing)
 

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from serrate.errors import SyncError
+from serrate.tensor.tracing import untraced
 
 _state = threading.local()
 
@@ -130,6 +132,7 @@ _pending: deque[_Pending] = deque()
 _lock = threading.Lock()
 
 
+@untraced
 def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
     """Raise `error(position)` from a later call if the 0-d `verdict` (first bad position + 1, or 0) is not 0.
 
@@ -150,6 +153,8 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
 
 def raise_deferred(*, wait: bool = False) -> None:
     """Raise the oldest deferred error that has arrived; with `wait`, let all of them arrive first."""
+    if is_dynamo_compiling():
+        return  # a graph must not depend on what is pending while it is traced
     while _pending:
         with _lock:  # another thread, a loader's say, may look at the same moment
             if not _pending:

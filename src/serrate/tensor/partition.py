@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from serrate.errors import RaggednessError
 from serrate.tensor import host
@@ -243,11 +244,15 @@ class Partition:
         device = torch.device(device)
         if device == self._offsets.device:
             return self._offsets
+        if is_dynamo_compiling():  # nothing that a trace makes is kept
+            return host.send(self._offsets, device)
         return self.derived(("offsets", device), lambda: host.send(self._offsets, device))
 
     def lengths_on(self, device: torch.device | str) -> torch.Tensor:
         """The lengths on `device`."""
         device = torch.device(device)
+        if is_dynamo_compiling():
+            return torch.diff(self.offsets_on(device))
         return self.derived(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def row_ids_on(self, device: torch.device | str) -> torch.Tensor:

@@ -16,6 +16,7 @@ from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.storage import stored_as_seen
 from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.tracing import untraced
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
@@ -252,6 +253,7 @@ def _defer_cover(partition: Partition, covered: int) -> None:
     host.defer(host.first_fault(lengths > covered), error)
 
 
+@untraced
 def positions(x: Any, axis: int = 1) -> Tensor:
     """For each entry its position along `axis`, a packed axis of `x`; int64, with x's structure and no features.
 
