@@ -75,7 +75,7 @@ def _slots(call: Reduction, values: torch.Tensor) -> tuple[torch.Tensor, torch.S
     sizes = [1 if d in call.dims else n for d, n in enumerate(values.shape)][first:]
     kept = [n for d, n in enumerate(values.shape) if d >= first and d not in call.dims]
     features = torch.Size(sizes).numel()
-    slots = torch.arange(features, device=values.device).view(*[1] * first, *sizes)
+    slots = torch.arange(features, device=values.device).view([1] * first + sizes)
     if not first:
         return slots, torch.Size(kept)
     segments = call.segments
