@@ -41,7 +41,8 @@ def _elementwise(
 
         def compared(a: torch.Tensor, b: torch.Tensor, **more: Any) -> torch.Tensor:
             # torch warns where sizes differ; it would show sizes of packed values.
-            return each(*torch.broadcast_tensors(a, b), reduction="none", **more)
+            a, b = torch.broadcast_tensors(a, b)  # type: ignore[no-untyped-call]
+            return each(a, b, reduction="none", **more)
 
         if positive is None:
             losses = apply(lambda a, b: compared(a, b, **chosen), x, other)
