@@ -102,8 +102,11 @@ PAIRS: list[tuple[Change, Change]] = [
 MORE: list[tuple[Change, Change]] = [(append, append), (append, replace), (add_parts, tidy), (rewrite, tidy)]
 
 
-def each_of(pairs: list[tuple[Change, Change]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("one", "two"), pairs, ids=lambda change: change.__name__)
+def each_of(pairs: list[tuple[Change, Change]], quick: int | None = None) -> pytest.MarkDecorator:
+    """One test for each pair, of which all but the first `quick` are slow."""
+    few = len(pairs) if quick is None else quick
+    later = [pytest.param(*pair, marks=pytest.mark.slow) for pair in pairs[few:]]
+    return pytest.mark.parametrize(("one", "two"), [*pairs[:few], *later], ids=lambda change: change.__name__)
 
 
 def check(path: Place, done: list[tuple[Change, int]], step: int) -> Rows:
@@ -169,7 +172,7 @@ def _ended(child: int, seconds: float) -> int | None:
         time.sleep(0.002)
 
 
-@each_of(PAIRS)
+@each_of(PAIRS, quick=4)
 def test_processes(tmp_path: Path, one: Change, two: Change) -> None:
     """The second one may have to wait for the lock of the first; then that goes on."""
     path = tmp_path / "a"

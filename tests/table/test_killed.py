@@ -108,7 +108,7 @@ def check_clean(path: Path) -> None:
         assert [name for name in os.listdir(path.parent) if name.startswith(".serrate")] == []
 
 
-@pytest.mark.parametrize(("action", "kills"), [(overwrite, 40), (append, 20), (parts, 20), (one_file, 20)])
+@pytest.mark.parametrize(("action", "kills"), [(overwrite, 20), (append, 10), (parts, 10), (one_file, 10)])
 def test_killed_at_random_moments(tmp_path: Path, action: Callable[..., None], kills: int) -> None:
     """A hundred in all."""
     random.seed(kills)
@@ -290,7 +290,7 @@ def repair_only(path: Path, version: int) -> None:
     repair(path)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
     found = killed_again_and_again(tmp_path / "a", seed, 25)
     assert found["killed"] > 3

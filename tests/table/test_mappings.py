@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a"
 
 
-@pytest.fixture(params=[1, 4, 8])
+@pytest.fixture(params=[4, pytest.param(1, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Not more than so many files may be mapped."""
     gc.collect()

@@ -349,7 +349,13 @@ gc.collect()
 """
 
 
-@pytest.mark.parametrize("how", ["dropped", "part", "cycle", "kept", "error", "closed", "discarded", "forked"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("dropped", "kept", "forked"),
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("part", "cycle", "error", "closed", "discarded")),
+    ],
+)
 def test_a_program_that_forgets_a_writer_says_so(tmp_path: Path, how: str) -> None:
     """With the filters of warnings that Python has by itself, and once."""
     program = tmp_path / "program.py"
