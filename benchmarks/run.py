@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["tensor", "eager", "kernels", "compat", "table"]
+SUITES = ["tensor", "eager", "sums", "kernels", "compat", "table"]
 
 
 def main() -> None:

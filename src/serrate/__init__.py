@@ -29,6 +29,7 @@ from serrate.inspection import __array_api_version__, __array_namespace_info__, 
 from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from serrate.ops.grouping import Grouped
+from serrate.ops.hooks import register_full_backward_hook, register_full_backward_pre_hook
 from serrate.ops.operators import attach, public
 from serrate.table import Table, TableWriter
 from serrate.table import open_table as open
@@ -51,10 +52,10 @@ from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.convert.packed_sequence import from_packed_sequence
 from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
 from serrate.tensor.partition import Partition
-from serrate.tensor.persist import register
 from serrate.tensor.rearrange import positions
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.trees import register
 from serrate.tensor.unpad import from_dense
 from serrate.tensor.views import view_as_nested
 
@@ -116,6 +117,8 @@ __all__ = [
     "positions",
     "ragged",
     "random",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
     "result_type",
     "testing",
     "to_jagged",

@@ -33,6 +33,8 @@ from serrate.ops.dtypes import iinfo as iinfo
 from serrate.ops.dtypes import isdtype as isdtype
 from serrate.ops.dtypes import result_type as result_type
 from serrate.ops.grouping import Grouped as Grouped
+from serrate.ops.hooks import register_full_backward_hook as register_full_backward_hook
+from serrate.ops.hooks import register_full_backward_pre_hook as register_full_backward_pre_hook
 from serrate.table import Table as Table
 from serrate.table import TableWriter as TableWriter
 from serrate.table import open_table as open_table
@@ -57,10 +59,10 @@ from serrate.tensor.convert.torchrec import from_kjt as from_kjt
 from serrate.tensor.convert.torchrec import to_jt as to_jt
 from serrate.tensor.convert.torchrec import to_kjt as to_kjt
 from serrate.tensor.partition import Partition as Partition
-from serrate.tensor.persist import register as register
 from serrate.tensor.rearrange import positions as positions
 from serrate.tensor.structure import Ragged as Ragged
 from serrate.tensor.tensor import Tensor as Tensor
+from serrate.tensor.trees import register as register
 from serrate.tensor.unpad import from_dense as from_dense
 from serrate.tensor.views import view_as_nested as view_as_nested
 from serrate.ops.runs import Indexed

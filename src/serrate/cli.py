@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from serrate.errors import ConflictError
 from serrate.table.storage.checking import faults, place_of, repair
 from serrate.table.storage.committing import read_manifest
 from serrate.table.storage.folders import Folder, parent_folder
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace], int] = given.run
         return run(given)
-    except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ImportError, ConflictError) as error:
         print(f"serrate: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
         return 1
 
@@ -60,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     fix.add_argument("path", help=path)
     fix.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     fix.add_argument("--parts", action="store_true", help="also parts that were finished but never committed")
+    fix.add_argument(
+        "--alone", action="store_true", help="nobody is at work: also what writers to a URL left that did not end"
+    )
     convert = command("convert", _convert, "write a table in another format, or in other shards")
     convert.add_argument("source", nargs="+", help=f"{path}, .parquet files or a folder of them, or a .nrt file")
     convert.add_argument("target", help="a folder, or a name that ends in .safetensors, .parquet or .nrt")
@@ -117,7 +121,7 @@ def _sizes(folder: Folder, name: str | None) -> tuple[int | None, int, int]:
 
 
 def _repair(given: argparse.Namespace) -> int:
-    found = repair(given.path, parts=given.parts, dry_run=given.dry_run)
+    found = repair(given.path, parts=given.parts, dry_run=given.dry_run, alone=given.alone)
     for name in found:
         print(name)
     print(f"{_count(len(found), 'file')} {'would be ' if given.dry_run else ''}deleted")

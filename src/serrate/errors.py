@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AxisError",
     "CompileError",
+    "ConflictError",
     "DeviceMismatchError",
     "OffsetsDeviceError",
     "RaggednessError",
@@ -56,3 +57,10 @@ class CompileError(RuntimeError):
 
 class TableFormatError(ValueError):
     """A file or folder that is no table, is damaged, or changed while it was open; names the file and the fault."""
+
+
+class ConflictError(RuntimeError):
+    """A dataset that somebody else changed, or is changing, while it was written to; says what to do.
+
+    What the other one did stays. Of what this writer would have changed nothing is there.
+    """

@@ -122,7 +122,6 @@ def test_one_row_with_nan_does_not_change_another() -> None:
     assert sr.sign(x)[0].tolist() == [1.0, 0.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 def test_gradient_of_the_remainder() -> None:
     a = torch.tensor([5.5, -5.5, 6.25, -7.0], dtype=torch.float64, requires_grad=True)
     b = torch.tensor([3.0, 3.0, -4.0, -3.0], dtype=torch.float64, requires_grad=True)

@@ -10,10 +10,7 @@ from torch.autograd import forward_ad
 
 from serrate.compat import fbgemm
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),  # by torch's own rules
-    pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 
 OFFSETS, LENGTHS, FLAT = torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 3]), torch.tensor([0, 2, 2, 5, 5])
 generator = torch.Generator().manual_seed(0)
@@ -102,6 +99,24 @@ def test_vmap(name: str) -> None:
     lines = torch.stack([VALUES, 2 * VALUES, TANGENT])
     function = FUNCTIONS[name]
     close(torch.func.vmap(function)(lines), torch.stack([function(line) for line in lines]))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_of_a_plain_call_follow_tangents_and_lines(name: str) -> None:
+    """The call itself knew of no transform; what its gradient is given is dual, or one of several lines."""
+    leaf = VALUES.clone().requires_grad_()
+    out = FUNCTIONS[name](leaf)
+    lines = torch.stack([torch.randn(out.shape, dtype=out.dtype, generator=generator) for _ in range(2)])
+
+    def back(given: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(out, [leaf], given, retain_graph=True)[0]
+
+    with forward_ad.dual_level():
+        made = forward_ad.unpack_dual(back(forward_ad.make_dual(*lines)))
+    assert made.tangent is not None
+    close(made.primal, back(lines[0]))
+    close(made.tangent, back(lines[1]))
+    close(torch.func.vmap(back)(lines), torch.stack([back(line) for line in lines]))
 
 
 @pytest.mark.filterwarnings("ignore")  # torch names each call of C++ that it cannot trace

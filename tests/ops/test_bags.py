@@ -275,3 +275,13 @@ def test_indices_out_of_range_are_reported_on_a_device_too(device):
     with pytest.raises(IndexError, match="index 99, packed element 1"):
         use()
     assert sr.embedding_bag(sr.ragged([[1]]).to(device), torch.ones(4, 2, device=device)).tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_indices_that_are_overwritten_before_the_backward_pass_are_noticed(mode):
+    ids = sr.zeros((1, sr.Ragged([1])), dtype=torch.int64)
+    table = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
+    made = sr.embedding_bag(ids, table, mode=mode)
+    ids += 50
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.values.sum().backward()

@@ -111,3 +111,17 @@ def test_bad_input_is_named():
         sr.embedding(sr.ragged([[1, 9]]), torch.ones(4, 2))
     with pytest.raises(TypeError, match="int32 or int64"):
         sr.embedding(sr.ragged([[1.0]]), torch.ones(4, 2))
+
+
+def test_embeddings_without_elements_have_derivatives():
+    for ids, table in (
+        (sr.zeros((1, sr.Ragged([0])), dtype=torch.int64), torch.ones(1, 1)),
+        (sr.ragged([[0]]), torch.ones(1, 0)),
+    ):
+        table = table.double().requires_grad_()
+        (first,) = torch.autograd.grad(sr.sum(sr.tanh(sr.embedding(ids, table))).torch(), table, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), table, allow_unused=True)
+        assert not first.any()
+        assert second is None or not second.any()
+    with pytest.raises(IndexError, match="index 3"):
+        sr.embedding(sr.ragged([[3]]), torch.ones(1, 0))

@@ -383,7 +383,7 @@ def test_wrong_calls_are_named():
         sr.gather(sr.expand_dims(x, axis=2), sr.ragged([[[0], [0]], [], []], ragged_rank=1), axis=2)
     with pytest.raises(ValueError, match="axis 0 has size 3 and 2"):
         sr.take_along_axis(x, sr.ragged([[0], [0]]), axis=1)
-    with pytest.raises(RaggednessError, match="lengths for 1 components"):
+    with pytest.raises(IndexError, match="index 0 is out of range for row 2"):  # one row of indices stretches to three
         sr.take_along_axis(x, sr.ragged([[0]]), axis=1)
     with pytest.raises(ValueError, match="no larger than 3"):
         sr.gather(torch.ones(3, 2), torch.zeros(4, 2).long(), axis=1)
@@ -454,3 +454,9 @@ def test_positions_out_of_range_are_reported_on_a_device_too(device):
     with pytest.raises(IndexError, match="index 2 is out of range for row 0"):
         use(sr.gather, torch.full((3, 1), 2), axis=1)
     assert sr.take(x, -1, axis=1, fill=0).tolist() == [2.0, 0.0, 3.0]
+
+
+def test_numbers_keep_their_digits():
+    x = sr.from_lengths(torch.zeros(2, 1, dtype=torch.float64), [1, 1])
+    assert sr.index_add(x, [0], 2.341, axis=2).tolist() == [[[2.341]], [[2.341]]]
+    assert sr.scatter(x, sr.zeros(x.shape, dtype=torch.int64), 2.341, axis=2).tolist() == [[[2.341]], [[2.341]]]

@@ -115,6 +115,67 @@ def test_copies_are_added_with_their_weights(name, weighted):
     )
 
 
+@pytest.mark.parametrize("copies", [None, 2])
+@pytest.mark.parametrize("lead", [(7,), (2, 5), (2, 256), (3, 1, 4), (0, 3), (2, 0)])
+def test_rows_on_several_axes_are_those_that_keys_have(lead, copies):
+    """Tokens [B, T, D] with keys [B, T] or [B, T, k]: as if both were flattened, and back on the same axes."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randn(*lead, 3, generator=generator, dtype=torch.float64)
+    shape = lead if copies is None else (*lead, copies)
+    keys = torch.randint(-1, 4, shape, generator=generator)
+    count = math.prod(lead)
+    for share in (None, torch.rand(shape, generator=generator), torch.rand(lead, generator=generator)):
+        got = sr.group_by(tokens, keys, 4, weights=share)
+        rows = tokens.reshape(count, 3)
+        each = keys.reshape(count, copies or 1).tolist()
+        assert got.tolist() == [[rows[n].tolist() for n in range(count) for k in each[n] if k == e] for e in range(4)]
+        assert got.source.tolist() == [[n for n in range(count) for k in each[n] if k == e] for e in range(4)]
+        factors = torch.ones(shape) if share is None else share
+        factors = factors[..., None] if copies is None else factors if factors.shape == shape else factors[..., None]
+        kept = ((keys if copies is not None else keys[..., None]) >= 0) * factors
+        total = kept.expand(*lead, copies or 1).sum(-1, keepdim=True)
+        torch.testing.assert_close(got.ungroup(got * 2).torch(), (tokens * 2 * total).to(torch.float64))
+        scores = got.ungroup(sr.sum(got, axis=2))
+        torch.testing.assert_close(scores.torch(), (tokens * total).sum(-1).to(torch.float64))
+        wide = got.ungroup(got @ torch.ones(4, 3, 5, dtype=torch.float64))
+        assert wide.shape == (*lead, 5)
+
+
+def test_which_axes_of_keys_name_rows():
+    tokens = torch.arange(24.0).view(2, 3, 4)
+    each = sr.group_by(tokens, torch.tensor([1, 0]), 2)
+    assert each.shape == (2, sr.Ragged([1, 1]), 3, 4)
+    assert torch.equal(each.ungroup(each).torch(), tokens)
+    for wrong in (
+        torch.zeros(2, 4).long(),
+        torch.zeros(3, 3).long(),
+        torch.zeros(2, 4, 1).long(),
+        torch.zeros(()).long(),
+    ):
+        with pytest.raises(
+            ValueError, match=r"keys must have one entry for each row of shape \(2, 3, 4\), or one axis"
+        ):
+            sr.group_by(tokens, wrong, 2)
+    with pytest.raises(ValueError, match=r"weights must have the shape of keys, \(2, 3\), or of rows, got \(2,\)"):
+        sr.group_by(tokens, torch.zeros(2, 3).long(), 2, weights=torch.ones(2))
+    numbers = torch.tensor([[1, 2], [3, 4]])
+    assert sr.group_by(numbers, torch.tensor([[0, 1], [1, 1]]), 2).tolist() == [[[1, 2]], [[1, 2], [3, 4], [3, 4]]]
+    assert sr.group_by(numbers, torch.tensor([[[0], [1]], [[1], [0]]]), 2).tolist() == [[1, 4], [2, 3]]
+
+
+def test_gradients_reach_rows_on_several_axes():
+    tokens = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    share = torch.rand(2, 5, 2, dtype=torch.float64, requires_grad=True)
+    keys = torch.tensor([[[0, 1], [2, 0], [-1, 1], [1, 2], [0, 2]]] * 2)
+
+    def routed(t: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        g = sr.group_by(t, keys, 3, weights=w)
+        return g.ungroup(g * g).torch()
+
+    assert torch.autograd.gradcheck(routed, (tokens, share), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(routed, (tokens, share))
+
+
 def test_other_features_come_back_last():
     x = sample("permuted", torch.float64)
     got = sr.group_by(x, keys_for(x, None, 3, drop=False), 3)

@@ -273,3 +273,9 @@ def test_over_no_axis_gives_a_copy():
     made = sr.sum(x, axis=())
     made += 1
     assert made.tolist() != x.tolist()
+
+
+def test_the_place_of_the_greatest_of_nothing_is_minus_one_in_every_dtype():
+    for dtype in (torch.uint8, torch.bool, torch.int16, torch.float16, torch.uint64):
+        nothing = sr.zeros((1, sr.Ragged([0])), dtype=dtype)
+        assert sr.argmax(nothing).item() == sr.argmin(nothing).item() == -1

@@ -167,3 +167,14 @@ def test_options_of_embeddings_that_look_at_every_index_are_refused():
     ids = sr.testing.device_born(sr.ragged([[0, 1], [0]]), spare=3)
     with pytest.raises(TypeError, match="scale_grad_by_freq"):
         F.embedding(ids, torch.ones(2, 2), scale_grad_by_freq=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.uint32])
+def test_undefined_rows_are_no_divisors(dtype):
+    a, b = (sr.testing.device_born(sr.ragged(rows).to(dtype), spare=2) for rows in ([[7, 3], [2]], [[3, 3], [1]]))
+    b.values[3:] = 0
+    assert (a // b).tolist() == sr.floor_divide(a, b).tolist() == torch.floor_divide(a, b).tolist() == [[2, 1], [2]]
+    assert (a % b).tolist() == torch.remainder(a, b).tolist() == [[1, 0], [0]]
+    assert torch.div(a, b, rounding_mode="trunc").tolist() == [[2, 1], [2]]
+    a //= b
+    assert a.tolist() == [[2, 1], [2]]

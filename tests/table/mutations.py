@@ -132,22 +132,54 @@ def bytes_over(draw: random.Random, content: bytes) -> bytes:
     return content[:start] + (filling * size)[: len(content) - start] + content[start + size :]
 
 
+def numbers_of(content: bytes, kinds: tuple[str, ...]) -> list[tuple[int, int, int]]:
+    """For each tensor of some kinds that is not empty: where it begins, the bytes of a number, how many it has."""
+    header, tail = header_of(content)
+    found = []
+    for name, span in header.items():
+        if name.startswith(kinds):
+            start, stop = span["data_offsets"]
+            item = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}.get(span["dtype"], 1)
+            if stop > start:
+                found.append((len(content) - len(tail) + start, item, (stop - start) // item))
+    return found
+
+
 def offsets_over(draw: random.Random, content: bytes) -> bytes:
     """Other numbers as offsets, codes or masks."""
-    header, tail = header_of(content)
-    kinds = ("offsets/", "composed/", "vocabulary/", "valid/", "values/")
-    names = [name for name in header if name.startswith(draw.choice(kinds))]
-    if not names:
+    found = numbers_of(content, (draw.choice(("offsets/", "composed/", "vocabulary/", "valid/", "values/")),))
+    if not found:
         return bits(draw, content)
-    made, found = bytearray(content), header[draw.choice(names)]
-    start, stop = found["data_offsets"]
-    item = {"I64": 8, "I32": 4}.get(found["dtype"], 1)
-    if stop - start < item:
-        return bits(draw, content)
+    made, (start, item, count) = bytearray(content), draw.choice(found)
     for _ in range(draw.choice((1, 1, 3))):
-        place = len(content) - len(tail) + start + item * draw.randrange((stop - start) // item)
+        place = start + item * draw.randrange(count)
         number = draw.choice((*NUMBERS, draw.randrange(-20, 200)))
         made[place : place + item] = (number % 2 ** (8 * item)).to_bytes(item, "little")
+    return bytes(made)
+
+
+def ends_over(draw: random.Random, content: bytes) -> bytes:
+    """The first or the last offset a little smaller or larger, as if some entries belonged to nobody."""
+    found = numbers_of(content, ("offsets/",))
+    if not found:
+        return bits(draw, content)
+    made, (start, item, count) = bytearray(content), draw.choice(found)
+    place = start + item * draw.choice((0, count - 1))
+    number = int.from_bytes(made[place : place + item], "little") + draw.choice((-2, -1, 1, 2))
+    made[place : place + item] = (number % 2 ** (8 * item)).to_bytes(item, "little")
+    return bytes(made)
+
+
+def codes_over(draw: random.Random, content: bytes) -> bytes:
+    """The code of a string a little too large, or negative."""
+    header, _ = header_of(content)
+    texts = [name for name, column in header["__metadata__"]["schema"]["columns"] if column.get("text")]
+    found = numbers_of(content, tuple(f"values/{name}" for name in texts)) if texts else []
+    if not found:
+        return bits(draw, content)
+    made, (start, item, count) = bytearray(content), draw.choice(found)
+    place = start + item * draw.randrange(count)
+    made[place : place + item] = (draw.randrange(-3, 8) % 2 ** (8 * item)).to_bytes(item, "little")
     return bytes(made)
 
 
@@ -185,7 +217,8 @@ def _walk(node: Any, places: list[tuple[Any, Any]]) -> None:
 
 
 MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    bits, early_bits, cut, longer, bytes_over, offsets_over, offsets_over, node_over, node_over, node_over,
+    bits, early_bits, cut, longer, bytes_over, offsets_over, offsets_over, ends_over, codes_over, node_over, node_over,
+    node_over,
 )  # fmt: skip
 
 

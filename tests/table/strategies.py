@@ -60,7 +60,8 @@ def number(dtype: torch.dtype, n: int) -> Any:
     if dtype.is_complex:
         return complex(n % 100 + 1, -n % 7)
     if dtype.is_floating_point:
-        return (n % 100) / 4 - 3
+        extreme = torch.finfo(dtype).max if n % 2 else 1 + torch.finfo(dtype).eps  # no narrower dtype has either
+        return extreme if n % 5 == 4 else (n % 100) / 4 - 3
     info = torch.iinfo(dtype)
     if n % 5 == 4:
         return info.max if n % 2 else info.min
@@ -75,6 +76,7 @@ KINDS = (
     Kind(torch.int64, text=True),
     Kind(torch.int64, text=True, nullable=True),
     *(Kind(torch.int64, unit=f"{kind}64[{step}]") for kind in ("datetime", "timedelta") for step in ("D", "s", "ns")),
+    *(Kind(torch.int64, unit=f"{kind}64[ms]", nullable=True) for kind in ("datetime", "timedelta")),
     Kind(torch.int64, unit="datetime64[us]", nullable=True),
     *(Kind(torch.float32, features=sizes) for sizes in ((2,), (0,), (1,), (2, 3), (2, 0, 3))),
     Kind(torch.int32, features=(2,), nullable=True),

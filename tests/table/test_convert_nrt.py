@@ -41,7 +41,7 @@ def test_what_the_package_reads(tmp_path):
     assert os.listdir(tmp_path) == ["t.nrt"]
     theirs = Theirs(tensors_fp=tmp_path / "t.nrt")
     assert theirs.to_dense()["id"].tolist() == t.to_dense()["id"].tolist()
-    assert theirs.schema == {"S": np.int64, "T": np.int64, "id": np.float32}
+    assert theirs.schema == {"S": np.int64, "T": np.int64, "id": np.float64}
     assert load_file(tmp_path / "t.nrt")["dim1/bounds"].tolist() == [3, 3, 4]
     assert Table._from_block(from_nrt(tmp_path / "t.nrt", levels=["visits", "visits.codes"])) == t
 

@@ -221,3 +221,12 @@ def test_memory_does_not_grow_with_the_file(tmp_path, many):
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     assert most < 2**22  # the file has 1.6 MB of values for each of `many`, and 12.8 in the end
+
+
+@pytest.mark.parametrize("features", [(0,), (2, 0), (0, 2)])
+def test_features_that_nobody_could_read_again_are_refused(features, tmp_path):
+    """pyarrow writes them, and cannot read what it wrote."""
+    t = sr.Table({"x": torch.zeros(2, *features)})
+    with pytest.raises(TypeError, match=r"column 'x' has features .* but Parquet reads no lists of size 0"):
+        t.to_parquet(tmp_path / "t.parquet")
+    assert os.listdir(tmp_path) == []

@@ -104,10 +104,10 @@ def test_tensors_keep_their_dtype(name: str) -> None:
         assert sr.Table({"x": values.numpy()})["x"].dtype == dtype
 
 
-def test_python_numbers_become_what_torch_makes_of_them() -> None:
+def test_python_numbers_become_what_numpy_makes_of_them() -> None:
     made = sr.Table({"b": [True], "i": [1], "f": [1.5], "c": [1j], "mixed": [1.5], "s": ["a"]})
     assert [made[name].dtype for name in made.keys()] == [  # noqa: SIM118
-        torch.bool, torch.int64, torch.float32, torch.complex64, torch.float32, torch.int64,
+        torch.bool, torch.int64, torch.float64, torch.complex128, torch.float64, torch.int64,
     ]  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def test_missing_without_a_schema() -> None:
     assert table.tolist() == {"a": [1, None], "b": ["x", None], "c": [[None, 2.5], []], "d": [None, True],
                               "e": [None, None]}  # fmt: skip
     assert [table.schema[name].nullable for name in "abcde"] == [True] * 5
-    assert [table[name].dtype for name in "acd"] == [torch.int64, torch.float32, torch.bool]
+    assert [table[name].dtype for name in "acd"] == [torch.int64, torch.float64, torch.bool]
 
 
 def test_nan_is_a_value_and_not_missing(tmp_path: Path) -> None:
@@ -332,10 +332,79 @@ def test_narrow_stores_the_least_type_that_fits(low: int, high: int, stored: tor
 
 def test_narrow_leaves_other_kinds_alone() -> None:
     table = sr.Table({"f": [1.0], "b": [True], "t": np.array([1], "datetime64[s]"), "c": [1j]}, narrow=True)
-    assert [table.schema[name].stored for name in "fbtc"] == [torch.float32, torch.bool, torch.int64, torch.complex64]
+    assert [table.schema[name].stored for name in "fbtc"] == [torch.float64, torch.bool, torch.int64, torch.complex128]
 
 
 def test_padding_is_of_the_type_that_is_read() -> None:
     table = sr.Table({"x": [[1], [2, 3]]}, narrow=True)
     assert table.to_dense(padding=-100)["x"].tolist() == [[1, -100], [2, 3]]
     assert table.to_dense(padding={"x": 1000})["x"].tolist() == [[1, 1000], [2, 3]]
+
+
+# ------------------------------------------------------------------------------------------------------ times of pandas
+
+
+def test_times_of_pandas_keep_their_unit_and_their_nanoseconds() -> None:
+    import pandas as pd
+
+    stamp, gap = pd.Timestamp("2020-02-29 12:30:01.000000005"), pd.Timedelta(5, "ns")
+    table = sr.Table({"x": [[stamp, pd.NaT], [None]], "y": [[gap, pd.NaT], [None]]})
+    assert (table.schema["x"].unit, table.schema["y"].unit) == ("datetime64[ns]", "timedelta64[ns]")
+    assert table["x"].tolist() == [[stamp.value, -(2**63)], [0]]
+    assert table["y"].tolist() == [[5, -(2**63)], [0]]
+    assert table.valid("x").tolist() == [[True, True], [False]]
+
+
+@pytest.mark.parametrize("moment", [datetime.datetime(2020, 2, 29), np.datetime64("2020-02-29", "s")])
+def test_nat_of_pandas_has_no_unit_of_its_own(moment: Any) -> None:
+    import pandas as pd
+
+    alone = sr.Table({"x": [moment]}).schema["x"]
+    table = sr.Table({"x": [pd.NaT, moment]})
+    assert table.schema["x"] == alone
+    assert table["x"].tolist()[0] == -(2**63)
+
+
+@pytest.mark.parametrize("nothing", ["pandas", np.datetime64("NaT"), np.timedelta64("NaT"), np.timedelta64(5)])
+def test_times_without_a_unit_need_a_schema(nothing: Any) -> None:
+    import pandas as pd
+
+    nothing = pd.NaT if isinstance(nothing, str) else nothing
+    with pytest.raises(TypeError, match="column 'x' has times without a unit"):
+        sr.Table({"x": [nothing]})
+    unit = "timedelta64[s]" if isinstance(nothing, np.timedelta64) else "datetime64[s]"
+    schema = {"x": Column("rows", torch.int64, unit=unit)}
+    if nothing == np.timedelta64(5):
+        with pytest.raises(TypeError, match="column 'x' has times without a unit"):
+            sr.Table({"x": [nothing]}, schema)
+    else:
+        assert sr.Table({"x": [nothing]}, schema)["x"].tolist() == [-(2**63)]
+
+
+def test_times_with_a_zone_are_refused() -> None:
+    import pandas as pd
+
+    zones = (pd.Timestamp("2020-01-01", tz="UTC"), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    for moment in zones:
+        with pytest.raises(TypeError, match="column 'x' has times with a time zone"):
+            sr.Table({"x": [moment]})
+
+
+@pytest.mark.parametrize("kind", [np.datetime64, np.timedelta64])
+def test_a_time_that_does_not_fit_the_finest_unit_is_refused(kind: Any) -> None:
+    fits = sr.Table({"x": [[kind(3, "s")], [kind(-1, "ns"), kind("NaT"), None]]})
+    assert fits["x"].tolist() == [[3 * 10**9], [-1, -(2**63), 0]]
+    with pytest.raises(OverflowError, match=r"column 'x': entry \[1\]\[1\].*does not fit (datetime|timedelta)64\[ns\]"):
+        sr.Table({"x": [[kind(3, "s")], [kind(-1, "ns"), kind(2**62, "s")]]})
+
+
+def test_isin_knows_times_that_do_not_fit_the_unit_of_the_column() -> None:
+    table = sr.Table({"x": np.array([0, 3 * 10**9], "datetime64[ns]")})
+    assert table.isin("x", [np.datetime64(3, "s")]).tolist() == [False, True]
+    assert table.isin("x", [np.datetime64(2**62, "s")]).tolist() == [False, False]  # 2**62 * 10**9 is 0 in 64 bits
+
+
+@pytest.mark.parametrize("unit", ["datetime64", "datetime64[25s]", "timedelta64[ps]"])
+def test_units_that_a_table_does_not_have(unit: str) -> None:
+    with pytest.raises(ValueError, match="column 'x': a unit is"):
+        sr.Table({"x": np.array(["NaT"], unit)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from serrate.table.block import Block
 from serrate.table.gathering import gather
 from serrate.table.gathering.gather import Pieces, Sources
 from serrate.table.gathering.padding import Padding
-from serrate.table.schema import Column, Schema
+from serrate.table.schema import DTYPES, Column, Schema, is_integer
 
 CODES = {"time": Column("visits", torch.float32), "code": Column("visits.codes", torch.int64, torch.int32)}
 
@@ -282,43 +283,48 @@ def lying(level: str, place: int, value: int, *, trusted: bool = False, dtype: t
 
 
 LIES = [
-    ("visits", 1, -1, "entry 0 of 'rows' has the entries 0 to -1 of 'visits', which has 4"),
-    ("visits", 1, 3, "entry 1 of 'rows' has the entries 3 to 2 of 'visits', which has 4"),
-    ("visits", 3, 5, "entry 2 of 'rows' has the entries 2 to 5 of 'visits', which has 4"),
-    ("visits", 0, -5, "entry 0 of 'rows' has the entries -5 to 2 of 'visits', which has 4"),
-    ("visits.codes", 4, 6, "entry 3 of 'visits' has the entries 3 to 6 of 'visits.codes', which has 5"),
-    ("visits.codes", 3, 0, "entry 2 of 'visits' has the entries 1 to 0 of 'visits.codes', which has 5"),
+    ("visits", 1, -1, "by the offsets, entry 0 of 'rows' has the entries 0 to -1 of 'visits', which has 4"),
+    ("visits", 1, 3, "by the offsets, entry 1 of 'rows' has the entries 3 to 2 of 'visits', which has 4"),
+    ("visits", 2, 5, "by the offsets, entry 1 of 'rows' has the entries 2 to 5 of 'visits', which has 4"),
+    ("visits.codes", 3, 0, "by the offsets, entry 2 of 'visits' has the entries 1 to 0 of 'visits.codes', which has 5"),
     (
-        "visits.codes",
-        1,
-        2**31 - 1,
-        "entry 0 of 'visits' has the entries 0 to 2147483647 of 'visits.codes', which has 5",
+        "visits.codes", 1, 2**31 - 1,
+        "by the offsets, entry 0 of 'visits' has the entries 0 to 2147483647 of 'visits.codes', which has 5",
     ),
-    (
-        "visits.codes",
-        0,
-        -(2**31),
-        "entry 0 of 'visits' has the entries -2147483648 to 1 of 'visits.codes', which has 5",
-    ),
-]
+    ("visits", 0, -5, "offsets of 'visits' must begin with 0 and end with 4, the number of its entries, got -5 and 4"),
+    ("visits", 0, 1, "offsets of 'visits' must begin with 0 and end with 4, the number of its entries, got 1 and 4"),
+    ("visits", 3, 5, "offsets of 'visits' must begin with 0 and end with 4, the number of its entries, got 0 and 5"),
+    ("visits", 3, 3, "offsets of 'visits' must begin with 0 and end with 4, the number of its entries, got 0 and 3"),
+    ("visits.codes", 4, 6, "offsets of 'visits.codes' must begin with 0 and end with 5, .* got 0 and 6"),
+    ("visits.codes", 4, 4, "offsets of 'visits.codes' must begin with 0 and end with 5, .* got 0 and 4"),
+    ("visits.codes", 0, 1, "offsets of 'visits.codes' must begin with 0 and end with 5, .* got 1 and 5"),
+    ("visits.codes", 0, -(2**31), "offsets of 'visits.codes' must begin with 0 and end with 5, .* got -2147483648"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("level", "place", "value", "words"), LIES)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_offsets_that_lie(level: str, place: int, value: int, words: str, dtype: torch.dtype) -> None:
+    """In a source of its own, and in the second of two: rows are refused, whichever they are if an end is wrong."""
     block = lying(level, place, value, dtype=dtype)
+    good = lying(level, place, int(lying(level, 0, 0).offsets[level][place]), dtype=dtype)
+    of_ends = words.startswith("offsets")
     for function in functions(block.schema):
-        with pytest.raises(TableFormatError, match=f"source 0: by the offsets, {words}"):
-            function([block], block.schema, Pieces(None, torch.arange(3)))
+        for rows in ([0, 1, 2], [1]) if of_ends else ([0, 1, 2],):
+            with pytest.raises(TableFormatError, match=f"source 0: {words}"):
+                function([block], block.schema, Pieces(None, torch.tensor(rows)))
+            second = Pieces(torch.tensor([0] + [1] * len(rows)), torch.tensor([0, *rows]))
+            with pytest.raises(TableFormatError, match=f"source 1: {words}"):
+                function([good, block], block.schema, second)
     with pytest.raises(TableFormatError, match=words):
         gather.row_lengths([block], block.schema, Pieces(None, torch.arange(3)), "visits.codes")
 
 
 def test_offsets_whose_difference_is_no_int64() -> None:
-    block = lying("visits.codes", 0, 2**63 - 1, dtype=torch.int64)
-    block.offsets["visits.codes"][1] = -(2**63)  # 1 more, as int64 counts
+    block = lying("visits.codes", 1, 2**63 - 1, dtype=torch.int64)
+    block.offsets["visits.codes"][2] = -(2**63)  # 1 more, as int64 counts
     for function in functions(block.schema):
-        with pytest.raises(TableFormatError, match="entry 0 of 'visits' has the entries 9223372036854775807 to -9223"):
+        with pytest.raises(TableFormatError, match="entry 0 of 'visits' has the entries 0 to 9223372036854775807"):
             function([block], block.schema, Pieces(None, torch.arange(3)))
 
 
@@ -353,8 +359,8 @@ def _outcome(function: Any, block: Block, wanted: Pieces) -> Any:
 
 
 def test_offsets_that_lie_in_the_second_source() -> None:
-    given = [lying("visits", 0, 0), lying("visits.codes", 4, 9)]
-    with pytest.raises(TableFormatError, match="source 1: by the offsets, entry 3 of 'visits'"):
+    given = [lying("visits", 0, 0), lying("visits.codes", 3, 9)]
+    with pytest.raises(TableFormatError, match="source 1: by the offsets, entry 2 of 'visits'"):
         gather.pack(given, given[0].schema, Pieces(torch.tensor([0, 1]), torch.tensor([2, 2])))
     good = gather.pack(given, given[0].schema, Pieces(torch.tensor([0, 1]), torch.tensor([2, 0])))
     assert good["code"].tolist() == [[[1, 2], [3, 4]], [[0], []]]
@@ -388,17 +394,135 @@ def test_runs_that_there_are_not(start: int, stop: int) -> None:
         gather.take([block], block.schema, cut)
 
 
-@pytest.mark.parametrize("code", [-1, 2, 100])
-def test_codes_that_are_no_words(code: int) -> None:
-    rng = np.random.default_rng(0)
-    columns = {"word": Column("visits", torch.int64, torch.int8, text=True)}
-    given = [blocks.block(rng, 2, columns, words=words, empty=0, longest=9) for words in (("a",), ("b", "a"))]
-    given[1].values["word"][0] = code
-    for function in functions(given[0].schema):
-        with pytest.raises(
-            TableFormatError, match=f"source 1: column 'word' has code {code}, but its vocabulary has 2 words"
-        ):
-            function(given, given[0].schema, Pieces(torch.tensor([1, 1]), torch.tensor([0, 1])))
+INTEGERS = [dtype for dtype in DTYPES.values() if is_integer(dtype)]
+
+
+def worded(stored: torch.dtype, level: str, words: int, *, nullable: bool = False, lengths: Any = (3, 0, 200)) -> Block:
+    """A block of strings at a level, whose codes go round the vocabulary; of the visits every one has two codes."""
+    schema = Schema(
+        ["rows", "visits", "visits.codes"],
+        {"word": Column(level, torch.int64 if stored.itemsize < 8 else stored, stored, text=True, nullable=nullable)},
+    )
+    ends = np.cumsum([0, *lengths])
+    counts = {"rows": len(lengths), "visits": int(ends[-1]), "visits.codes": 2 * int(ends[-1])}
+    offsets = {"visits": torch.from_numpy(ends), "visits.codes": torch.arange(counts["visits"] + 1) * 2}
+    codes = torch.from_numpy(np.arange(counts[level]) % max(words, 1)).to(stored)
+    valid = {"word": torch.ones(counts[level], dtype=torch.bool)} if nullable else {}
+    vocabulary = tuple(f"word {i}" for i in range(words))
+    return Block(schema, counts, offsets, {"word": codes}, valid, {"word": vocabulary}, trusted=False)
+
+
+def every_way(block: Block) -> list[Callable[[], object]]:
+    """All that makes batches of a block: alone, beside one with the same words, and beside one with others."""
+    others = [worded(block.values["word"].dtype, str(block.schema["word"].level), n, nullable=True) for n in (0, 2)]
+    beside = [replace(block, values={"word": torch.zeros_like(block.values["word"])}), *others]
+    rows, schema = torch.arange(block.rows), block.schema.changed(word={"nullable": True})
+    made: list[Callable[[], object]] = []
+    for function in functions(schema):
+        made.append(partial(function, [block], block.schema, Pieces(None, rows)))
+        made += [partial(function, [other, block], schema, Pieces(torch.ones_like(rows), rows)) for other in beside]
+    far = torch.iinfo(block.schema["word"].dtype).max  # what pads is no code
+    left = Padding.of(block.schema, padding=far, side="left")
+    return [*made, partial(gather.pad, [block], block.schema, Pieces(None, rows), left)]
+
+
+@pytest.mark.parametrize("stored", INTEGERS)
+@pytest.mark.parametrize("level", ["rows", "visits", "visits.codes"])
+def test_codes_that_are_no_places_in_the_vocabulary(stored: torch.dtype, level: str) -> None:
+    """One wrong code anywhere: in short lists, long ones, the last of all; just past the last word, and far from it."""
+    info = torch.iinfo(stored)
+    for words in (1, 5, min(info.max + 1, 300)):
+        block = worded(stored, level, words)
+        entries = block.values["word"].numel()
+        for action in every_way(block):
+            action()
+        for place in sorted({0, 1, entries // 2, entries - 1}):
+            for code in {words, words + 1, info.max, info.min, -1} - set(range(words)):
+                if not info.min <= code <= info.max:
+                    continue
+                codes = block.values["word"].clone()
+                codes.numpy()[place] = code
+                wrong = replace(block, values={"word": codes})
+                for action in every_way(wrong):
+                    fault = f"source [01]: column 'word' has code {code}, but its vocabulary has {words} words"
+                    with pytest.raises(TableFormatError, match=fault):
+                        action()
+
+
+@pytest.mark.parametrize("stored", [torch.int32, torch.uint8, torch.int64])
+@pytest.mark.parametrize("words", [0, 3])
+def test_codes_of_missing_entries(stored: torch.dtype, words: int) -> None:
+    """They are 0, as the format says, or at least no number that leads outside of the vocabulary."""
+    block = worded(stored, "visits.codes", words, nullable=True)
+    block.valid["word"][2:] = False
+    if words:
+        block.valid["word"][5] = True
+    else:
+        block.valid["word"][:2] = False
+    block.values["word"][~block.valid["word"]] = 0
+    for action in every_way(block):
+        action()
+    for place, code in ((7, 100), (block.values["word"].numel() - 1, 4)):
+        codes = block.values["word"].clone()
+        codes[place] = code
+        for action in every_way(replace(block, values={"word": codes})):
+            with pytest.raises(
+                TableFormatError, match=f"column 'word' has code {code}, but its vocabulary has {words}"
+            ):
+                action()
+    if not words:
+        there = block.valid["word"].clone()
+        there[9] = True
+        for action in every_way(replace(block, valid={"word": there})):
+            with pytest.raises(TableFormatError, match="column 'word' has code 0, but its vocabulary has 0 words"):
+                action()
+
+
+def test_a_signed_code_is_no_place_though_its_bits_would_be_one() -> None:
+    """-1 of int8 has the bits of 255, which a vocabulary of 300 words has."""
+    block = worded(torch.int8, "visits", 128)
+    for dtype in (torch.int64, torch.int8):
+        schema = block.schema.changed(word={"dtype": dtype})
+        codes = block.values["word"].clone()
+        codes[1] = -1
+        words = tuple(map(str, range(300)))
+        wrong = replace(block, schema=schema, values={"word": codes}, vocabularies={"word": words})
+        for function in functions(schema):
+            with pytest.raises(TableFormatError, match="column 'word' has code -1, but its vocabulary has 300 words"):
+                function([wrong], schema, Pieces(None, torch.tensor([0, 1])))
+
+
+def test_codes_that_a_padded_batch_leaves_out_do_not_matter_to_it(way: str) -> None:
+    block = worded(torch.int32, "visits.codes", 5)
+    block.values["word"][-1] = 99
+    cut = Padding.of(block.schema, max_lengths={"visits": 150})
+    rows = Pieces(None, torch.arange(3))
+    if way == "compiled":  # what is not written is not looked at
+        assert int(gather.pad([block], block.schema, rows, cut)["word"].max()) == 4
+    with pytest.raises(TableFormatError, match="has code 99"):
+        gather.pad([block], block.schema, rows, Padding.of(block.schema))
+    assert gather.pack([block], block.schema, Pieces(None, torch.tensor([0]))).flat("word").tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        0,
+    ]
+
+
+def test_a_code_without_a_level() -> None:
+    block = worded(torch.int32, "visits", 2)
+    schema = Schema(block.schema.levels, {"word": replace(block.schema["word"], level=None)})
+    for code in (0, 1, 2, -1):
+        one = replace(block, schema=schema, values={"word": torch.tensor(code, dtype=torch.int32)})
+        for function in functions(schema):
+            action = partial(function, [one], schema, Pieces(None, torch.tensor([0, 1])))
+            if code in (0, 1):
+                action()
+                continue
+            with pytest.raises(TableFormatError, match=f"source 0: column 'word' has code {code}, but its vocabulary"):
+                action()
 
 
 def test_a_column_stored_wider_than_the_schema_says() -> None:

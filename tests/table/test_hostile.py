@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from serrate.errors import TableFormatError
 from serrate.table.gathering import gather
 from serrate.table.schema import Column
 from serrate.table.storage import header, strict
+from serrate.table.storage.files import FileSource
 from serrate.table.storage.manifest import Manifest
 
 TABLE = sr.Table(
@@ -230,8 +232,6 @@ def test_offsets_that_lie(level: str, place: int, number: int) -> None:
     source = MemorySource(content)
     with pytest.raises(TableFormatError, match=r"a\.safetensors.*offsets"):
         source.table().tolist()
-    if (place, number) == (0, 1):
-        return  # an entry that no row has: who reads rows does not see it
     with pytest.raises(TableFormatError, match=r"a\.safetensors"):
         gather.pack([source], source.schema, gather.Pieces(None, torch.tensor([1, 0])))
 
@@ -256,10 +256,75 @@ def test_vocabulary_that_is_no_text() -> None:
     refused(over("vocabulary/code/bytes", 0, ord("b")), "a string is there twice")
 
 
+CODE_READERS: dict[str, Callable[[sr.Table], Any]] = {
+    "lists": lambda t: t.tolist(),
+    "a column": lambda t: t["code"],
+    "isin": lambda t: t.isin("code", "a"),
+    "equality": lambda t: t == t,
+    "another's equality": lambda t: t == TABLE,
+    "rows": lambda t: t[[1, 0]],
+    "one row": lambda t: t[0],
+    "packed": lambda t: t.to_packed(),
+    "padded": lambda t: t.to_dense(),
+    "a loader": lambda t: list(t.loader(batch_size=1)),
+    "a padded loader": lambda t: list(t.loader(batch_size=2, to="dense")),
+    "a dataset": lambda t: t.dataset().__getitems__([1, 0]),
+    "concat": lambda t: sr.Table.concat([t, TABLE]),
+    "sort_by": lambda t: t.sort_by("code"),
+    "with_column": lambda t: t.with_column("more", [1, 2]),
+    "windows": lambda t: t.windows(size=1, level="visits"),
+    "arrow": lambda t: t.to_arrow(),
+}
+
+
 @pytest.mark.parametrize("number", [3, -1, -(2**31), 2**31 - 1])
-def test_codes_outside_of_the_vocabulary(number: int) -> None:
-    with pytest.raises(TableFormatError, match=f"column 'code': word {number} of a vocabulary of 3 words"):
-        MemorySource(over("values/code", 0, number)).table().tolist()
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("how", CODE_READERS)
+def test_codes_outside_of_the_vocabulary(how: str, shards: int, number: int, tmp_path: Path) -> None:
+    """Refused with the same words by all that reads them, in memory and mapped, in one file and in one of several."""
+    content = over("values/code", 0, number)
+    (tmp_path / "a.safetensors").write_bytes(content)
+    for source in (MemorySource(content), FileSource(tmp_path / "a.safetensors")):
+        table = sr.Table._of(source.schema, [source] * shards)
+        fault = f"a.safetensors: column 'code' has code {number}, but its vocabulary has 3 words"
+        with pytest.raises(TableFormatError, match=fault):
+            CODE_READERS[how](table)
+        assert table.drop("code").tolist() == sr.Table.concat([TABLE] * shards).drop("code").tolist()
+
+
+def test_codes_of_an_empty_vocabulary_and_of_what_is_missing() -> None:
+    """A code under a missing entry leads nowhere either, but 0 is none."""
+    nothing = sr.Table({"word": [[None, None], []]}, {"word": Column("words", torch.int64, text=True, nullable=True)})
+    content = content_of(nothing.block())
+    assert MemorySource(content).table().tolist() == {"word": [[None, None], []]}
+    for changed in (over("valid/word", 1, 1, content), over("values/word", 1, 1, content)):
+        refused(changed, "column 'word' has code [01], but its vocabulary has 0 words")
+    assert MemorySource(over("values/code", 3, 2)).table() == TABLE  # missing, and a place in the vocabulary
+    refused(over("values/code", 3, 3), "column 'code' has code 3, but its vocabulary has 3 words")
+
+
+@pytest.mark.parametrize("level", ["visits", "visits.codes"])
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_shards_whose_first_or_last_offset_lies(level: str, place: int, difference: int, tmp_path: Path) -> None:
+    """Entries that belong to no row, or to a row that they are not of: refused whichever rows are read."""
+    last = {"visits": 2, "visits.codes": 4}[level]
+    count = {"visits": 4, "visits.codes": 5}[level]
+    number = (0 if place == 0 else count) + difference
+    content = over(f"offsets/{level}", place % (last + 1), number)
+    (tmp_path / "a.safetensors").write_bytes(CONTENT)
+    (tmp_path / "b.safetensors").write_bytes(content)
+    both = [{**SHARD, "file": name, "bytes": len(CONTENT)} for name in ("a.safetensors", "b.safetensors")]
+    (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "shards": both}))
+    reads: list[Callable[[sr.Table], Any]] = [
+        lambda t: t.tolist(), lambda t: t[[2]], lambda t: t[[3]], lambda t: t[2:], lambda t: t.to_dense(),
+        lambda t: t.to_packed(), lambda t: list(t.loader(batch_size=1)), lambda t: list(t.loader(max_tokens=100)),
+        lambda t: t["code"], lambda t: t.dataset(to="dense").__getitems__([3]),
+    ]  # fmt: skip
+    for read in reads:
+        with pytest.raises(TableFormatError, match=r"b\.safetensors: offsets of "):
+            read(sr.open(tmp_path))
+    assert sr.open(tmp_path)[[0, 1]] == TABLE
 
 
 def test_masks_with_other_bytes_than_0_and_1() -> None:
@@ -303,7 +368,35 @@ def test_the_manifest_itself_is_read() -> None:
         ({"more": 1}, "a manifest is an object of"),
         *(
             ({"shards": [{**SHARD, "file": name}]}, "lies in the folder of the manifest")
-            for name in ("/etc/passwd", "../a.safetensors", "..", ".", "", "a/b", "a\\b", "C:x", "a\0", 3, None)
+            for name in (
+                "/etc/passwd",
+                "../a.safetensors",
+                "..",
+                ".",
+                "",
+                "a/b",
+                "a\\b",
+                "C:x",
+                "a\0",
+                3,
+                None,
+                "%2e%2e%2fa",
+                "%2E%2E%5Ca",
+                "..%2fa",
+                "a%00",
+                "a?b=c",
+                "..;",
+                "..;a",
+                ".. ",
+                " a",
+                "?",
+                "a#b",
+                "#",
+                "a\r\nHost: b",
+                "a\tb",
+                "\x7f",
+                "http://b/a",
+            )
         ),
         ({"shards": [{**SHARD, "rows": 3}]}, "has 2 rows by its counts, got 3"),
         ({"shards": [{**SHARD, "rows": True}]}, "rows by its counts"),
@@ -318,6 +411,35 @@ def test_the_manifest_itself_is_read() -> None:
 def test_manifests_that_lie(change: dict[str, Any], fault: str) -> None:
     with pytest.raises(TableFormatError, match=fault):
         Manifest.from_json(json.dumps({**MANIFEST, **change}).encode(), "manifest.json")
+
+
+@pytest.mark.parametrize("name", ["a", "a.safetensors", "día 1.safetensors", "...", "..a", "a..b", "~", "a&b=c", "*"])
+def test_names_of_shards_that_are_names(name: str) -> None:
+    made = Manifest.from_json(json.dumps({**MANIFEST, "shards": [{**SHARD, "file": name}]}).encode(), "m")
+    assert made.shards[0].file == name
+
+
+@pytest.mark.parametrize("shape", ["wide", "below", "deep"])
+def test_many_levels_are_opened_quickly(shape: str, tmp_path: Path) -> None:
+    """64,000 levels, or as many as lie within each other in a file of like size."""
+    levels = {
+        "wide": [f"l{n}" for n in range(64_000)],
+        "below": [*(f"l{n}" for n in range(250)), *(f"l{n % 250}.m{n}" for n in range(64_000))],
+        "deep": [".".join("a" * n) for n in range(1, 1500)],
+    }[shape]
+    levels = ["rows", *levels]
+    schema = {"levels": levels, "columns": [["x", {"level": "rows", "dtype": "int64", "stored": "int64"}]]}
+    shard = {**SHARD, "rows": 0, "counts": dict.fromkeys(levels, 0)}
+    (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "schema": schema, "shards": [shard]}))
+    (tmp_path / "a.safetensors").write_bytes(b"12345")
+    start = time.process_time()
+    table = sr.open(tmp_path)
+    assert time.process_time() - start < 1
+    assert len(table) == 0
+    assert len(table.levels) == len(levels)
+    start = time.process_time()
+    assert repr(table).count("\n") == len(levels)
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff", b'{"a":1,"a":1}', b"[" * 10**5, b"1" * 10**5])

@@ -13,12 +13,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import serrate as sr
+from serrate.errors import ConflictError
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
 from serrate.table.storage.manifest import open_table, read_manifest
@@ -63,7 +65,7 @@ def repairing(path: Path, version: int) -> None:
     """Leftovers of all kinds, and their removal."""
     writer = TableWriter(path, append=True, rows_per_shard=1)
     writer.write(sr.Table(rows(version)))
-    writer._shards._release()  # as if its process had ended
+    writer._end_now()  # as if its process had ended
     (path / ".serrate-0123456789abcdef.tmp").write_bytes(b"half")
     repair(path)
 
@@ -173,7 +175,7 @@ def test_killed_at_every_step(tmp_path: Path, action: Callable[..., None], repai
     assert check(path, [current]) == 0
 
 
-def _killed_at(step: int, action: Callable[..., None], path: Path) -> None:
+def _killed_at(step: int, action: Callable[..., None], path: Path, version: int | None = None) -> None:
     """Do something, and end like a machine that loses power before the given change of the file system."""
     count = 0
 
@@ -189,7 +191,116 @@ def _killed_at(step: int, action: Callable[..., None], path: Path) -> None:
 
     for module, name in ((os, "fsync"), (os, "replace"), (os, "unlink"), (os, "open"), (fcntl, "flock")):
         setattr(module, name, counted(getattr(module, name)))
-    action(path, step)
+    action(path, step if version is None else version)
+
+
+def part(path: Path, version: int) -> None:
+    with TableWriter.part(path) as writer:
+        writer.write(sr.Table(rows(version)))
+
+
+def commit_parts(path: Path, version: int) -> None:
+    with suppress(FileNotFoundError):  # there are none
+        commit(path, append=True)
+
+
+def replace_by_parts(path: Path, version: int) -> None:
+    with suppress(FileNotFoundError, ConflictError):  # there are none, or some that began before the last change
+        commit(path, overwrite=True)
+
+
+def test_a_commit_that_is_killed_and_a_dataset_that_is_replaced_afterwards(tmp_path: Path) -> None:
+    """A part that was joined is never joined again, also when its shards are gone."""
+    path, kinds = tmp_path / "a", set()
+    for step in range(1, 200):
+        overwrite(path, 0)
+        part(path, 1)
+        child = fork(lambda step=step: _killed_at(step, commit_parts, path))  # type: ignore[misc]
+        status = os.waitpid(child, 0)[1]
+        joined = check(path, [rows(0), after(append, rows(0), 1)])
+        overwrite(path, 2)
+        part(path, 3)
+        waiting = rows(2) if joined else after(append, rows(2), 1)
+        commit(path, append=True, parts=1 if joined else 2)
+        assert check(path, [after(append, waiting, 3)]) == 0
+        kinds.add((joined, os.WIFSIGNALED(status)))
+        repair(path)
+        check_clean(path)
+        if os.WIFEXITED(status):
+            break
+    assert kinds == {(0, True), (1, True), (1, False)}
+
+
+class Model:
+    """What a dataset has after changes of which some were killed, as far as that can be known."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = {name: [] for name in rows(0)}
+        self.waiting: dict[str, tuple[Rows, int]] = {}
+        """For each part that was not joined its rows, and how often the dataset had been changed before."""
+        self.changes = 0
+        self.seen: set[str] = set()
+
+    def wanted(self, change: Callable[..., None], version: int) -> Rows:
+        """What is there once a change is done."""
+        parts = [each for each, _ in self.waiting.values()]
+        fresh = all(began == self.changes for _, began in self.waiting.values())
+        if change is overwrite or change is append:
+            return after(change, self.rows, version)
+        if not parts or change not in (commit_parts, replace_by_parts) or (change is replace_by_parts and not fresh):
+            return self.rows
+        held = [self.rows, *parts] if change is commit_parts else parts
+        return {name: [entry for each in held for entry in each[name]] for name in self.rows}
+
+    def see(self, path: Path, change: Callable[..., None], version: int) -> None:
+        """Look which of what is allowed came of a change."""
+        new = self.wanted(change, version)
+        done = check(path, [self.rows, new]) if new != self.rows else check(path, [new])
+        self.changes += done
+        if done and change in (commit_parts, replace_by_parts):
+            self.waiting.clear()
+        self.rows = new if done else self.rows
+        there = {name for name in os.listdir(path) if name.startswith("part-")}
+        assert self.waiting.keys() <= there
+        if change is part and len(there - self.seen) == 1:
+            self.waiting[(there - self.seen).pop()] = rows(version), self.changes
+        self.seen |= there
+
+
+def killed_again_and_again(path: Path, seed: int, count: int) -> Counter[str]:
+    """Some changes in a row, most of them killed at some step."""
+    draw, model, found = random.Random(seed), Model(), Counter[str]()
+    overwrite(path, 0)
+    model.rows, model.changes = rows(0), 1
+    kinds = (append, overwrite, part, part, commit_parts, commit_parts, replace_by_parts, repair_only)
+    for version in range(1, count):
+        change, step = draw.choice(kinds), draw.choice((*(draw.randrange(1, 35) for _ in range(3)), 10**6))
+        child = fork(lambda change=change, step=step, version=version: _killed_at(step, change, path, version))  # type: ignore[misc]
+        status = os.waitpid(child, 0)[1]
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, change
+        model.see(path, change, version)
+        found.update([change.__name__, "killed" if os.WIFSIGNALED(status) else "ended"])
+    repair(path, parts=True)
+    check_clean(path)
+    assert check(path, [model.rows]) == 0
+    return found
+
+
+def repair_only(path: Path, version: int) -> None:
+    repair(path)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
+    found = killed_again_and_again(tmp_path / "a", seed, 25)
+    assert found["killed"] > 3
+    assert found["ended"] > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_killed_many_more_times(tmp_path: Path, seed: int) -> None:
+    killed_again_and_again(tmp_path / "a", seed, 100)
 
 
 def test_a_first_save_that_is_killed_leaves_no_dataset(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import io
+import json
+import os
 import pickle
 import random
 import re
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +31,8 @@ from hypothesis import strategies as st
 from tests.table import blocks
 from tests.table.mutations import content_of, header_of, mutated
 from tests.table.strategies import Sample, samples
+from tests.table.test_killed import fork
+from torch.utils.data import DataLoader
 
 import serrate as sr
 from serrate.errors import TableFormatError
@@ -185,14 +190,17 @@ def test_fsspec_memory(tmp_path: Path, memory: Any) -> None:
 def test_a_manifest_that_could_not_be_replaced_is_still_there(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     TABLE.save("memory://a")
     before = sorted(memory.ls("/a", detail=False))
-    opened = type(memory)._open
 
-    def failing(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
-        if path.endswith("manifest.json") and mode == "wb":
-            raise OSError(errno.EIO, "the network is gone")
-        return opened(self, path, mode, **options)
+    def failing(function: Any) -> Any:
+        def wrapped(self: Any, *paths: Any, **options: Any) -> Any:
+            if any(str(path).endswith("manifest.json") for path in paths) and "rb" not in paths:
+                raise OSError(errno.EIO, "the network is gone")
+            return function(self, *paths, **options)
 
-    monkeypatch.setattr(type(memory), "_open", failing)
+        return wrapped
+
+    for name in ("_open", "cp_file", "pipe_file"):
+        monkeypatch.setattr(type(memory), name, failing(getattr(type(memory), name)))
     for change in ({"append": True}, {"overwrite": True}):
         writer = sr.TableWriter("memory://a", **change)
         writer.write(TABLE)
@@ -263,18 +271,21 @@ class Handler(SimpleHTTPRequestHandler):
         return io.BytesIO(content[start : last + 1])
 
     def log_message(self, *given: Any) -> None:
-        self.server.asked.append(self.headers.get("Range"))  # type: ignore[attr-defined]
+        if hasattr(self, "headers"):  # not where the request was none
+            self.server.asked.append(self.headers.get("Range"))  # type: ignore[attr-defined]
+        self.server.paths.append(self.path)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    """An HTTP server for the folder of the test; its URL in `url`, the ranges that were asked for in `asked`."""
+    """An HTTP server for the folder of the test; its `url`, which ranges were `asked` for, and at which `paths`."""
 
     def handler(*given: Any) -> Handler:
         return Handler(*given, directory=str(tmp_path))
 
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as made:
-        made.url, made.asked = f"http://127.0.0.1:{made.server_address[1]}", []  # type: ignore[attr-defined]
+        made.url = f"http://127.0.0.1:{made.server_address[1]}"  # type: ignore[attr-defined]
+        made.asked, made.paths = [], []  # type: ignore[attr-defined]
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()
         yield made
@@ -321,7 +332,75 @@ def test_a_server_without_ranges(server: Any, tmp_path: Path, monkeypatch: pytes
         sr.open(f"{server.url}/a.safetensors")["x"]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.usefixtures("http")
+def test_worker_processes_read_by_http(server: Any, tmp_path: Path, method: str) -> None:
+    """Also after this process has read, and while another thread of it is about to."""
+    if method == "spawn" and find_spec("aiohttp") is None:
+        pytest.skip("the file system of this test is known to this process only")
+    big = sr.Table(
+        {"x": torch.arange(300), "y": [[n] * (n % 4) for n in range(300)], "w": [str(n % 7) for n in range(300)]}
+    )
+    big.save(tmp_path / "a", rows_per_shard=100)
+    table = sr.open(f"{server.url}/a")
+    assert table[[7, 290]].tolist() == big[[7, 290]].tolist()  # the thread that makes requests is there
+    rows = table.dataset()
+    for source in table.sources:  # as if a thread were in the midst of reading
+        threading.Thread(target=source._lock.acquire).start()
+    loader = DataLoader(
+        rows, batch_size=32, collate_fn=rows.collate, num_workers=2, multiprocessing_context=method, timeout=60
+    )
+    found = [(batch["x"].tolist(), batch["y"].tolist(), batch.vocabulary("w")) for batch in loader]
+    assert [x for batch, _, _ in found for x in batch] == list(range(300))
+    assert [y for _, batch, _ in found for y in batch] == big["y"].tolist()
+    assert {words for _, _, words in found} == {big.vocabulary("w")}
+
+
+@pytest.mark.usefixtures("http")
+def test_a_forked_process_that_forks(server: Any, tmp_path: Path) -> None:
+    """Each has a file system of its own, which all of its sources share."""
+    TABLE.save(tmp_path / "a", rows_per_shard=1)
+    table = sr.open(f"{server.url}/a")
+    assert table.tolist() == TABLE.tolist()
+
+    def work(depth: int) -> None:
+        before = {id(source._files) for source in table.sources}
+        assert table.tolist() == TABLE.tolist()
+        found = {id(source.files) for source in table.sources}
+        assert not found & before
+        assert len(found) == 1
+        if depth:
+            assert os.waitpid(fork(lambda: work(depth - 1)), 0)[1] == 0
+
+    child = fork(lambda: work(1))
+    deadline = time.monotonic() + 60
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ended[1] == 0
+
+
 # ------------------------------------------------------------------------------------------------- changed and hostile
+
+
+@pytest.mark.usefixtures("http")
+@pytest.mark.parametrize(
+    "name",
+    ["%2e%2e%2fsecret", "..%2Fsecret", "%2e%2e%5csecret", "a?file=../secret", "a#b", "?", "#", "a%0d%0ab", "a\nb"],
+)
+def test_names_that_lead_elsewhere_reach_no_server(server: Any, tmp_path: Path, name: str) -> None:
+    TABLE.save(tmp_path / "a")
+    (tmp_path / "secret").write_bytes(next((tmp_path / "a").glob("*.safetensors")).read_bytes())
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    manifest["shards"][0]["file"] = name
+    (tmp_path / "a" / "manifest.json").write_text(json.dumps(manifest))
+    for url in (f"{server.url}/a", f"{server.url}/a/"):
+        with pytest.raises(TableFormatError, match="lies in the folder of the manifest"):
+            sr.open(url)
+        with pytest.raises(TableFormatError, match="lies in the folder of the manifest"):
+            sr.table.verify(url)
+    assert set(server.paths) == {"/a/manifest.json"}
 
 
 def test_a_manifest_that_is_not_true(tmp_path: Path, memory: Any) -> None:

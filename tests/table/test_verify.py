@@ -208,7 +208,7 @@ def test_a_manifest_that_says_something_else(dataset: Path, change_it: Callable[
         ("values/name", 0, struct.pack("<i", 2), "places 0 to 1"),
         ("values/name", 0, struct.pack("<i", -1), "places 0 to 1"),
         ("values/name", 1, struct.pack("<i", 1), "missing"),
-        ("values/dose", 1, struct.pack("<f", 0.25), "missing"),
+        ("values/dose", 1, struct.pack("<d", 0.25), "missing"),
         ("valid/dose", 0, b"\2", "mask"),
         ("values/flag", 0, b"\3", "bools"),
         ("vocabulary/name/bytes", 0, b"\xff", "UTF-8"),

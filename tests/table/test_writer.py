@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +19,16 @@ import pytest
 import torch
 
 import serrate as sr
-from serrate.errors import RaggednessError, TableFormatError
+from serrate.errors import ConflictError, RaggednessError, TableFormatError
 from serrate.table.schema import Column, Schema
+from serrate.table.storage import manifest as manifest_module
+from serrate.table.storage import parts as parts_module
 from serrate.table.storage import sharding
 from serrate.table.storage.checking import repair, verify
-from serrate.table.storage.committing import commit, read_parts
+from serrate.table.storage.committing import commit
 from serrate.table.storage.folders import LocalFolder
 from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.parts import read_parts
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
 
@@ -290,10 +297,77 @@ def test_a_forgotten_writer_leaves_leftovers(tmp_path: Path) -> None:
     save(sr.Table({"x": [1]}), tmp_path / "a")
     writers = [TableWriter(tmp_path / "a", append=True, rows_per_shard=1)]
     writers[0].write({"x": [2]})
-    with pytest.warns(ResourceWarning):
+    with pytest.warns(RuntimeWarning, match=r"all rows that were written to it \(1\) are lost"):
         writers.clear()
     assert len(repair(tmp_path / "a")) == 2
     assert open_table(tmp_path / "a")["x"].tolist() == [1]
+
+
+PROGRAM = """
+import gc, os, sys, serrate as sr
+from serrate.table import TableWriter
+
+def rows():
+    return {"x": [1, 2, 3]}
+
+def forget(path, how):
+    if how == "part":
+        writer = TableWriter.part(path)
+    else:
+        writer = TableWriter(path, rows_per_shard=2)  # this line
+    writer.write(rows())
+    writer.write(rows())
+    if how == "cycle":
+        writer.itself = writer
+    if how == "kept":
+        globals()["writer"] = writer
+    if how == "error":
+        raise SystemExit(3)
+    if how == "forked":
+        child = os.fork()
+        if not child:
+            sys.exit()
+        os.waitpid(child, 0)
+    if how in ("closed", "forked"):
+        writer.close()
+    if how == "discarded":
+        writer.discard()
+
+forget(sys.argv[1], sys.argv[2])
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("how", ["dropped", "part", "cycle", "kept", "error", "closed", "discarded", "forked"])
+def test_a_program_that_forgets_a_writer_says_so(tmp_path: Path, how: str) -> None:
+    """With the filters of warnings that Python has by itself, and once."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "a", how], capture_output=True, text=True, timeout=120,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"},
+    )  # fmt: skip
+    assert done.returncode == (3 if how == "error" else 0)
+    if how in ("closed", "discarded", "forked"):
+        assert done.stderr == ""
+        assert (tmp_path / "a" / "manifest.json").exists() == (how != "discarded")
+        return
+    assert done.stderr.count("RuntimeWarning") == 1
+    line = next(
+        n
+        for n, text in enumerate(PROGRAM.splitlines(), 1)
+        if ("TableWriter.part" if how == "part" else "# this") in text
+    )
+    assert (
+        f"{program}:{line}: RuntimeWarning: a TableWriter for {tmp_path / 'a'} was dropped before it was closed"
+        in done.stderr
+    )
+    assert "all rows that were written to it (6) are lost" in done.stderr
+    assert "call close()" in done.stderr
+    assert "ResourceWarning" not in done.stderr
+    assert not (tmp_path / "a" / "manifest.json").exists()
+    assert len(repair(tmp_path / "a")) == (1 if how == "part" else 4)
+    assert files(tmp_path / "a") == set()
 
 
 def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,6 +459,123 @@ def test_processes_append_at_once(tmp_path: Path) -> None:
     assert sorted(found) == [100 * n + k for n in range(4) for k in range(5)]
     assert [x for x in found if x < 100] == [0, 1, 2, 3, 4]
     assert read_manifest(tmp_path / "a").generation == 20
+
+
+# ---------------------------------------------------------------------------------------------------------- conflicts
+
+
+def _grow(path: Path | str) -> None:
+    with TableWriter(path, append=True) as writer:
+        writer.write({"x": [9]})
+
+
+@pytest.mark.parametrize("place", ["a", "link", "../a", "memory"])
+def test_a_table_that_grew_since_it_was_opened_is_not_replaced_by_itself(tmp_path: Path, place: str) -> None:
+    path: Any = "memory://test_writer/a" if place == "memory" else tmp_path / "a"
+    save(sr.Table({"x": [1, 2]}), path, overwrite=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    other: Any = path if place == "memory" else tmp_path / "b" / place if place.startswith("..") else tmp_path / place
+    made: list[Any] = [
+        lambda t: t, lambda t: t.select(["x"]), lambda t: t.rename({"x": "y"}).rename({"y": "x"}), lambda t: t[:1],
+        lambda t: t.filter([True, False]), lambda t: sr.Table.concat([sr.Table({"x": [0]}), t]),
+        lambda t: t.sort_by("x"), lambda t: t[0].unsqueeze(), lambda t: t.with_column("x", [3, 4]),
+        lambda t: t.map(lambda held: {"x": held["x"] + 1}), lambda t: t[[1]].drop([]),
+        lambda t: t.rename({"x": "y"})[:1].rename({"y": "x"}),
+    ]  # fmt: skip
+    old = open_table(other)
+    tables = [make(old) for make in made]
+    _grow(path)
+    for table_ in tables:
+        with pytest.raises(ConflictError, match=r"1 rows that were not there when .* opened.*open the dataset again"):
+            save(table_, path, overwrite=True)
+        writer = TableWriter(path, overwrite=True)
+        writer.write({"x": [5]})
+        writer.write(table_)
+        with pytest.raises(ConflictError, match="1 rows that were not there"):
+            writer.close()
+    save(tables[3], tmp_path / "elsewhere", overwrite=True)  # which is another place
+    assert open_table(path)["x"].tolist() == [1, 2, 9]
+    assert repair(path) == []
+    save(open_table(path), path, overwrite=True, rows_per_shard=100)
+    assert open_table(path)["x"].tolist() == [1, 2, 9]
+    assert len(open_table(path).sources) == 1
+
+
+def test_a_table_may_replace_what_it_replaced_before(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    save(sr.Table({"x": [3, 1, 2]}), path)
+    some = open_table(path).filter([True, False, True])
+    save(some, path, overwrite=True)
+    save(some, path, overwrite=True)
+    save(some.sort_by("x"), path, overwrite=True)
+    save(some[:1], path, overwrite=True)
+    save(some.sort_by("x"), path, overwrite=True)
+    assert open_table(path)["x"].tolist() == [2, 3]
+    _grow(path)
+    with pytest.raises(ConflictError, match="1 rows that were not there"):
+        save(some, path, overwrite=True)
+    fresh = sr.Table({"x": [7]})  # which has nothing to do with it
+    for _ in range(2):
+        save(fresh, path, overwrite=True)
+        _grow(path)
+    assert open_table(path)["x"].tolist() == [7, 9]
+
+
+def test_a_dataset_that_changed_since_a_writer_began_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    save(sr.Table({"x": [1]}), path)
+    for change in (_grow, lambda path: save(sr.Table({"x": [3]}), path, overwrite=True)):
+        writer = TableWriter(path, overwrite=True)
+        writer.write({"x": [5]})
+        change(path)
+        held = open_table(path)["x"].tolist()
+        with pytest.raises(ConflictError, match=r"generation \d+ when the writing began, and is generation \d+ now"):
+            writer.close()
+        assert open_table(path)["x"].tolist() == held
+        assert repair(path) == []
+    writer = TableWriter(tmp_path / "new", overwrite=True)
+    writer.write({"x": [5]})
+    save(sr.Table({"x": [3]}), tmp_path / "new")
+    with pytest.raises(ConflictError, match="it was none when the writing began, and is generation 1 now"):
+        writer.close()
+    assert open_table(tmp_path / "new")["x"].tolist() == [3]
+
+
+def test_a_dataset_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
+    """Of the same generation, as many rows and bytes."""
+    path = tmp_path / "a"
+    save(sr.Table({"x": [1]}), path)
+    writer = TableWriter(path, overwrite=True)
+    writer.write({"x": [5]})
+    for name in os.listdir(path):
+        if not name.startswith(writer._shards.writer) and not name.startswith("."):
+            os.unlink(path / name)
+    save(sr.Table({"x": [3]}), path)
+    with pytest.raises(ConflictError, match="generation 1 now"):
+        writer.close()
+    assert open_table(path)["x"].tolist() == [3]
+
+
+def test_parts_do_not_replace_what_they_did_not_know_of(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    save(sr.Table({"x": [1]}), path)
+    with TableWriter.part(path) as writer:
+        writer.write({"x": [2]})
+    _grow(path)
+    with pytest.raises(ConflictError, match=r"generation 1 when part-.* was begun, and has 2 now.*append=True"):
+        commit(path, overwrite=True)
+    commit(path, append=True)
+    assert open_table(path)["x"].tolist() == [1, 9, 2]
+    with TableWriter.part(path) as writer:
+        writer.write({"x": [3]})
+    (part,) = (path / name for name in files(path) if name.startswith("part-"))
+    told = json.loads(part.read_text())
+    assert told.pop("generation") == 3
+    part.write_text(json.dumps(told))  # as earlier versions wrote them
+    _grow(path)
+    commit(path, overwrite=True)
+    assert open_table(path)["x"].tolist() == [3]
 
 
 # -------------------------------------------------------------------------------------------------------------- parts
@@ -509,6 +700,88 @@ def test_a_commit_that_was_interrupted_does_not_count_twice(tmp_path: Path) -> N
     (path / part.file).write_text(text)
     assert repair(path) == [part.file]
     assert open_table(path)["x"].tolist() == [1]
+
+
+def test_a_part_whose_shards_are_gone(tmp_path: Path) -> None:
+    """As an interrupted commit and a replaced dataset left it, in versions before."""
+    path = tmp_path / "a"
+    for count in (1, 2):
+        with TableWriter.part(path, rows_per_shard=1) as writer:
+            writer.write({"x": [1, 2]})
+        shards = sorted(name for name in files(path) if name.endswith(".safetensors"))
+        for name in shards[:count]:
+            (path / name).unlink()
+        with pytest.raises(TableFormatError, match=rf"part-.*names the shard {shards[0]}, which is not there.*repair"):
+            commit(path, append=True)
+        assert not (path / "manifest.json").exists()
+        left = repair(path)
+        assert bool(left) == (count == 2)  # whoever has a shard may have rows that are nowhere else
+        repair(path, parts=True)
+        assert files(path) == set()
+    save(sr.Table({"x": [7]}), path)
+    with pytest.raises(FileNotFoundError, match="no parts"):
+        commit(path, append=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- length
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Manifests have room for some shards."""
+    for module in (manifest_module, sharding, parts_module):
+        monkeypatch.setattr(module, "LONGEST_MANIFEST", 3000)
+    return 3000
+
+
+def test_the_longest_manifest_is_that_of_the_specification() -> None:
+    assert manifest_module.LONGEST_MANIFEST == sharding.LONGEST_MANIFEST == parts_module.LONGEST_MANIFEST == 2**28
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("mode", ["new", "append", "overwrite", "part"])
+def test_a_manifest_that_would_be_too_long_is_refused_before_rows_are_taken(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a"
+    if mode != "new":
+        save(sr.Table({"x": [-1]}), path)
+    make: Any = TableWriter.part if mode == "part" else TableWriter
+    with make(path, rows_per_shard=1, **({mode: True} if mode in ("append", "overwrite") else {})) as writer:
+        taken = 0
+        for number in range(100):
+            with suppress(ValueError):
+                writer.write({"x": [number]})
+                taken += 1
+        for count in (1, 50):
+            with pytest.raises(ValueError, match=r"at most 3000 bytes.*close\(\) keeps the rows"):
+                writer.write({"x": list(range(count))})
+    assert taken > 3
+    if mode == "part":
+        commit(path, overwrite=True)
+    verify(path)
+    assert open_table(path)["x"].tolist() == ([-1] if mode == "append" else []) + list(range(taken))
+    assert (path / "manifest.json").stat().st_size > 2000
+
+
+@pytest.mark.usefixtures("short")
+def test_a_manifest_that_would_be_too_long_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    save(sr.Table({"x": [-1]}), path)
+    before = files(path)
+    with pytest.raises(ValueError, match="at most 3000 bytes"):
+        save(sr.Table({"x": list(range(100))}), path, rows_per_shard=1, overwrite=True)
+    wide = {"é" * 30 + str(n): [1] for n in range(50)}  # here it is the schema
+    with pytest.raises(ValueError, match=r"at most 3000 bytes, but with 1 shards it would have .* untouched"):
+        save(sr.Table(wide), path, overwrite=True)
+    with pytest.raises(ValueError, match="at most 3000 bytes"), TableWriter.part(path) as writer:
+        writer.write(wide)
+    for _ in range(2):  # each fits, but not both
+        with TableWriter.part(path, rows_per_shard=1) as writer:
+            writer.write({"x": list(range(11))})
+    with pytest.raises(ValueError, match="at most 3000 bytes, but with 23 shards"):
+        commit(path, append=True)
+    assert open_table(path)["x"].tolist() == [-1]
+    assert len(repair(path, parts=True)) == 24
+    assert files(path) == before
 
 
 # ------------------------------------------------------------------------------------------------------ with readers

@@ -204,7 +204,7 @@ COLUMNS: dict[str, Case] = {
     "rows_of missing": (lambda t: t.rows_of("age", [41, 99]), KeyError, ["99", "'age'"]),
     "rows_of missing word": (lambda t: t.rows_of("name", ["z"]), KeyError, ["z", "'name'"]),
     "rows_of deeper": (lambda t: t.rows_of("time", [0]), TypeError, ["'visits'"]),
-    "rows_of gaps": (lambda t: t.rows_of("dose", [1.5]), TypeError, ["float32"]),
+    "rows_of gaps": (lambda t: t.rows_of("dose", [1.5]), TypeError, ["float64"]),
     "rows_of features": (lambda t: t.rows_of("where", [0.5]), TypeError, ["features"]),
     "rows_of floats": (lambda t: t.rows_of("age", [41.5]), TypeError, ["'age'", "41.5"]),
     "rows_of objects": (lambda t: t.rows_of("age", [object]), TypeError, ["'age'"]),
@@ -238,7 +238,7 @@ ENTRIES: dict[str, Case] = {
     ),
     "concat dtypes": (
         lambda t: sr.Table.concat([sr.Table({"a": [1]}), sr.Table({"a": [1.0]})]),
-        TypeError, ["'a'", "int64", "float32"],
+        TypeError, ["'a'", "int64", "float64"],
     ),
     "concat features": (
         lambda t: sr.Table.concat([sr.Table({"a": torch.zeros(1, 2)}), sr.Table({"a": torch.zeros(1, 3)})]),

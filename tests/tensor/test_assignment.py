@@ -307,3 +307,46 @@ def test_bool_masks_of_several_uniform_axes(flags: list[bool], data: Any) -> Non
 @pytest.mark.parametrize("key", [k for k in FORMS if not isinstance(k, sr.Tensor) and k != FORMS[8]], ids=str)
 def test_as_many_operations_for_many_rows_as_for_few(key: Any) -> None:
     assert operations(lambda x: x.__setitem__(key, 7), 1000) <= operations(lambda x: x.__setitem__(key, 7), 12)
+
+
+@pytest.mark.parametrize("spare", [None, 0, 2])
+def test_masks_over_features_write_where_they_read(spare):
+    rows = [[[1.0, -2.0], [3.0, 4.0]], [], [[-5.0, 6.0]]]
+    x = sr.from_lengths(torch.tensor([f for row in rows for f in row]), [2, 0, 1])
+    x = x if spare is None else sr.testing.device_born(x, spare)
+    x[x > 2] = 0.0
+    assert x.tolist() == [[[0.0 if v > 2 else v for v in features] for features in row] for row in rows]
+    x[x < 0] = sr.abs(x[x < 0])
+    assert x.tolist() == [[[1.0, 2.0], [0.0, 0.0]], [], [[5.0, 0.0]]]
+
+
+def test_a_ragged_value_goes_into_no_uniform_axis():
+    for target, value in (
+        (torch.zeros(1, 1), sr.ragged([[1.0]])),
+        (torch.zeros(1, 1, 0), sr.zeros((1, Ragged([0]), 1))),
+    ):
+        with pytest.raises(ValueError, match="does not broadcast"):
+            sr.Tensor(target)[...] = value
+
+
+def test_leading_axes_of_size_1_are_dropped_by_assignment_alone():
+    number, row = sr.Tensor(torch.tensor(1.0)), sr.ragged([[1.0, 2.0], [3.0]])
+    number[...] = torch.full((1,), 4.0)
+    row[1] = torch.full((1, 1), 4.0)
+    assert (number.item(), row.tolist()) == (4.0, [[1.0, 2.0], [4.0]])
+    with pytest.raises(ValueError, match="does not broadcast"):
+        number *= torch.ones(1)
+    with pytest.raises(ValueError, match="does not broadcast"):
+        number.copy_(torch.ones(1))
+
+
+@pytest.mark.parametrize("born", [False, True])
+def test_operators_in_place_have_gradients(born):
+    y = sr.ragged([[1.0, 2.0], [3.0]])
+    y = sr.testing.device_born(y, 1) if born else y
+    v = torch.tensor(2.0, requires_grad=True)
+    y *= v
+    y /= v * v
+    sr.sum(y).backward()
+    assert y.tolist() == [[0.5, 1.0], [1.5]]
+    assert v.grad == -6 / 4  # of 6 / v

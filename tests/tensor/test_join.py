@@ -211,7 +211,7 @@ def test_what_does_not_join() -> None:
         sr.concat([])
     with pytest.raises(IndexError, match="axis 3"):
         sr.concat([x, x], axis=3)
-    with pytest.raises(RaggednessError, match="tensor 1 is dense"):
+    with pytest.raises(RaggednessError, match="axis 1 is ragged in one tensor and uniform in another"):
         sr.concat([x, torch.zeros(3, 5, 2)], axis=0)
     with pytest.raises(ValueError, match="axis 0"):
         sr.concat([x, torch.zeros(2, 5, 2, dtype=torch.int64)], axis=1)
@@ -296,3 +296,10 @@ def test_as_many_operations_for_many_rows_as_for_few(axis: int) -> None:
     for join in (sr.concat, sr.stack):
         few, lots = (operations(lambda x, join=join: join([x, x], axis=axis), rows) for rows in (12, 1000))
         assert lots <= few
+
+
+def test_a_part_that_is_uniform_along_the_joined_axis_brings_each_row_as_many() -> None:
+    ragged, uniform = sr.ragged([[[1, 2], [3]], [[4]]]), sr.from_lengths(torch.tensor([[7], [8], [9]]), [2, 1])
+    assert sr.concat([ragged, uniform], axis=2).tolist() == [[[1, 2, 7], [3, 8]], [[4, 9]]]
+    born = sr.testing.device_born(uniform)
+    assert sr.concat([born, ragged], axis=2).tolist() == [[[7, 1, 2], [8, 3]], [[9, 4]]]

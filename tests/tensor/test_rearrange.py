@@ -303,3 +303,13 @@ def test_on_permuted_views() -> None:
         assert lists_of(form(s.x.mT)) == want
     assert len(nodes(turned, 2)) == 6
     assert lists_of(sr.positions(s.x.mT, axis=2)) == unpack([0, 1, 2, 0, 1], [[0, 3, 3, 5]])
+
+
+def test_nothing_rearranged_is_a_copy_all_the_same() -> None:
+    x = sr.ragged([[1, 2], [3]])
+    for made in (sr.tile(x, (1,)), sr.tile(x, (1, 1)), sr.flip(x, axis=()), sr.take(x, 1, axis=0)):
+        made[...] = 0
+        assert x.tolist() == [[1, 2], [3]]
+    number = sr.asarray(5)
+    sr.flip(number)[...] = 0
+    assert number.item() == 5

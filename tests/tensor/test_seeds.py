@@ -118,6 +118,43 @@ def test_one_level_of_8_4_and_0_numbers():
     assert x.shape == (3, sr.Ragged([2, 1, 0]), 4)
 
 
+# The jagged seed's product of two tensors of rows of two numbers.
+LEFT = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]], [[7.0, 8.0], [9.0, 10.0], [11.0, 12.0]]]
+RIGHT = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]], [[7.0, 8.0], [9.0, 5.0], [2.0, 3.0]]]
+PRODUCT = [[[1.0, 4.0], [9.0, 16.0]], [[25.0, 36.0]], [[49.0, 64.0], [81.0, 50.0], [22.0, 36.0]]]
+
+
+@pytest.mark.parametrize("ragged_rank", [1, 2])
+def test_the_jagged_seeds_product(ragged_rank):
+    a, b = sr.ragged(LEFT, ragged_rank), sr.ragged(RIGHT, ragged_rank)
+    assert (a * b).tolist() == PRODUCT
+    assert sr.multiply(a, b).tolist() == PRODUCT
+    assert (sr.testing.device_born(a, spare=2) * sr.testing.device_born(b, spare=2)).tolist() == PRODUCT
+
+
+@pytest.mark.parametrize("born", [False, True], ids=["host", "device"])
+def test_the_properties_of_c_is_a_x_plus_b(born):
+    draw = torch.Generator().manual_seed(0)
+    a, x, b = (sr.from_offsets(torch.randn(9, 4, generator=draw), [OUTER, INNER]) for _ in range(3))
+    if born:
+        a, x, b = (sr.testing.device_born(t) for t in (a, x, b))
+    c = a * x + b
+    assert c.max_lengths == a.max_lengths == x.max_lengths == b.max_lengths == (4, 2)
+    for mine, theirs in zip(c.partitions, a.partitions, strict=True):
+        assert mine is theirs
+    for t in (a, x, b, c):
+        assert [o.tolist() for o in t.offsets] == [OUTER, INNER]
+    assert torch.equal(c.values, a.values * x.values + b.values)
+    sr.testing.raise_deferred()  # the partitions of x and b were taken for those of a, and are
+
+
+def test_sums_of_different_raggedness_are_refused():
+    a = figure()
+    other = sr.from_offsets(torch.tensor(VALUES), [OUTER, [0, 1, 3, 3, 5, 6, 7, 9]])
+    with pytest.raises(sr.errors.RaggednessError, match="different raggedness"):
+        _ = a + other
+
+
 # Patient 1 has 3 visits, patient 2 has 1; the visits have 2, 4, 1 and 3 codes. pijk is written ijk.
 CODES = [111, 112, 121, 122, 123, 124, 131, 221, 222, 223]
 PATIENTS = [

@@ -322,3 +322,10 @@ def test_ragged_dim_out_of_range(k):
 def test_data_that_is_no_tensor():
     with pytest.raises(TypeError, match="data must be a tensor, got list"):
         sr.view_as_nested([1, 2], [0, 2])
+
+
+def test_an_entry_counted_from_the_end_of_one_row_is_a_view():
+    x = sr.ragged([[3, 4], [0]])
+    x[0, -1][...] = 9
+    x[1][-1][...] = 8
+    assert x.tolist() == [[3, 9], [8]]

@@ -8,7 +8,8 @@
 //   layout   levels, columns; for each level its parent or -1; for each column its level, elements per entry, bytes per
 //            element of the result
 //   blocks   for each block: for each level the address of its offsets, whether they are int64, its entries; for each
-//            column the address of its values, their kind, the addresses of a mask or 0, of new codes or 0, their number
+//            column the address of its values, their kind, the addresses of a mask or 0 and of new codes or 0, and how
+//            many words its vocabulary has, -1 if it has none: values are places in it, which are checked as well
 //   runs     [levels, 2, rows]: where a row's entries begin and end in its block
 //   ends     [levels, rows + 1]: where they begin and end in the result
 
@@ -76,15 +77,20 @@ struct Report {
   }
 };
 
-// n elements from `in` to `out`, as integers of another size.
-template <class In, class Out>
-void convert(const char* in, char* out, int64_t n) {
+// n elements from `in` to `out`, as integers of another size. Of codes it gives the greatest, as unsigned numbers:
+// negative ones are greater than all others.
+template <class In, class Out, bool Coded>
+uint64_t convert(const char* in, char* out, int64_t n) {
+  using Code = std::make_unsigned_t<In>;
+  Code most = 0;
   for (int64_t j = 0; j < n; ++j) {
     In value;
     std::memcpy(&value, in + j * sizeof(In), sizeof(In));
+    if (Coded) most = std::max(most, static_cast<Code>(value));
     const Out made = static_cast<Out>(value);
     std::memcpy(out + j * sizeof(Out), &made, sizeof(Out));
   }
+  return most;
 }
 
 int64_t element_size(int64_t kind, int64_t size) {
@@ -96,23 +102,29 @@ int64_t element_size(int64_t kind, int64_t size) {
   }
 }
 
-using Convert = void (*)(const char*, char*, int64_t);
+using Convert = uint64_t (*)(const char*, char*, int64_t);
+
+template <class In, bool Coded>
+Convert converter(int64_t size) {
+  if (size == 2) return convert<In, int16_t, Coded>;
+  return size == 4 ? convert<In, int32_t, Coded> : convert<In, int64_t, Coded>;
+}
 
 template <class In>
-Convert converter(int64_t size) {
-  return size == 2 ? convert<In, int16_t> : size == 4 ? convert<In, int32_t> : convert<In, int64_t>;
+Convert converter(int64_t size, bool coded) {
+  return coded ? converter<In, true>(size) : converter<In, false>(size);
 }
 
 // What makes elements of `size` bytes out of those of a kind; null where they are the same.
-Convert converter(int64_t kind, int64_t size) {
+Convert converter(int64_t kind, int64_t size, bool coded) {
   if (element_size(kind, size) == size) return nullptr;
   switch (kind) {
-    case kUint8: return converter<uint8_t>(size);
-    case kInt8: return converter<int8_t>(size);
-    case kUint16: return converter<uint16_t>(size);
-    case kInt16: return converter<int16_t>(size);
-    case kUint32: return converter<uint32_t>(size);
-    default: return converter<int32_t>(size);
+    case kUint8: return converter<uint8_t>(size, coded);
+    case kInt8: return converter<int8_t>(size, coded);
+    case kUint16: return converter<uint16_t>(size, coded);
+    case kInt16: return converter<int16_t>(size, coded);
+    case kUint32: return converter<uint32_t>(size, coded);
+    default: return converter<int32_t>(size, coded);
   }
 }
 
@@ -129,6 +141,27 @@ int64_t code_at(const char* in, int64_t kind, int64_t size, int64_t j) {
   return code;
 }
 
+// The greatest of n codes, as unsigned numbers.
+template <class T>
+uint64_t greatest(const char* in, int64_t n) {
+  T most = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    T code;
+    std::memcpy(&code, in + j * sizeof(T), sizeof(T));
+    most = std::max(most, code);
+  }
+  return most;
+}
+
+uint64_t greatest(const char* in, int64_t bytes, int64_t n) {
+  switch (bytes) {
+    case 1: return greatest<uint8_t>(in, n);
+    case 2: return greatest<uint16_t>(in, n);
+    case 4: return greatest<uint32_t>(in, n);
+    default: return greatest<uint64_t>(in, n);
+  }
+}
+
 // Entries of one column of one block, written to the result wherever they are wanted.
 struct Copier {
   const char* values;
@@ -138,6 +171,7 @@ struct Copier {
   const uint8_t* valid;
   const int64_t* codes;
   int64_t words, column, block;
+  uint64_t limit;  // codes below it, as unsigned numbers, are places in the vocabulary
   Report report;
 
   Copier(const Layout& layout, const Blocks& blocks, int64_t b, int64_t c, char* out, const Report& report)
@@ -150,10 +184,12 @@ struct Copier {
     per_entry = layout.per_entry(c);
     in_width = in_size * per_entry;
     out_width = out_size * per_entry;
-    convert = converter(kind, out_size);
+    convert = converter(kind, out_size, given.words >= 0);
     valid = given.valid;
     codes = given.codes;
     words = given.words;
+    const bool is_signed = kind == kInt8 || kind == kInt16 || kind == kInt32;
+    limit = is_signed ? std::min<uint64_t>(words, uint64_t(1) << (8 * in_size - 1)) : words;
   }
 
   // Entries first .. first + n of the block as entries `place` and after of the result.
@@ -161,22 +197,38 @@ struct Copier {
     const char* in = values + first * in_width;
     char* to = out + place * out_width;
     if (codes) return recode(in, to, first, n);
-    if (convert) convert(in, to, n * per_entry);
+    uint64_t most = 0;
+    if (convert) most = convert(in, to, n * per_entry);
     else if (n * in_width == 8) std::memcpy(to, in, 8);
     else if (n * in_width == 4) std::memcpy(to, in, 4);
     else ::copy(to, in, n * in_width);
+    if (words < 0) return 0;
+    if (!convert) most = greatest(in, in_size, n);
+    return most < limit ? 0 : check(first, n);
+  }
+
+  bool is_there(int64_t entry) const { return valid == nullptr || valid[entry]; }
+
+  // A fault if the code of an entry is no place in the vocabulary; a missing entry may have 0 where there are no words.
+  int64_t check(int64_t entry, int64_t code, bool there) const {
+    const bool is_place = code >= 0 && code < (there ? words : std::max<int64_t>(words, 1));
+    return is_place ? 0 : report(kCode, column, block, entry, code, words);
+  }
+
+  int64_t check(int64_t first, int64_t n) const {
+    for (int64_t j = first; j < first + n; ++j) {
+      if (const int64_t fault = check(j, code_at(values, kind, in_size, j), is_there(j))) return fault;
+    }
     return 0;
   }
 
   // Codes of one vocabulary as those of another; 0 where an entry is missing.
   int64_t recode(const char* in, char* to, int64_t first, int64_t n) const {
     for (int64_t j = 0; j < n; ++j) {
-      int64_t made = 0;
-      if (valid == nullptr || valid[first + j]) {
-        const int64_t code = code_at(in, kind, in_size, j);
-        if (code < 0 || code >= words) return report(kCode, column, block, first + j, code, words);
-        made = codes[code];
-      }
+      const int64_t code = code_at(in, kind, in_size, j);
+      const bool there = is_there(first + j);
+      if (const int64_t fault = check(first + j, code, there)) return fault;
+      const int64_t made = there ? codes[code] : 0;
       std::memcpy(to + j * out_size, &made, out_size);
     }
     return 0;

@@ -37,17 +37,16 @@ struct Integer {
   }
 };
 
-template <class Real>
 struct Floating {
-  using Stored = Real;
-  static bool read(PyObject* given, Real& value) {
+  using Stored = double;
+  static bool read(PyObject* given, double& value) {
     if (PyFloat_CheckExact(given)) {
-      value = static_cast<Real>(PyFloat_AS_DOUBLE(given));
+      value = PyFloat_AS_DOUBLE(given);
       return true;
     }
     int64_t read = 0;  // an int that int64 does not hold is left to the caller, who may want to refuse it
     if (!Integer::read(given, read)) return false;
-    value = static_cast<Real>(read);
+    value = static_cast<double>(read);
     return true;
   }
 };
@@ -105,8 +104,7 @@ extern "C" int64_t serrate_fill(PyObject* given, int64_t depth, int64_t kind, in
   const Output out{offsets, counts, written, values};
   switch (kind) {
     case 0: return filled<Integer>(given, depth, out);
-    case 1: return filled<Floating<float>>(given, depth, out);
-    case 2: return filled<Floating<double>>(given, depth, out);
+    case 1: return filled<Floating>(given, depth, out);
     default: return filled<Boolean>(given, depth, out);
   }
 }

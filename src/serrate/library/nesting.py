@@ -13,15 +13,8 @@ import torch
 
 from serrate.errors import CompileError
 
-_KINDS: dict[tuple[type, torch.dtype], tuple[int, torch.dtype]] = {
-    (int, torch.float32): (0, torch.int64),
-    (int, torch.float64): (0, torch.int64),
-    (float, torch.float32): (1, torch.float32),
-    (float, torch.float64): (2, torch.float64),
-    (bool, torch.float32): (3, torch.bool),
-    (bool, torch.float64): (3, torch.bool),
-}
-"""For the type of an entry and the dtype for floats: the kind of nesting.cpp, and the dtype it writes."""
+_KINDS: dict[type, tuple[int, torch.dtype]] = {int: (0, torch.int64), float: (1, torch.float64), bool: (2, torch.bool)}
+"""For the type of an entry: the kind of nesting.cpp, and the dtype it writes."""
 
 
 @cache
@@ -41,17 +34,15 @@ def _library() -> Any:
     return library
 
 
-def read(
-    given: Any, depth: int, entry: type, real: torch.dtype
-) -> tuple[tuple[torch.Tensor, ...], torch.Tensor] | None:
+def read(given: Any, depth: int, entry: type) -> tuple[tuple[torch.Tensor, ...], torch.Tensor] | None:
     """Offsets, one vector for each of `depth` levels of lists, and the numbers inside; None unless all are as `entry`.
 
-    ints may stand among floats, which become `real`.
+    ints may stand among floats.
     """
-    kind, dtype = _KINDS.get((entry, real), (None, real))
-    library = _library() if kind is not None else None
+    library = _library() if entry in _KINDS else None
     if library is None:
         return None
+    kind, dtype = _KINDS[entry]
     counts = np.zeros(depth + 1, np.int64)
     if not library.serrate_count(given, depth, counts.ctypes.data):
         return None

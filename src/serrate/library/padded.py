@@ -76,6 +76,10 @@ class _Padded(Differentiable):
         return None if failed else made
 
     @staticmethod
+    def composed(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None) -> torch.Tensor:
+        return padded(values, ends, most, filling)
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         values, ctx.ends, _, _ = inputs
         ctx.rows = values.shape[0]
@@ -101,6 +105,10 @@ class _Unpadded(Differentiable):
         return None if failed else made
 
     @staticmethod
+    def composed(padded: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
+        return unpadded(padded, ends, rows)
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         padded, ctx.ends, _ = inputs
         ctx.most = padded.shape[1]
@@ -108,6 +116,33 @@ class _Unpadded(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return _unchanged(_Padded.call(gradient, ctx.ends, ctx.most, None)), None, None
+
+
+# The same by torch's operations, which know tangents and lines; `ends` are checked.
+
+
+def _cells(ends: torch.Tensor, rows: int, most: int) -> torch.Tensor:
+    """For each of `rows` packed rows its cell among those of [B, most], one past the last if it has none."""
+    row, components = torch.arange(rows, device=ends.device), ends.numel() - 1
+    component = torch.searchsorted(ends[1:], row, right=True).clamp(max=max(components - 1, 0))
+    position = row - ends[component]
+    inside = (row < ends[-1]) & (position < most)
+    return torch.where(inside, component * most + position, components * most)
+
+
+def padded(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None = None) -> torch.Tensor:
+    """[B, most, …] out of packed rows."""
+    count, features = (ends.numel() - 1) * most, values.shape[1:]
+    base = (values.new_zeros(()) if filling is None else filling).expand(count + 1, *features)
+    made = base.index_copy(0, _cells(ends, values.shape[0], most), values)
+    return made[:count].view(ends.numel() - 1, most, *features)
+
+
+def unpadded(grid: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
+    """[rows, …] out of [B, most, …], 0 where a row is not in it."""
+    flat = grid.flatten(0, 1)
+    past = torch.cat([flat, flat.new_zeros((1, *flat.shape[1:]))])
+    return past.index_select(0, _cells(ends, rows, grid.shape[1]))
 
 
 def _unchanged(made: torch.Tensor | None) -> torch.Tensor:
@@ -219,6 +254,10 @@ class _PaddedSum(Differentiable):
         return _combined("padded_sum", x, ends, y, y.shape[1], empty(y.shape, y.dtype))
 
     @staticmethod
+    def composed(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return padded(x, ends, y.shape[1]) + y
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         x, ctx.ends, _ = inputs
         ctx.rows = x.shape[0]
@@ -238,6 +277,12 @@ class _PackedSum(Differentiable):
                 return None
             x = made
         return made
+
+    @staticmethod
+    def composed(x: torch.Tensor, ends: torch.Tensor, *ys: torch.Tensor) -> torch.Tensor:
+        for y in ys:
+            x = x + unpadded(y, ends, x.shape[0])
+        return x
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -267,6 +312,10 @@ class _PackedProduct(Differentiable):
         return _combined("packed_product", x, ends, y, y.shape[1], empty(x.shape, x.dtype))
 
     @staticmethod
+    def composed(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * unpadded(y, ends, x.shape[0])
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         x, ctx.ends, y = inputs
         ctx.save_for_backward(x, y)
@@ -288,6 +337,10 @@ class _PaddedProduct(Differentiable):
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, z: torch.Tensor, most: int) -> Any:
         return _combined("padded_product", x, ends, z, most, empty((ends.numel() - 1, most, *x.shape[1:]), x.dtype))
+
+    @staticmethod
+    def composed(x: torch.Tensor, ends: torch.Tensor, z: torch.Tensor, most: int) -> torch.Tensor:
+        return padded(x * z, ends, most)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -17,9 +17,12 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.library.loading import Routines, empty, load, plain, threads_for, transforming
+from serrate.library.padded import padded, unpadded
 from serrate.ops.differentiable import Differentiable
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
+_LETTERS = {"product": ("blk", "bkm", "blm"), "weighted": ("bhl", "blhd", "bhd")}
+"""The axes of the three operands for torch.einsum; those that begin with b and l have packed rows."""
 
 
 @cache
@@ -101,11 +104,32 @@ class _Form(NamedTuple):
             raise RaggednessError(f"offsets must start with 0, never decrease and end with at most {self.rows} rows")
         return made
 
+    def compose(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
+        """The same by torch's operations, packed rows padded."""
+        letters, size = _LETTERS[self.name], self.most
+        if self.name == "product":
+            size = min(size, int(self.offsets.diff().max())) if self.offsets.numel() > 1 else 0
+        inner = dict(zip(letters[1][-2:], (self.first, self.second), strict=True))
+        sizes = {"b": self.offsets.numel() - 1, "l": size, **inner}
+        there = [place for place in range(3) if place != missing]
+        blocks = []
+        for place, other in zip(there, others, strict=True):
+            shape = [sizes[letter] for letter in letters[place]]
+            packed = letters[place].startswith("bl")
+            blocks.append(padded(other.reshape(-1, *shape[2:]), self.offsets, size) if packed else other.view(shape))
+        made = torch.einsum(f"{letters[there[0]]},{letters[there[1]]}->{letters[missing]}", *blocks)
+        made = unpadded(made, self.offsets, self.rows) if letters[missing].startswith("bl") else made
+        return made.reshape(self.shapes[missing])
+
 
 class _Part(Differentiable):
     @staticmethod
     def forward(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:
         return form.compute(missing, first, second)
+
+    @staticmethod
+    def composed(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:
+        return form.compose(missing, first, second)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -147,14 +147,25 @@ template <class T>
 using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 
 // Lists of elements that become elements of a wider type, or stay as they are. Short ones are written by whole vectors,
-// the lanes past the end with the filling: no branch depends on their length. `One` if an entry is one element.
-template <class In, class Out, bool One>
+// the lanes past the end with the filling: no branch depends on their length. `One` if an entry is one element; `Coded`
+// if it is a place in a vocabulary, the greatest of which is remembered for each lane, those right after a list included:
+// if one of these is no place, the row is looked at again.
+template <class In, class Out, bool One, bool Coded>
 struct Elements {
   using Lane = typename Integer<sizeof(Out)>::type;
+  using Code = std::make_unsigned_t<In>;
   const In* values;
   int64_t readable, per_entry;
   Out* out;
   Out filling;
+  uint64_t limit;  // of codes that are places
+  mutable Vector<Code> most = {};
+
+  bool all_places() const {
+    Code found = 0;
+    for (int lane = 0; lane < kLanes; ++lane) found = std::max<Code>(found, most[lane]);
+    return found < limit;
+  }
 
   int64_t operator()(int64_t first, int64_t place, int64_t n, int64_t last_cell) const {
     if (!One) {
@@ -166,6 +177,7 @@ struct Elements {
     const In* from = values + first;
     Out* to = out + place;
     if (n > kLong || first + n + kLanes > readable || place + n + kLanes > last_cell) {
+      if constexpr (Coded) most[0] = std::max<Code>(most[0], greatest<Code>(reinterpret_cast<const char*>(from), n));
       if constexpr (sizeof(In) == sizeof(Out)) copy(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), n * sizeof(Out));
       else for (int64_t j = 0; j < n; ++j) to[j] = from[j];
       return 0;
@@ -176,6 +188,7 @@ struct Elements {
     do {
       Vector<In> read;
       std::memcpy(&read, from + j, sizeof(read));
+      if constexpr (Coded) most = Vector<Code>(read) > most ? Vector<Code>(read) : most;
       const Vector<Out> wide = __builtin_convertvector(read, Vector<Out>);
       const Vector<Out> written = lanes < static_cast<Lane>(n - j) ? wide : rest;
       std::memcpy(to + j, &written, sizeof(written));
@@ -184,6 +197,11 @@ struct Elements {
     return 0;
   }
 };
+
+template <class Put>
+constexpr bool kCoded = false;
+template <class In, class Out, bool One>
+constexpr bool kCoded<Elements<In, Out, One, true>> = true;
 
 // Where there are entries.
 struct Presence {
@@ -259,7 +277,9 @@ struct Padding {
       if (c >= 0) touch(c, chunk * kChunk, stop);
       for (int64_t i = chunk * kChunk; i < stop; ++i) {
         if (blocks.of(i) != block) put = make(block = blocks.of(i));
-        if (each(i, put)) {
+        int64_t fault = each(i, put);
+        if constexpr (kCoded<Put>) fault = fault || put.all_places() ? fault : check_codes(c, i);
+        if (fault) {
 #pragma omp atomic write
           *failed = 1;
           break;
@@ -268,31 +288,57 @@ struct Padding {
     }
   }
 
-  template <class In, class Out, bool One = false>
+  // The fault of a row that has a code which is no place in its vocabulary.
+  int64_t check_codes(int64_t c, int64_t row) const {
+    const int64_t* run = runs + 2 * layout.level_of(c) * rows + row;
+    return Copier(layout, blocks, blocks.of(row), c, nullptr, report).check(run[0], run[rows] - run[0]);
+  }
+
+  template <class In, class Out, bool One = false, bool Coded = false>
   void elements(const Chain& chain, int64_t c, char* out, const char* filling) const {
     const int64_t per_entry = layout.per_entry(c);
     Out value = 0;
     if (filling) std::memcpy(&value, filling, sizeof(Out));
     walk(chain, c, out, per_entry * sizeof(Out), filling, sizeof(Out), [&](int64_t b) {
+      const Column& column = blocks.column(b, c);
       const int64_t readable = blocks.level(b, layout.level_of(c)).count * per_entry;
-      return Elements<In, Out, One>{reinterpret_cast<const In*>(blocks.column(b, c).values), readable, per_entry,
-                               reinterpret_cast<Out*>(out), value};
+      const uint64_t limit = Coded ? Copier(layout, blocks, b, c, nullptr, report).limit : 0;
+      return Elements<In, Out, One, Coded>{reinterpret_cast<const In*>(column.values), readable, per_entry,
+                                           reinterpret_cast<Out*>(out), value, limit};
     });
   }
 
   template <class T>
   bool plain(const Chain& chain, int64_t c, char* out, const char* filling) const {
+    if (is_coded(c)) return coded<T, T>(chain, c, out, filling);
     if (layout.per_entry(c) == 1) elements<T, T, true>(chain, c, out, filling);
     else elements<T, T>(chain, c, out, filling);
     return true;
   }
 
+  template <class In, class Out>
+  bool wider(const Chain& chain, int64_t c, char* out, const char* filling) const {
+    if (is_coded(c)) return coded<In, Out>(chain, c, out, filling);
+    elements<In, Out>(chain, c, out, filling);
+    return true;
+  }
+
+  // Whether the values of a column are places in a vocabulary; each entry is then one element.
+  bool is_coded(int64_t c) const { return blocks.column(0, c).words >= 0; }
+
+  // Codes are nearly always read as int64; the others are not worth the time that the compiler takes for them.
+  template <class In, class Out>
+  bool coded(const Chain& chain, int64_t c, char* out, const char* filling) const {
+    if constexpr (sizeof(Out) == 8) elements<In, Out, true, true>(chain, c, out, filling);
+    return sizeof(Out) == 8;
+  }
+
   template <class In>
   bool widened(const Chain& chain, int64_t c, char* out, const char* filling) const {
     switch (layout.size(c)) {
-      case 2: if constexpr (sizeof(In) < 2) return elements<In, int16_t>(chain, c, out, filling), true; break;
-      case 4: if constexpr (sizeof(In) < 4) return elements<In, int32_t>(chain, c, out, filling), true; break;
-      case 8: if constexpr (sizeof(In) < 8) return elements<In, int64_t>(chain, c, out, filling), true; break;
+      case 2: if constexpr (sizeof(In) < 2) return wider<In, int16_t>(chain, c, out, filling); break;
+      case 4: if constexpr (sizeof(In) < 4) return wider<In, int32_t>(chain, c, out, filling); break;
+      case 8: if constexpr (sizeof(In) < 8) return wider<In, int64_t>(chain, c, out, filling); break;
       default: break;
     }
     return false;

@@ -16,7 +16,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.ops import unsigned
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
-from serrate.tensor import broadcast, promotion
+from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
 STANDARD: dict[str, Callable[..., torch.Tensor]] = {}
@@ -74,13 +74,13 @@ def _applied(
     name: str, function: Callable[..., torch.Tensor], operands: tuple[Any, ...], options: dict[str, Any]
 ) -> Tensor:
     given = operands_of(getattr(function, "__name__", "the operation"), operands)
-    tensors = [operand for operand in given if not isinstance(operand, broadcast.Scalar)]
+    tensors = [operand for operand in given if not isinstance(operand, broadcast.SCALARS)]
     if name in _IN_BITS and any(tensor.dtype == torch.uint64 for tensor in tensors):
         return broadcast.elementwise(_in_bits(name, function, options), given, options)
     wide = any(tensor.dtype in promotion.WIDE for tensor in tensors)
     for i, operand in enumerate(given):
         first = i == 0 and len(given) > 1
-        if isinstance(operand, broadcast.Scalar) and (first or function.__name__ in _TENSORS_ONLY):
+        if isinstance(operand, broadcast.SCALARS) and (first or function.__name__ in _TENSORS_ONLY):
             # A 0-d tensor counts as a number when dtypes are chosen.
             given[i] = promotion.as_operand(operand, promotion.narrow(promotion.beside(tensors[0].dtype, operand)))
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)
@@ -98,13 +98,25 @@ def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
     for operand in given:
         if isinstance(operand, Tensor):
             found = True
-        elif not isinstance(operand, (torch.Tensor, broadcast.Scalar)):
+        elif not isinstance(operand, (torch.Tensor, *broadcast.SCALARS)):
             raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
     if not found:
         given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]
         if not any(isinstance(operand, Tensor) for operand in given):
             raise TypeError(f"{name} takes at least one tensor, got numbers only")
+    if name in _DIVIDES and len(given) == 2:
+        given[1] = _divisor(given[1])
     return given
+
+
+_DIVIDES = ("floor_divide", "remainder", "div", "divide")
+
+
+def _divisor(x: Any) -> Any:
+    """x with 1 in undefined rows of integers, which may hold 0: on the host, torch refuses to divide by that."""
+    if not isinstance(x, Tensor) or x.dtype not in promotion.INTEGERS or x.structure.is_exact:
+        return x
+    return x._with(bits.where(x.structure.defined_rows(x.values), x.values, bits.constant(1, x.dtype, x.device)))
 
 
 def _in_bits(name: str, function: Callable[..., torch.Tensor], options: dict[str, Any]) -> Callable[..., torch.Tensor]:
@@ -292,6 +304,7 @@ def enter(
         example=example,
         samples=samples,
         errors=errors,
+        traced=True,
     )
     define(op)
 

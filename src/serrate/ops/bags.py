@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.reductions import Reduction
 from serrate.ops.runs import along
+from serrate.ops.sums import blocks_of, sum_of_runs
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
@@ -23,6 +24,7 @@ from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
+_LONG, _BLOCK = 256, 64  # indices: of bags that are cut into blocks, and of these
 
 
 @dataclass(eq=False)
@@ -34,8 +36,14 @@ class Bags:
     mode: int
     padding: int
     """The row of the table that is left out of every bag; -1 for none."""
+    most: int
+    """A number of indices that no bag exceeds."""
     kept: list[torch.Tensor] = field(default_factory=list)
     """What torch's forward kernel leaves for its backward: the bag of each index, sizes, places of the greatest."""
+
+    def are_long(self, table: torch.Tensor) -> bool:
+        """Whether some bag may have more rows of float32 than are added up one after the other."""
+        return self.most > _LONG and self.mode != _MODES["max"] and table.dtype == torch.float32
 
     @cached_property
     def bag(self) -> torch.Tensor:
@@ -49,27 +57,45 @@ class Bags:
         zeros = torch.zeros(self.offsets.numel() - 1, dtype=torch.int64, device=self.ids.device)
         return zeros.index_add(0, self.bag, (self.ids != self.padding).to(torch.int64))[:, None]
 
+    @property
+    def greatest(self) -> torch.Tensor:
+        """The row of the table that holds the greatest of each bag, for each column."""
+        return self.kept[2].to(torch.int64).clamp(min=0)
+
 
 class _Bag(Differentiable):
     """torch's kernels forward and backward; where the backward is to be differentiated, the same composed."""
 
     @staticmethod
     def forward(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.are_long(table):
+            bags.kept = [bags.bag.to(bags.ids.dtype), *[bags.counts[:, 0].to(bags.ids.dtype)] * 2]
+            return _in_blocks(table, weights, bags)
         made, *bags.kept = torch.ops.aten._embedding_bag(
             table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, bags.padding
         )
         return made  # type: ignore[no-any-return]
 
     @staticmethod
+    def composed(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+        if bags.mode == _MODES["max"]:
+            _Bag.forward(table.detach(), None, bags)  # leaves which rows are the greatest
+            return torch.where(bags.counts > 0, table.gather(0, bags.greatest), 0)
+        each = torch.where((bags.ids != bags.padding)[:, None], table.index_select(0, bags.ids), 0)
+        each = each if weights is None else each * weights[:, None]
+        made = each.new_zeros((bags.offsets.numel() - 1, table.shape[1])).index_add(0, bags.bag, each)
+        return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         table, weights, ctx.bags = inputs
-        ctx.save_for_backward(table, weights)
+        ctx.save_for_backward(table, weights, ctx.bags.ids)  # so that torch notices if they are overwritten
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        table, weights = ctx.saved_tensors
+        table, weights, _ = ctx.saved_tensors
         bags: Bags = ctx.bags
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or beyond_gradients():
             return *_composed(gradient, table, weights, bags), None
         bag, sizes, greatest = bags.kept
         to_table = to_weights = None
@@ -86,15 +112,25 @@ class _Bag(Differentiable):
         return to_table, to_weights, None
 
 
+def _in_blocks(table: torch.Tensor, weights: torch.Tensor | None, bags: Bags) -> torch.Tensor:
+    """Sums or means of long bags: torch's kernel adds up one row after the other, so it gets blocks of them."""
+    starts, ends = blocks_of(bags.offsets.to(torch.int64), bags.ids.numel(), _BLOCK)
+    padding = None if bags.padding < 0 else bags.padding
+    parts, *_ = torch.embedding_bag(
+        table, bags.ids, starts.to(bags.ids.dtype), False, _MODES["sum"], False, weights, True, padding
+    )
+    made = sum_of_runs(parts, Partition._of(ends, parts.shape[0], device_born=True, exact=False))
+    return made / bags.counts.clamp(min=1) if bags.mode == _MODES["mean"] else made
+
+
 def _composed(
     gradient: torch.Tensor, table: torch.Tensor, weights: torch.Tensor | None, bags: Bags
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The gradients of table and weights by operations that have derivatives themselves."""
     zeros = table.new_zeros(table.shape)
-    if bags.mode == 2:
-        taken = torch.where(bags.counts > 0, gradient, 0)
-        return zeros.scatter_add(0, bags.kept[2].to(torch.int64).clamp(min=0), taken), None
-    if bags.mode == 1:
+    if bags.mode == _MODES["max"]:
+        return zeros.scatter_add(0, bags.greatest, torch.where(bags.counts > 0, gradient, 0)), None
+    if bags.mode == _MODES["mean"]:
         gradient = gradient / bags.counts.clamp(min=1)
     counted = (bags.ids != bags.padding)[:, None]
     each = torch.where(counted, gradient.index_select(0, bags.bag), 0)
@@ -160,8 +196,11 @@ def _give(
         mode = next(name for name, number in _MODES.items() if number == bags.mode)
         options = options | {"per_sample_weights": weights, "include_last_offset": True, "padding_idx": padding}
         return F.embedding_bag(bags.ids, table, bags.offsets, mode=mode, **options)
-    if torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad)):
+    asked = torch.is_grad_enabled() and (table.requires_grad or (weights is not None and weights.requires_grad))
+    if asked or beyond_gradients():
         return _Bag.call(table, weights, bags)
+    if bags.are_long(table):
+        return _in_blocks(table, weights, bags)
     made = torch.embedding_bag(table, bags.ids, bags.offsets, False, bags.mode, False, weights, True, padding)
     return made[0]
 
@@ -224,7 +263,8 @@ class _Layout:
         if ids.dtype != offsets.dtype:
             wide = torch.int64 if ids.numel() > INT32_MAX else ids.dtype
             ids, offsets = ids.to(wide), offsets.to(wide)
-        return Bags(ids, offsets, mode, padding)
+        axis = self.x.shape[self.along.axis]
+        return Bags(ids, offsets, mode, padding, axis.partition.max_length_bound if isinstance(axis, Ragged) else axis)
 
     def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
         """A weight for each index."""

@@ -15,7 +15,7 @@ from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
 from serrate.ops.segments import Segments
 from serrate.ops.table import Kind, Result, record
 from serrate.ops.unsigned import comparable, restored
-from serrate.tensor import broadcast, host
+from serrate.tensor import bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -39,8 +39,8 @@ def _bincount(x: Any, /, *, weights: Any = None, minlength: int = 0, axis: int |
     if weights is None and not values.is_cuda:
         counted = torch.bincount(cells, minlength=count + 1)
     else:
-        amounts = _amounts(tensor, weights).reshape(-1)
-        counted = amounts.new_zeros(count + 1).index_add(0, cells, amounts)
+        covers = defined is None and not values.is_cuda
+        counted = Ids(cells, count, covers=covers).sum(_amounts(tensor, weights).reshape(-1))
     return call.finish(counted[:count].view(*shape, bins), keepdims=False)
 
 
@@ -126,10 +126,16 @@ record(
 class Ids(Segments):
     """Rows grouped by an id each, in any order."""
 
-    def __init__(self, ids: torch.Tensor, count: int) -> None:
+    def __init__(self, ids: torch.Tensor, count: int, *, covers: bool = True) -> None:
         super().__init__(DENSE, ())
         self.ids = ids
         self.count = count
+        self._covers = covers
+
+    @property
+    def covers(self) -> bool:
+        """Whether no id is out of range."""
+        return self._covers
 
     @cached_property
     def cells(self) -> int:
@@ -151,6 +157,16 @@ class Ids(Segments):
         return self.ids
 
 
+def _stretched(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Rows of values at an index; the gradient sums over those that stand for the same."""
+    if not (torch.is_grad_enabled() and values.requires_grad):
+        return bits.take(values, index)
+    return Ids(index, values.shape[0]).spread(values)
+
+
+broadcast.stretched = _stretched
+
+
 def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:
     """Values to reduce by ids, checked."""
     x, ids, count = as_tensor(values), integers(row_ids, "row_ids"), count_of(num_rows, "num_rows")
@@ -170,7 +186,9 @@ def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:
         raise IndexError(f"every row id is out of range for 0 rows, got {wanted.numel()} of them")
     wrong = (wanted < 0) | (wanted >= count)
     host.defer(host.first_fault(wrong), error)
-    return x.values, Ids(torch.where(wrong, count, wanted) if wanted.is_cuda else wanted, count)
+    if wanted.is_cuda:  # what is wrong is reported late
+        return x.values, Ids(torch.where(wrong, count, wanted), count, covers=False)
+    return x.values, Ids(wanted, count)
 
 
 def _segment_sum(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
 from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE, for_products
+from serrate.ops.precision import WAITING, for_products
 from serrate.tensor.partition import Partition
 
 _TILE = 64  # rows; fewer where components have fewer
@@ -65,6 +65,10 @@ class _Contract(Differentiable):
         return _compute(plan, left, right)
 
     @staticmethod
+    def composed(left: torch.Tensor, right: torch.Tensor, plan: Contraction) -> torch.Tensor:
+        return _compose(plan, left, right)
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         left, right, ctx.plan = inputs
         ctx.save_for_backward(left, right)
@@ -78,11 +82,34 @@ class _Contract(Differentiable):
         return for_left, for_right, None
 
 
-def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    lengths = plan.lengths
+def _features(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> list[int]:
+    """The sizes of the features of the product."""
     sizes = dict(zip(plan.left.features, left.shape[1:], strict=True))
     sizes |= dict(zip(plan.right.features, right.shape[1:], strict=True))
-    features = [sizes[label] for label in plan.out.features]
+    return [sizes[label] for label in plan.out.features]
+
+
+def _compose(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The product without a write in place: the blocks of all classes, and then each row out of its own."""
+    features, rows, device = _features(plan, left, right), plan.out.rows.num_values, left.device
+    if not plan.lengths.partitions:
+        return _whole(plan, left, right, features)
+    made, places = [], []
+    for group in plan.lengths.classes:
+        blocks = [_block(plan, side, values, group) for side, values in ((plan.left, left), (plan.right, right))]
+        made.append(torch.einsum(plan.equation, *blocks).flatten(0, len(plan.out.tail)))
+        places.append(plan.lengths.cells(plan.out, group, device).places(rows))
+    if not made:
+        return left.new_zeros((rows, *features))
+    joined = torch.cat(made)
+    found = torch.full((rows + 1,), joined.shape[0], device=device)  # a row in no class is 0
+    found = found.scatter(0, torch.cat(places), torch.arange(joined.shape[0], device=device))[:rows]
+    return torch.cat([joined, joined.new_zeros((1, *features))]).index_select(0, found)
+
+
+def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    lengths = plan.lengths
+    features = _features(plan, left, right)
     if not lengths.partitions:
         return _whole(plan, left, right, features)
     grouped = _grouped(plan, left, right)
@@ -192,7 +219,7 @@ class _Tiles:
     def compute(self) -> torch.Tensor:
         """The product; what stands past the last offset is in no tile."""
         plan, rows = self.plan, self.plan.out.rows.num_values
-        wide = ACCUMULATE.get(self.left.dtype, self.left.dtype)
+        wide = WAITING.get(self.left.dtype, self.left.dtype)
         summed = not plan.out.tail
         shape = (rows + (not summed), *self.features)
         out = torch.zeros(shape, dtype=wide if summed else self.left.dtype, device=self.left.device)

@@ -132,7 +132,7 @@ def _filled(made: Tensor, value: Any) -> Tensor:
 
 def _number(given: Any, dtype: torch.dtype | None) -> Any:
     number = broadcast.plain_number(given)
-    if not isinstance(number, broadcast.Scalar):
+    if not isinstance(number, broadcast.SCALARS):
         raise TypeError(f"fill_value must be a number, got {type(given).__name__}")
     if dtype is None:
         return number

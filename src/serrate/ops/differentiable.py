@@ -1,34 +1,77 @@
-"""Functions whose gradient is written by hand."""
+"""Functions whose gradient is written by hand, and what stands for them where torch asks for more than gradients."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import unwrap_dead_wrappers
+from torch.autograd import forward_ad
+
+
+def beyond_gradients() -> bool:
+    """Whether torch follows tangents (forward mode), or computes many lines at once (vmap)."""
+    if forward_ad._current_level >= 0:
+        return True
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 class Differentiable(torch.autograd.Function):
     """A function with a gradient of its own, at the cost of a plain call where nobody asks for one.
 
     `call` is `apply` without what that costs each time: looking up the signature of `forward`, and a node of the graph
-    that nothing would use.
+    that nothing would use. Where torch follows tangents or lines, it is `composed` of torch's own operations, which
+    know every derivative and every transform.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+        cls._plain = cls.forward  # type: ignore[attr-defined]
+        cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
         # Function.apply looks for functorch, binds arguments and then calls this; `call` has seen to all of it.
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
     @classmethod
+    def composed(cls, *args: Any) -> torch.Tensor:
+        """The same function made of torch's operations, none of them in place; `forward`, unless that is not so."""
+        return cls._plain(*args)  # type: ignore[attr-defined, no-any-return]
+
+    @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
+        if beyond_gradients():
+            return cls.composed(*args)
         if torch.is_grad_enabled():
             for given in args:
                 if isinstance(given, torch.Tensor) and given.requires_grad:
                     if torch._C._are_functorch_transforms_active():
                         return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
                     return cls._node(*unwrap_dead_wrappers(args))  # type: ignore[attr-defined, no-any-return]
-        return cls.forward(*args)  # type: ignore[no-any-return]
+        return cls._plain(*args)  # type: ignore[attr-defined, no-any-return]
+
+
+_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+"""Where torch notes down what is a view of what."""
+
+
+def _giving_its_own(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A forward function whose result may be written to in place, which torch refuses of views made inside of one."""
+
+    @functools.wraps(forward)
+    def run(*args: Any) -> torch.Tensor:
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return forward(*args)
+        with torch._C._ExcludeDispatchKeyGuard(_VIEWS):
+            made = forward(*args)
+        memory = made.untyped_storage()._cdata
+        tensors = (given for given in args if isinstance(given, torch.Tensor))
+        return made.clone() if any(given.untyped_storage()._cdata == memory for given in tensors) else made
+
+    run.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    return run

@@ -85,7 +85,7 @@ def result_type(*arrays_and_dtypes: Any) -> torch.dtype:
     >>> sr.result_type(sr.ragged([[1, 2], []]), torch.float16, 2.0)
     torch.float16
     """
-    numbers = [n for a in arrays_and_dtypes if isinstance(n := broadcast.plain_number(a), broadcast.Scalar)]
+    numbers = [n for a in arrays_and_dtypes if isinstance(n := broadcast.plain_number(a), broadcast.SCALARS)]
     dtypes = [_dtype(a) for a in arrays_and_dtypes if not isinstance(a, broadcast.NUMBERS)]
     if not dtypes:
         raise ValueError("result_type needs at least one tensor or dtype")
@@ -179,6 +179,7 @@ record(
     example=("sr.astype(sr.ragged([[1.5, 2.], []]), torch.int64).tolist()", "[[1, 2], []]"),
     gradient="astype(g, x.dtype)",
     kinds=ALL,
+    traced=True,
     shape="same",
     dtype="own",
     fusion="serrate.fusion.pointwise:pointwise",

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from serrate.ops.apply import apply
+from serrate.ops.differentiable import beyond_gradients
 from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, least, reduces, reduction, sum_values
 from serrate.ops.table import TORCH
 from serrate.ops.unsigned import comparable
+from serrate.tensor import host
 from serrate.tensor.combine import exact
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -31,7 +33,8 @@ def _place_of_extreme(x: Any, axis: int | None, keepdims: bool, largest: bool) -
         flat = exact(as_tensor(x))
         call = reduction(flat, None)
         values = _comparable(flat.values.detach().reshape(-1))
-        found = (values.argmax() if largest else values.argmin()) if values.numel() else values.new_full((), -1).long()
+        nothing = torch.full((), -1, device=values.device)
+        found = (values.argmax() if largest else values.argmin()) if values.numel() else nothing
         return call.finish(found.view([1] * (1 if flat.is_ragged else 0)), keepdims)
     call = reduction(x, axis)
     return call.finish(_places(call, largest), keepdims)
@@ -58,10 +61,10 @@ def _places(call: Reduction, largest: bool) -> torch.Tensor:
     along = call.x.structure.positions(call.x.structure.whole, call.packed[0], values.device)
     best = extreme_values(call, values, largest)
     chosen = segments.spread(best)
-    has = values == chosen
-    if values.is_floating_point() and (values.is_cuda or bool(best.isnan().any())):
-        has |= values.isnan() & chosen.isnan()
-    if values.is_cuda:  # which reduces floats faster than integers; they count exactly this far
+    has, at_hand = values == chosen, host.is_at_hand(values)
+    if values.is_floating_point() and (not at_hand or bool(best.isnan().any())):
+        has = has | (values.isnan() & chosen.isnan())
+    if not at_hand:  # a device, which reduces floats faster than integers; they count exactly this far
         axis_size = call.x.shape[call.axes[0]]
         longest = axis_size if isinstance(axis_size, int) else axis_size.partition.max_length_bound
         far, dtype = (2**24, torch.float32) if longest <= 2**24 else (2**53, torch.float64)
@@ -105,7 +108,7 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
             return (greatest if largest else least)(input, keepdims=keep)
         call = reduction(input, axis)
         places = _places(call, largest)
-        asked = call.x.requires_grad
+        asked = call.x.requires_grad or beyond_gradients()
         values = _named(call, places, largest) if asked else extreme_values(call, call.x.values, largest)
         return Extreme(call.finish(values, keep), call.finish(places, keep))
 

@@ -48,7 +48,15 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
         given, values = values, values.clamp(0, max(rows - 1, 0))
         host.defer((given != values).any().to(torch.int64), lambda _: _out_of_table(given, rows))
     try:
-        made = zeroed(F.embedding(values, table, padding_idx, **options), tensor.structure)
+        if values.numel() and table.shape[-1]:
+            made = F.embedding(values, table, padding_idx, **options)
+        else:  # torch has no derivative of an embedding without elements, and checks no index of a table without width
+            width = table.shape[-1]
+            looked_up = F.embedding(
+                values, table.detach() if width else table.new_zeros((rows, 1)), padding_idx, **options
+            )
+            made = looked_up[..., :width] + 0 * table.sum()
+        made = zeroed(made, tensor.structure)
     except IndexError:  # torch has looked at every index; which one it was, it does not say
         raise _out_of_table(values, rows) from None
     if not tensor.is_ragged:
@@ -94,6 +102,7 @@ record(
     ),
     gradient=("(linear(g, matrix_transpose(conj(weight))), einsum('...e,...d->ed', g, conj(x)), einsum('...e->e', g))"),
     kinds=("float", "complex"),
+    traced=True,
     shape="own",
     dtype="promoted",
     fusion=_LIBRARY,
@@ -115,6 +124,7 @@ record(
     ),
     gradient="",
     kinds=("int",),
+    traced=True,
     shape="own",
     dtype="own",
     fusion=_LIBRARY,

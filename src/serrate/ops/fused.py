@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from serrate.ops.bands import Bands, Block
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.scores import Call, gradients
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -286,7 +286,7 @@ class _Attend(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         saved: Saved = ctx.saved
-        if torch.is_grad_enabled() or _transformed(gradient):
+        if torch.is_grad_enabled() or beyond_gradients() or _transformed(gradient):
             q, k, v = (like._with(x) for like, x in zip(saved.shaped, ctx.saved_tensors, strict=True))
             return (*gradients(q, k, v, q._with(gradient), saved.packed.call), None)
         return (*saved.pass_back(gradient, ctx.saved_tensors), None)
@@ -299,6 +299,8 @@ def _transformed(values: torch.Tensor) -> bool:
 
 def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
     """The fused form, where it applies: one ragged axis for queries, one for keys, on the same outer axes."""
+    if beyond_gradients():
+        return None  # kernels know neither tangents nor lines
     for x in (q, k, v):
         last = len(x.structure.axes) - 1
         if not x.is_ragged or not x.structure.is_chain or x.order[-2] != last or x.order[-1] <= last:

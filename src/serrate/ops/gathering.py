@@ -14,6 +14,7 @@ from serrate.ops.grouping import beside, integers
 from serrate.ops.reductions import ALL, NUMERIC
 from serrate.ops.table import TORCH, Error, Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
+from serrate.tensor.assignment import shares_memory
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -78,7 +79,8 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None)
         raise TypeError(f"take needs an axis for a tensor of shape {tensor.shape}")
     number = tensor._axis(0 if axis is None else axis)
     if isinstance(indices, int) and fill is None:
-        return indexing.get(tensor, _along(number, indices))
+        made = indexing.get(tensor, _along(number, indices))
+        return made.clone() if shares_memory(made.values, tensor.values) else made
     index, drop = _positions(tensor, indices)
     if tensor.order[number] >= len(tensor.structure.axes):
         made = _take_features(tensor, number, index, fill)

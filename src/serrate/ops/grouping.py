@@ -5,18 +5,18 @@ Keys are sorted once, stably. Where keys lie on a device, so do the lengths of t
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.table import record
-from serrate.tensor import bits, broadcast, host
+from serrate.tensor import bits, broadcast, host, trees
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -32,7 +32,8 @@ class Route:
     """The packed axes of the rows before grouping; none if they were dense."""
     order: tuple[int, ...]
     """How the axes before grouping were seen."""
-    rows: int
+    lead: tuple[int, ...]
+    """The axes that rows stood on: the first ones of a dense tensor, the packed one of a ragged tensor."""
     copies: int | None
     """How many groups each row went to; None if keys had no axis for it."""
     groups: Partition
@@ -40,6 +41,11 @@ class Route:
     """For each entry, in the order of groups, which copy of which row it is: row · copies + copy."""
     weights: torch.Tensor | None
     """One for each copy of each row."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return math.prod(self.lead)
 
     @property
     def total(self) -> int:
@@ -186,7 +192,7 @@ class Grouped(Tensor):
 
     @property
     def source(self) -> Tensor:
-        """The row each entry came from, int64, [groups, ragged]; rows of a ragged tensor are counted as packed."""
+        """The row each entry came from, int64, [groups, ragged]; rows on several axes are counted as stored."""
         return Tensor(self._route.source, self.structure, (), self.team)
 
     @property
@@ -195,23 +201,7 @@ class Grouped(Tensor):
         return self.route
 
 
-def _flatten(x: Grouped) -> tuple[list[Any], Any]:
-    return [x.values], (x.structure, x.order, x.team, x.route)
-
-
-def _unflatten(leaves: Any, context: Any) -> Grouped:
-    made = object.__new__(Grouped)
-    (made.values,) = leaves
-    made.structure, made.order, made.team, made.route = context
-    return made
-
-
-pytree.register_pytree_node(
-    Grouped,
-    _flatten,
-    _unflatten,
-    flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], _flatten(x)[1]),
-)
+trees.register(Grouped, "route")
 
 
 def _features_as_seen(x: Tensor) -> torch.Tensor:
@@ -222,7 +212,7 @@ def _features_as_seen(x: Tensor) -> torch.Tensor:
 def _as_before(route: Route, rows: torch.Tensor, team: None) -> Tensor:
     """Rows as the tensor that was grouped was seen; with another number of features, those come last."""
     if route.structure is DENSE:
-        return Tensor(rows, team=team)
+        return Tensor(rows.view(*route.lead, *rows.shape[1:]), team=team)
     packed, features = len(route.structure.axes), iter(range(rows.ndim - 1))
     if len(route.order) == packed + rows.ndim - 1:
         order = tuple(c if c < packed else packed + next(features) for c in route.order)
@@ -238,16 +228,35 @@ def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None
     x, by, count = as_tensor(values), integers(keys, "keys"), count_of(num_groups, "num_groups")
     if x.ndim == 0:
         raise ValueError("group_by needs rows, got a 0-d tensor")
-    _require_beside(x, by, "keys")
-    if by.values.ndim > 2:
-        raise ValueError(f"keys have one entry per row, or one axis of them, got shape {by.shape}")
-    wanted = by.values.to(torch.int64)
+    lead = _row_axes(x, by)
+    rows = _features_as_seen(x).flatten(0, len(lead) - 1)
+    wanted = by.values.to(torch.int64).flatten(0, len(lead) - 1)
     copies = wanted.shape[1] if wanted.ndim == 2 else None
-    sent = _weights(x, weights, wanted) if weights is not None else None
+    sent = None if weights is None else _weights(x, weights, by, lead)
     places, groups = _sorted_by_group(x, wanted, count)
-    route = Route(x.structure, x.order, x.values.shape[0], copies, groups, places, sent)
+    route = Route(x.structure, x.order, lead, copies, groups, places, sent)
     structure = Structure((count, Ragged(groups, (0,))), places.numel())
-    return Grouped(_send(_features_as_seen(x), route), structure, (), x.team, route=route)
+    return Grouped(_send(rows, route), structure, (), x.team, route=route)
+
+
+def _row_axes(x: Tensor, by: Tensor) -> tuple[int, ...]:
+    """The sizes of the axes of values that rows stand on, for keys with an entry, or an axis of them, for each row.
+
+    Of a dense tensor, keys with fewer axes than it has an entry for each row, [B, T] for [B, T, D] and [N] for [N];
+    with as many axes or more, their last one is that of several groups, [N, k] for [N, D] and [B, T, k] for [B, T, D].
+    """
+    if x.is_ragged or by.is_ragged:
+        _require_beside(x, by, "keys")
+        count = 1
+    else:
+        broadcast.require_one_device(x, by)
+        count = by.ndim if by.ndim < max(x.ndim, 2) else by.ndim - 1
+    lead = tuple(x.values.shape[:count])
+    if by.values.ndim not in (count, count + 1) or count == 0 or by.values.shape[:count] != lead:
+        raise ValueError(
+            f"keys must have one entry for each row of shape {x.shape}, or one axis of them, got shape {by.shape}"
+        )
+    return lead
 
 
 def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch.Tensor, Partition]:
@@ -274,26 +283,28 @@ def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch
 
 
 def _require_beside(x: Tensor, other: Tensor, name: str) -> None:
-    """An error unless `other` has an entry, or several, for each row of `x`."""
+    """An error unless both are ragged alike."""
     broadcast.require_one_device(x, other)
     packed = len(x.structure.axes)
     if x.is_ragged != other.is_ragged:
         raise RaggednessError(f"{name} must be as ragged as values of shape {x.shape}, got shape {other.shape}")
-    if x.is_ragged:
-        seen = [c for c in x.order if c < packed]
-        if not x.structure.same_as(other.structure) or list(other.order[:packed]) != seen:
-            raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}")
-    if other.values.ndim == 0 or other.values.shape[0] != x.values.shape[0]:
-        raise ValueError(f"{name} must have one entry for each row of shape {x.shape}, got shape {other.shape}")
+    seen = [c for c in x.order if c < packed]
+    if not x.structure.same_as(other.structure) or list(other.order[:packed]) != seen:
+        raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}")
 
 
-def _weights(x: Tensor, weights: Any, keys: torch.Tensor) -> torch.Tensor:
+def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torch.Tensor:
+    """A weight for each copy of each row: as many as keys, or one for each row."""
     given = as_tensor(weights)
-    _require_beside(x, given, "weights")
-    if given.values.ndim == 1 and keys.ndim == 2:
-        return given.values.unsqueeze(1).expand(keys.shape).reshape(-1)
-    if given.values.shape != keys.shape:
-        raise ValueError(f"weights must have the shape of keys, {list(keys.shape)}, got {list(given.values.shape)}")
+    if x.is_ragged or given.is_ragged:
+        _require_beside(x, given, "weights")
+    else:
+        broadcast.require_one_device(x, given)
+    wanted = by.values.shape
+    if tuple(given.values.shape) == lead and len(wanted) > len(lead):
+        return given.values.unsqueeze(-1).expand(wanted).reshape(-1)
+    if given.values.shape != wanted:
+        raise ValueError(f"weights must have the shape of keys, {by.shape}, or of rows, got {given.shape}")
     return given.values.reshape(-1)
 
 
@@ -332,7 +343,11 @@ record(
     dtype="same",
     capacity="bounded",
     fusion="serrate.library.grouping:library_call",
-    samples=("x, sr.positions(x, 0) % 2, 2", "x.values, torch.arange(x.values.shape[0]) % 4 - 1, 3"),
+    samples=(
+        "x, sr.positions(x, 0) % 2, 2",
+        "x.values, torch.arange(x.values.shape[0]) % 4 - 1, 3",
+        "x.values[None, ..., None], torch.arange(x.values.numel()).view(1, *x.values.shape) % 3, 3",
+    ),
     errors=(
         ("x, torch.zeros(6, dtype=torch.int64), 2", RaggednessError, "keys must be as ragged as values"),
         ("x, sr.positions(x, 1), 2", IndexError, r"key 2 of row 2 is out of range for 2 groups"),

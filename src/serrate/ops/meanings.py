@@ -116,18 +116,13 @@ def remainder(x1: torch.Tensor, x2: Any) -> torch.Tensor:
         return made
     if made.device.type == "cpu" and _has_nan(made):
         made = _worn_down(x1, x2)
-    if _is_constant(made):
+    if host.is_constant(made):
         return made.copysign_(x2.to(made.device, non_blocking=True) if isinstance(x2, torch.Tensor) else x2)
     # -0.0 + 0.0 is 0.0, and its gradient, unlike that of copysign, is that of any other number.
     below = x2 < 0
     if isinstance(below, torch.Tensor):
         return torch.where(below.to(made.device, non_blocking=True), -(0.0 - made), made + 0.0)
     return -(0.0 - made) if below else made + 0.0
-
-
-def _is_constant(x: torch.Tensor) -> bool:
-    """Whether nobody can ask for a derivative of x."""
-    return not x.requires_grad and torch.autograd.forward_ad._current_level < 0 and not host.stands_in(x)
 
 
 def _worn_down(x1: torch.Tensor, x2: Any) -> torch.Tensor:

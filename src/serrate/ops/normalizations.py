@@ -12,11 +12,20 @@ from serrate.errors import AxisError
 from serrate.ops.apply import apply
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.precision import widened
-from serrate.ops.reductions import Reduction, extreme_values, mean_values, reduction, root, sum_values
+from serrate.ops.reductions import (
+    Reduction,
+    centred_values,
+    extreme_values,
+    mean_values,
+    reduction,
+    root,
+    sum_values,
+)
 from serrate.ops.segments import Segments
 from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.tracing import untraced
 
 
 def _wide(x: Any, name: str) -> Tensor:
@@ -32,16 +41,30 @@ def _shifted(call: Reduction) -> torch.Tensor:
 
 
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
+    made = _along_a_dimension(torch.softmax, _wide(x, "softmax"), axis)
+    return (_softmax_of_rows(x, axis) if made is None else made).to(as_tensor(x).dtype)
+
+
+def _along_a_dimension(function: Callable[..., torch.Tensor], x: Tensor, axis: Any) -> Tensor | None:
+    """torch's own kernel, where the axis is a dimension of the values."""
+    if isinstance(axis, Sequence):
+        return None
+    place, packed = x.order[x._axis(axis)] if x.ndim else 0, len(x.structure.axes)
+    if place < packed:
+        return None
+    return x._with(function(x.values, place - packed + 1 if x.is_ragged else place))
+
+
+@untraced
+def _softmax_of_rows(x: Any, axis: int | Sequence[int]) -> Tensor:
     call = reduction(_wide(x, "softmax"), axis)
     segments = call.segments
-    if segments is None and len(call.dims) == 1:
-        made = torch.softmax(call.x.values, call.dims[0])
-    elif segments is not None and not call.dims:
+    if segments is not None and not call.dims:
         made = _Softmax.call(call.x.values, segments)
     else:
         exponentials = _shifted(call).exp()
         made = exponentials / call.spread(sum_values(call, exponentials))
-    return call.x._with(made).to(as_tensor(x).dtype)
+    return call.x._with(made)
 
 
 class _Softmax(Differentiable):
@@ -58,6 +81,11 @@ class _Softmax(Differentiable):
         return made.div_(segments.spread(segments.sum(made)))
 
     @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        raised = (values - segments.spread(segments.extreme(values.detach(), largest=True))).exp()
+        return raised / segments.spread(segments.sum(raised))
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.segments = inputs[1]
         ctx.save_for_backward(output)
@@ -70,32 +98,41 @@ class _Softmax(Differentiable):
 
 
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
+    made = _along_a_dimension(torch.log_softmax, _wide(x, "log_softmax"), axis)
+    return (_log_softmax_of_rows(x, axis) if made is None else made).to(as_tensor(x).dtype)
+
+
+@untraced
+def _log_softmax_of_rows(x: Any, axis: int | Sequence[int]) -> Tensor:
     call = reduction(_wide(x, "log_softmax"), axis)
-    if call.segments is None and len(call.dims) == 1:
-        return call.x._with(torch.log_softmax(call.x.values, call.dims[0])).to(as_tensor(x).dtype)
     shifted = _shifted(call)
-    made = shifted - call.spread(sum_values(call, shifted.exp()).log())
-    return call.x._with(made).to(as_tensor(x).dtype)
+    return call.x._with(shifted - call.spread(sum_values(call, shifted.exp()).log()))
 
 
 def _layer_norm(
     x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
 ) -> Tensor:
     made = _by_torch(F.layer_norm, x, axis, weight, bias, eps) if as_tensor(x).is_floating_point() else None
-    if made is not None:
-        return made
+    return _layer_norm_of_rows(x, weight, bias, axis, eps) if made is None else made
+
+
+@untraced
+def _layer_norm_of_rows(x: Any, weight: Any, bias: Any, axis: int | Sequence[int], eps: float) -> Tensor:
     call = reduction(_wide(x, "layer_norm"), axis)
-    centred = call.x.values - call.spread(mean_values(call, call.x.values))
+    centred = centred_values(call, call.x.values)
     variance = mean_values(call, centred * centred)
     made = call.x._with(centred * call.spread((variance + eps).rsqrt()))
     return _scaled(made, weight, bias, as_tensor(x).dtype)
 
 
 def _rms_norm(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float | None = None) -> Tensor:
+    made = _by_torch(F.rms_norm, x, axis, weight, eps) if as_tensor(x).is_floating_point() else None
+    return _rms_norm_of_rows(x, weight, axis, eps) if made is None else made
+
+
+@untraced
+def _rms_norm_of_rows(x: Any, weight: Any, axis: int | Sequence[int], eps: float | None) -> Tensor:
     given = as_tensor(x)
-    made = _by_torch(F.rms_norm, x, axis, weight, eps) if given.is_floating_point() else None
-    if made is not None:
-        return made
     call = reduction(_wide(x, "rms_norm"), axis)
     small = torch.finfo(given.dtype).eps if eps is None else eps
     squares = mean_values(call, call.x.values * call.x.values)
@@ -192,6 +229,7 @@ def _record(
         shape="same",
         dtype="same",
         fusion="serrate.fusion.normalization:normalization",
+        traced=name != "normalize",
         samples=("x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(
             ("x, axis=5", AxisError, "axis 5 is out of range"),

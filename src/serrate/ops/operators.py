@@ -32,10 +32,11 @@ from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops import scans as _scans  # noqa: F401
 from serrate.ops import sets as _sets  # noqa: F401
 from serrate.ops import sorting as _sorting  # noqa: F401
-from serrate.ops.apply import STANDARD, apply, standard
+from serrate.ops.apply import STANDARD, apply, operands_of, standard
 from serrate.ops.table import TABLE, TORCH, answer, members, torch_names
 from serrate.tensor import broadcast, combine, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.tracing import part, untraced
 
 # The operator's name, and the operation it stands for.
 BINARY: dict[str, str] = {
@@ -77,6 +78,17 @@ def attach() -> None:
     for name in ("is_floating_point", "is_complex", "numel"):
         TORCH.update({function: getattr(Tensor, name) for function in torch_names(name)})
     Tensor.__torch_function__ = classmethod(_torch_function)  # type: ignore[attr-defined]
+    _mark()
+
+
+def _mark() -> None:
+    """Say what torch.compile may trace: operations that say so, and what changes neither rows nor their order."""
+    light = torch_names("clone", "detach", "masked_fill", "is_floating_point", "is_complex", "numel")
+    traced = {TORCH[function] for op in TABLE.values() if op.traced for function in op.torch if function in TORCH}
+    traced |= {TORCH[function] for function in light}
+    for handler in set(TORCH.values()) - traced:
+        untraced(handler)
+    part([*vars(Tensor).values(), *TORCH.values(), *(op.eager for op in TABLE.values()), _torch_function])
 
 
 def public() -> dict[str, Callable[..., Any]]:
@@ -84,6 +96,7 @@ def public() -> dict[str, Callable[..., Any]]:
     return members()
 
 
+@untraced
 def _equal(left: Any, right: Any) -> bool:
     """Whether both have the same shape, raggedness included, and the same elements."""
     x, y = combine.exact(as_tensor(left)), combine.exact(as_tensor(right))
@@ -97,6 +110,7 @@ def _masked_fill(self: Any, mask: Any, value: Any) -> Tensor:
     return apply(torch.where, mask, value, self)
 
 
+@untraced
 def _masked_fill_in_place(self: Tensor, mask: Any, value: Any) -> Tensor:
     """`masked_fill`, written into the tensor itself."""
     return self.copy_(_masked_fill(self, mask, value))
@@ -118,6 +132,7 @@ def _reflected(operation: str) -> Callable[[Tensor, Any], Any]:
     return lambda self, other: standard(operation, other, self) if _operand(other) else NotImplemented
 
 
+@untraced
 def _product(self: Any, other: Any) -> Any:
     both = all(isinstance(operand, (Tensor, torch.Tensor)) for operand in (self, other))
     return TABLE["matmul"].eager(self, other) if both else NotImplemented
@@ -127,6 +142,7 @@ def _reflected_product(self: Any, other: Any) -> Any:
     return _product(other, self)
 
 
+@untraced
 def _product_in_place(self: Any, other: Any) -> Any:
     made = _product(self, other)
     if made is NotImplemented:
@@ -143,13 +159,16 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
     def operator(self: Tensor, other: Any) -> Any:
         if not _operand(other):
             return NotImplemented
-        new = STANDARD[operation](self.values, broadcast.align(other, self))
+        aligned = broadcast.align(operands_of(operation, (self, other))[1], self)
+        recorded = torch.is_grad_enabled() and isinstance(aligned, torch.Tensor) and aligned.requires_grad
+        before = self.values.clone() if recorded else self.values  # the gradient of `other` needs what is overwritten
+        new = STANDARD[operation](before, aligned)
         if not _goes_into(new.dtype, self.dtype):
             raise TypeError(f"{operation} gives {new.dtype}, which does not go back into {self.dtype} in place")
         self.values.copy_(new)
         return self
 
-    return operator
+    return untraced(operator)
 
 
 def _goes_into(made: torch.dtype, wanted: torch.dtype) -> bool:

@@ -7,6 +7,9 @@ import torch
 ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 """Half types, and the type that sums of them are kept in."""
 
+WAITING = {**ACCUMULATE, torch.float32: torch.float64, torch.complex64: torch.complex128}
+"""The type for sums that are rounded again with every row that is added to them: of many rows float32 loses digits."""
+
 
 def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The operands of a product as autocast, where it is on, wants them."""

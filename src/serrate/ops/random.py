@@ -230,10 +230,9 @@ class _Shuffled(select.Remap):
         new, old, own = at.new_partition, at.old_partition, self.partition
         rows, positions = new.row_ids_on(device), new.positions_on(device)
         if not own.num_components or not own.num_values:
-            return positions if new.is_host_born else at.only_defined(positions)
+            return at.only_defined(positions)
         cells = step_into(own, at.component(device)[rows], positions).clamp_(max=own.num_values - 1)
-        made = step_into(old, rows, self._order(device)[cells])
-        return made if new.is_host_born else at.only_defined(made)
+        return at.only_defined(step_into(old, rows, self._order(device)[cells]))
 
     def _order(self, device: torch.device) -> torch.Tensor:
         """For each of the partition's values the position in its component that takes its place."""

@@ -15,7 +15,7 @@ import torch
 
 from serrate.errors import AxisError
 from serrate.ops.precision import widened
-from serrate.ops.segments import Segments, neutral, segments_of
+from serrate.ops.segments import Segments, centred_by, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.ops.unsigned import comparable, restored, summed, summed_by_torch
 from serrate.tensor.indexing import expand_dims
@@ -141,13 +141,28 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
 def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
     if not values.is_floating_point():
         raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
-    dtype = values.dtype
-    wide = widened(values)
-    centred = wide - call.spread(mean_values(call, wide))
-    count = _count(call)
+    wide, count = widened(values), _count(call)
     left = count - correction
     left = left.clamp(min=0).to(wide.dtype) if isinstance(left, torch.Tensor) else max(left, 0.0)
-    return (sum_values(call, centred * centred) / left).to(dtype)
+    return (_distances(call, wide) / left).to(values.dtype)
+
+
+def _distances(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    """The sums of the squares of distances from the mean."""
+    segments = call.segments
+    if segments is not None and not call.dims:
+        return segments.distances(values)
+    if segments is None and call.dims and values.numel():
+        return values.var(call.dims, correction=0) * _count(call)
+    centred = centred_values(call, values)
+    return sum_values(call, centred * centred)
+
+
+def centred_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
+    """Values, no halves, less their mean."""
+    if call.segments is not None and not call.dims:
+        return call.segments.centred(values)
+    return centred_by(lambda each: call.spread(mean_values(call, each)), values)
 
 
 def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torch.Tensor:

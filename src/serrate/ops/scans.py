@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable
+from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.runs import (
     BAD_AXIS,
     MOST_TAGS,
@@ -62,6 +62,22 @@ def _scan(runs: Runs, values: torch.Tensor, step: Callable[..., Any], neutral: i
     return made
 
 
+def _composed_scan(
+    runs: Runs, values: torch.Tensor, step: Callable[..., torch.Tensor], neutral: int, reverse: bool
+) -> torch.Tensor:
+    """The same without a write in place, `step` giving what a row becomes."""
+    made = values
+    for reaches, to, source in _windows(runs, made, reverse):
+        made = _placed(made, step(made[to], torch.where(reaches, made[source], neutral)), reverse)
+    return made
+
+
+def _placed(made: torch.Tensor, rows: torch.Tensor, reverse: bool) -> torch.Tensor:
+    """`made` with other last (first) rows."""
+    count = made.shape[0] - rows.shape[0]
+    return torch.cat([rows, made[rows.shape[0] :]] if reverse else [made[:count], rows])
+
+
 def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> torch.Tensor:
     """For each row in run order the one before (behind) it in its run, `missing` if there is none."""
     reaches = ((runs.rest if behind else runs.place) >= 1).view(-1, *[1] * (values.ndim - 1))
@@ -74,6 +90,10 @@ class _Sum(Differentiable):
     @staticmethod
     def forward(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
         return _scan(runs, values, torch.Tensor.add_, 0, reverse)
+
+    @staticmethod
+    def composed(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        return _composed_scan(runs, values, torch.add, 0, reverse)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -96,6 +116,14 @@ class _Recurrence(Differentiable):
         return made
 
     @staticmethod
+    def composed(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
+        factor, made = a, b
+        for reaches, to, source in _windows(runs, made, reverse):
+            made = _placed(made, made[to] + torch.where(reaches, factor[to] * made[source], 0), reverse)
+            factor = _placed(factor, factor[to] * torch.where(reaches, factor[source], 1), reverse)
+        return made
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         a, _, ctx.runs, ctx.reverse = inputs
         ctx.save_for_backward(a, output)
@@ -114,6 +142,10 @@ class _Product(Differentiable):
     @staticmethod
     def forward(values: torch.Tensor, runs: Runs) -> torch.Tensor:
         return _scan(runs, values, torch.Tensor.mul_, 1, reverse=False)
+
+    @staticmethod
+    def composed(values: torch.Tensor, runs: Runs) -> torch.Tensor:
+        return _composed_scan(runs, values, torch.mul, 1, reverse=False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -139,7 +171,10 @@ def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor
         found = tagged(keys, runs.gathered(runs.group)).cummax(0).indices
     else:
         least = torch.iinfo(torch.int64).min
-        greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
+        if beyond_gradients():
+            greatest = _composed_scan(runs, keys, torch.maximum, least, False)
+        else:
+            greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
         rows = torch.arange(runs.rows, device=keys.device).view(-1, *[1] * (keys.ndim - 1))
         start = rows - runs.place.view(rows.shape)
         found = torch.where(keys == greatest, rows, start).cummax(0).values

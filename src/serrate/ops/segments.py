@@ -7,16 +7,17 @@ of those takes the longest length in the group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE, widened
+from serrate.library import segments as library
+from serrate.ops.differentiable import Differentiable, beyond_gradients
+from serrate.ops.precision import widened
+from serrate.ops.sums import sum_by_index, sum_by_position, sum_of_runs
 from serrate.tensor.combine import group_partition
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -70,6 +71,11 @@ class Segments:
             return old.partition is axis.partition
         return old == axis
 
+    @property
+    def covers(self) -> bool:
+        """Whether every row belongs to a result."""
+        return self.structure.is_exact
+
     @cached_property
     def cells(self) -> int:
         """How many results there are."""
@@ -88,6 +94,12 @@ class Segments:
             ends = torch.stack([level.offsets[0], level.offsets[-1]])
             return Partition._of(ends, level.num_values, device_born=not level.is_host_born, exact=level.is_exact)
         return group_partition(self.structure, len(self.kept), self.structure.whole)
+
+    @cached_property
+    def columns(self) -> Partition | None:
+        """The components whose rows at one position form a result, if results are these: along axis 0 of [B, r]."""
+        axes = self.structure.axes
+        return axes[1].partition if self.gone == (0,) and len(axes) == 2 and isinstance(axes[1], Ragged) else None
 
     @cached_property
     def length(self) -> int | None:
@@ -126,20 +138,32 @@ class Segments:
             0, index, torch.ones_like(index)
         )[: self.cells]
 
+    def counts_beside(self, results: torch.Tensor) -> torch.Tensor:
+        """The same, shaped to meet `results`."""
+        return self.counts(results.device).view(-1, *[1] * (results.ndim - 1))
+
     def spread(self, results: torch.Tensor) -> torch.Tensor:
         """Each row's result; undefined rows get 0."""
-        if self.length is not None:
-            return results.unsqueeze(1).expand(-1, self.length, *results.shape[1:]).flatten(0, 1)
-        index = self.index(results.device)
-        if not self.structure.is_exact:  # undefined rows read a cell of their own, which takes their gradients too
-            results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
-        return results.index_select(0, index)
+        return _Spread.call(results, self)
 
     # ----------------------------------------------------------------------------------------------- kernels
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of each result's rows, accumulated in float32 or wider."""
         return _sum(self, values)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean of each result's rows, NaN of nothing."""
+        made = self.sum(values)
+        return made / self.counts_beside(made)
+
+    def distances(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of the squares of the distances of each result's rows, no halves, from their mean."""
+        return _Distances.call(values, self)
+
+    def centred(self, values: torch.Tensor) -> torch.Tensor:
+        """Each row, no halves, less the mean of its result's rows."""
+        return _Centred.call(values, self)
 
     def extreme(self, values: torch.Tensor, largest: bool) -> torch.Tensor:
         """The greatest or least of each result's rows, NaN if one is."""
@@ -151,7 +175,7 @@ class Segments:
 
 
 class _Sum(Differentiable):
-    """Sum by the fastest kernel torch has; the gradient is each result's, spread over its rows."""
+    """The sum; the gradient is each result's, spread over its rows."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -166,12 +190,86 @@ class _Sum(Differentiable):
         return ctx.segments.spread(gradient), None
 
 
+class _Spread(Differentiable):
+    """Each row's result; the gradient is the sum over the rows, which torch's own would add up one by one."""
+
+    @staticmethod
+    def forward(results: torch.Tensor, segments: Segments) -> torch.Tensor:
+        if segments.length is not None:
+            return results.unsqueeze(1).expand(-1, segments.length, *results.shape[1:]).flatten(0, 1)
+        index = segments.index(results.device)
+        if not segments.covers:  # rows without a result read a cell of their own
+            results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
+        return results.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _sum(ctx.segments, gradient), None
+
+
+class _Centred(Differentiable):
+    """Rows less their mean; so is the gradient."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        runs = segments.runs
+        made = None if runs is None else library.centred(values, runs.offsets_on(values.device))
+        return centred_by(lambda each: segments.spread(segments.mean(each)), values) if made is None else made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Centred.call(gradient, ctx.segments), None
+
+
+class _Distances(Differentiable):
+    """The sum of the squares of distances from the mean; the gradient of a row is twice its distance."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        runs = segments.runs
+        made = None if runs is None else library.distances(values, runs.offsets_on(values.device))
+        if made is not None:
+            return made
+        centred = segments.centred(values)
+        return segments.sum(centred * centred)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.segments = inputs
+        ctx.save_for_backward(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (values,) = ctx.saved_tensors
+        segments: Segments = ctx.segments
+        return 2 * segments.spread(gradient) * segments.centred(values), None
+
+
 class _Extreme(Differentiable):
     """Greatest or least; the gradient is shared evenly by the rows that have it, as in torch's amax."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments, largest: bool) -> torch.Tensor:
         return _extreme_kernel(segments, values, largest)
+
+    @staticmethod
+    def composed(values: torch.Tensor, segments: Segments, largest: bool) -> torch.Tensor:
+        chosen = _extreme_kernel(segments, values.detach(), largest)
+        if not values.is_floating_point():
+            return chosen
+        has, wide = _has(values.detach(), segments.spread(chosen)), widened(values)
+        count = segments.sum(has.to(wide.dtype))
+        mean = segments.sum(torch.where(has, wide, 0)) / count.clamp(min=1)
+        exactly = torch.where(chosen.isfinite(), chosen + (mean - mean.detach()), mean)  # rounding leaves no trace
+        return torch.where(count == 0, chosen, exactly.to(values.dtype))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -182,9 +280,14 @@ class _Extreme(Differentiable):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         values, results = ctx.saved_tensors
         chosen = ctx.segments.spread(results)
-        has = ((values == chosen) | (values.isnan() & chosen.isnan())).to(values.dtype)
+        has = _has(values, chosen).to(values.dtype)
         share = has / ctx.segments.spread(_sum_kernel(ctx.segments, has))
         return ctx.segments.spread(gradient) * share, None, None
+
+
+def _has(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Which rows have what was chosen of theirs."""
+    return (values == chosen) | (values.isnan() & chosen.isnan())
 
 
 class _Product(Differentiable):
@@ -199,6 +302,23 @@ class _Product(Differentiable):
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
         index = _expanded(segments.index(values.device), values)
         return base.scatter_reduce(0, index, values, "prod")[: segments.cells]
+
+    @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        """Rows of one result side by side, multiplied with those 1, 2, 4, … before: right at 0 to any order."""
+        groups, order = segments.index(values.device).sort(stable=True)
+        made, rows = values.index_select(0, order), values.shape[0]
+        shape, d = (-1, *[1] * (values.ndim - 1)), 1
+        while d < rows:
+            same = (groups[d:] == groups[:-d]).view(shape)
+            made = torch.cat([made[:d], made[d:] * torch.where(same, made[:-d], 1)])
+            d *= 2
+        if not rows:
+            return values.new_ones((segments.cells, *values.shape[1:]))
+        results = torch.arange(segments.cells, device=values.device)
+        ends = torch.searchsorted(groups, results, right=True)
+        some = ends > torch.searchsorted(groups, results)
+        return torch.where(some.view(shape), made.index_select(0, (ends - 1).clamp(min=0)), 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -234,31 +354,24 @@ def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.T
 
 
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    if values.is_complex():
-        return torch.view_as_complex(_sum_kernel(segments, torch.view_as_real(values.resolve_conj())))
-    if values.dtype in ACCUMULATE:
-        return _sum_kernel(segments, values.to(ACCUMULATE[values.dtype])).to(values.dtype)
-    grid = segments.grid(values)
+    grid = None if values.is_complex() else segments.grid(values)
     if grid is not None:
         return grid.sum(1)
-    features = values.shape[1:]
-    width = features.numel()
-    exact = segments.runs is not None and segments.structure.is_exact
-    if exact and segments.runs is not None and values.is_floating_point() and width and values.shape[0]:
-        # A bag per run: one pass over the values at memory speed. The last bag takes all that is left, so none may be
-        # undefined.
-        rows = torch.arange(values.shape[0], device=values.device)
-        ends = segments.runs.offsets_on(values.device).to(torch.int64)
-        table = values.reshape(values.shape[0], width)
-        return F.embedding_bag(rows, table, ends, mode="sum", include_last_offset=True).view(segments.cells, *features)
-    base = values.new_zeros((segments.cells + 1, *features))
-    return base.index_add(0, segments.index(values.device), values)[: segments.cells]
+    if segments.runs is not None:
+        return sum_of_runs(values, segments.runs)
+    if segments.columns is not None:
+        made = sum_by_position(values, segments.columns, segments.cells)
+        if made is not None:
+            return made
+    return sum_by_index(values, segments.index(values.device), segments.cells)
 
 
 def _by_runs(segments: Segments, values: torch.Tensor, reduce: str, initial: Any) -> torch.Tensor | None:
     """torch's reduction of contiguous runs, where many threads would otherwise meet at one result."""
     runs = segments.runs
     if runs is None or not values.is_cuda or not values.is_floating_point() or not values.numel():
+        return None
+    if beyond_gradients():  # which torch's reduction of runs does not know
         return None
     ends = runs.offsets_on(values.device).to(torch.int64)
     made: torch.Tensor = torch.segment_reduce(
@@ -294,6 +407,12 @@ def neutral(dtype: torch.dtype, largest: bool) -> Any:
         return -float("inf") if largest else float("inf")
     limits = torch.iinfo(dtype)
     return limits.min if largest else limits.max
+
+
+def centred_by(mean: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    """Values less their mean, which a function puts beside each; twice, since the first mean is rounded."""
+    once = values - mean(values)
+    return once - mean(once)
 
 
 def _expanded(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

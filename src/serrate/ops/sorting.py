@@ -93,7 +93,7 @@ def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
         raise ValueError(f'side must be "left" or "right", got {side!r:.40}')
     sequence = as_tensor(x1)
     number = broadcast.plain_number(x2)
-    if isinstance(number, broadcast.Scalar):
+    if isinstance(number, broadcast.SCALARS):
         number, side = _beside(sequence, number, side)
     wanted = as_tensor(number)
     broadcast.require_one_device(sequence, wanted)

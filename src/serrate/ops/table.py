@@ -14,6 +14,8 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from serrate.tensor.tracing import untraced
+
 Capacity = Literal["exact", "bounded", "needs-host"]
 Kind = Literal["float", "complex", "int", "bool"]
 Shape = Literal["broadcast", "same", "reduced", "own"]
@@ -71,6 +73,8 @@ class Op:
     """Wrong calls, in which `x` is a ragged tensor [3, r, 2] of floats."""
     also: tuple[str, ...] = ()
     """Extensions of the array API that have the same function under the same name."""
+    traced: bool = False
+    """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
 
 
 def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
@@ -86,6 +90,10 @@ def define(op: Op, answer: Callable[..., Any] | None = None) -> None:
     TABLE[op.name] = op
     if answer is not None:
         TORCH.update(dict.fromkeys(op.torch, answer))
+    if not op.traced:
+        for each in (function, answer):
+            if each is not None:
+                untraced(each)
 
 
 def record(family: str, name: str, eager: Callable[..., Any], answer: Callable[..., Any] | None, **fields: Any) -> None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
 from serrate.table.schema import Schema, parent_of, path_to
 from serrate.table.storage.mapping import Lazy
+from serrate.table.words import Vocabularies
 from serrate.tensor import bits
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -112,6 +114,11 @@ class Renamed:
         return made
 
 
+def unrenamed(source: Source) -> Source:
+    """The source itself, where it is one under other names."""
+    return source.source if isinstance(source, Renamed) else source
+
+
 @dataclass(eq=False)
 class Block:
     """Rows whose memory is at hand."""
@@ -192,16 +199,16 @@ class Block:
         return Tensor(values, Structure(axes))
 
     def codes(self, column: str) -> torch.Tensor:
-        """The places of a column of strings in its vocabulary, int64, -1 for what is missing; checked."""
-        codes, words = self.values[column].to(torch.int64), len(self.vocabularies[column])
-        if column in self.valid:
-            codes = torch.where(self.valid[column], codes, -1)
-        outside = (codes >= words) | (codes < 0)
-        if column in self.valid:
-            outside &= self.valid[column]
-        if bool(outside.any()):
-            raise TableFormatError(f"column {column!r}: word {int(codes[outside][0])} of a vocabulary of {words} words")
-        return codes
+        """The places of a column of strings in its vocabulary, int64, -1 for what is missing."""
+        codes = self.values[column].to(torch.int64)
+        return torch.where(self.valid[column], codes, -1) if column in self.valid else codes
+
+    def check_codes(self, column: str) -> None:
+        """Nothing, or a TableFormatError if a column of strings has codes that are no places in its vocabulary."""
+        words = len(self.vocabularies[column])
+        code = wrong_code(self.values[column], self.valid.get(column), words)
+        if code is not None:
+            raise TableFormatError(code_fault(column, code, words))
 
     def select(self, names: tuple[str, ...]) -> Block:
         """Some of the columns."""
@@ -227,10 +234,10 @@ class Block:
         kept = (
             {name: _alone(tensor) for name, tensor in kind.items()} for kind in (self.offsets, self.values, self.valid)
         )
-        return _restored, (self.schema, dict(self.counts), *kept, dict(self.vocabularies), self.trusted)
+        return _restored, (self.schema, dict(self.counts), *kept, Vocabularies(self.vocabularies), self.trusted)
 
     def check(self) -> Block:
-        """Itself, or a RaggednessError or TypeError that says what does not fit what."""
+        """Itself, or a RaggednessError, TypeError or TableFormatError that says what does not fit what."""
         for level in self.schema.levels:
             above = parent_of(level)
             if above not in self.schema.levels:
@@ -250,7 +257,28 @@ class Block:
                     raise RaggednessError(f"column {name!r} needs shape {expected}, got {tuple(tensor.shape)}")
             if self.values[name].dtype != column.stored:
                 raise TypeError(f"column {name!r} is stored as {column.stored}, got {self.values[name].dtype}")
+            if column.text:
+                self.check_codes(name)
         return self
+
+
+def wrong_code(codes: torch.Tensor, valid: torch.Tensor | None, words: int) -> int | None:
+    """The first code that is no place in a vocabulary of so many words; None if all are.
+
+    What is missing has such a code, too, or 0.
+    """
+    held: Any = codes.numpy()
+    limit = min(words, np.iinfo(held.dtype).max + 1)
+    if held.size == 0 or held.view(f"u{held.itemsize}").max() < limit:  # negative ones are the greatest then
+        return None
+    limits = words if valid is None else np.where(valid.numpy(), words, max(words, 1))
+    wrong = held[(held < 0) | (held >= limits)]
+    return int(wrong[0]) if wrong.size else None
+
+
+def code_fault(column: str, code: int, words: int) -> str:
+    """What is said of a code that is no place in the vocabulary."""
+    return f"column {column!r} has code {code}, but its vocabulary has {words} words"
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

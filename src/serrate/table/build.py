@@ -10,7 +10,8 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.table.block import Block
-from serrate.table.listed import Wanted
+from serrate.table.casting import cast
+from serrate.table.entries import Wanted
 from serrate.table.nested import Nested, read_column
 from serrate.table.schema import (
     ROWS,
@@ -19,7 +20,6 @@ from serrate.table.schema import (
     check_level,
     child_of,
     depth_of,
-    dtype_name,
     is_integer,
     least_dtype,
     parent_of,
@@ -139,30 +139,7 @@ def _converted(nested: Nested, dtype: torch.dtype | None, wanted: Column | None,
     target = wanted.stored if wanted is not None else dtype
     if target is None or target == nested.values.dtype or nested.vocabulary is not None:
         return nested
-    return replace(nested, values=cast(nested.values, target, name))
-
-
-def cast(values: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """Values in another dtype, if that holds them."""
-    dtype_name(dtype)
-    if values.is_complex() and not dtype.is_complex:
-        raise TypeError(f"column {name!r} holds complex numbers, which {dtype} does not")
-    if (
-        dtype == torch.bool
-        and values.dtype != torch.bool
-        and not torch.equal(values.to(torch.bool).to(values.dtype), values)
-    ):
-        raise ValueError(f"column {name!r} holds numbers other than 0 and 1, which are no bools")
-    if is_integer(dtype) and values.numel():
-        if not is_integer(values.dtype) and values.dtype != torch.bool:
-            made = values.to(torch.int64)
-            if not torch.equal(made.to(values.dtype), values):
-                raise ValueError(f"column {name!r} holds numbers that are not whole, which {dtype} does not")
-            values = made
-        low, high = bounds(values)
-        if low < torch.iinfo(dtype).min or high > torch.iinfo(dtype).max:
-            raise OverflowError(f"column {name!r} holds numbers from {low} to {high}, which do not fit {dtype}")
-    return values.to(dtype)
+    return replace(nested, values=cast(nested.values, target, name, nested.levels))
 
 
 def bounds(values: torch.Tensor) -> tuple[int, int]:

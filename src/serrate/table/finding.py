@@ -25,15 +25,26 @@ def isin(block: Block, column: str, values: Any) -> torch.Tensor:
     if described.text != (wanted.vocabulary is not None) and wanted.rows:
         kinds = ("numbers", "strings")
         raise TypeError(f"column {column!r} holds {kinds[described.text]}, got {kinds[not described.text]}")
-    asked: Any = wanted.values.numpy()
+    asked: Any
     if described.text:
         places = {word: place for place, word in enumerate(block.vocabularies[column])}
         asked = np.array([places.get(word, -1) for word in wanted.vocabulary or ()], np.int64)
     elif described.unit is not None:
         asked = _in_unit(wanted, described.unit, column)
+    else:
+        asked = comparable(_rounded(wanted.values, described.dtype))
     found = torch.from_numpy(np.isin(comparable(held), asked))
     mask = block.valid.get(column)
     return found if mask is None else found & mask.reshape(mask.shape + (1,) * (found.ndim - mask.ndim))
+
+
+def _rounded(asked: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floats as a column of floats has them, without those outside of its range; other numbers as they are."""
+    floats = asked.is_floating_point() and (dtype.is_floating_point or dtype.is_complex)
+    if not floats and not (asked.is_complex() and dtype.is_complex):
+        return asked
+    made = asked.to(dtype)
+    return made[~(torch.isinf(made) & torch.isfinite(asked))]
 
 
 def _in_unit(wanted: Nested, unit: str, column: str) -> Any:
@@ -42,7 +53,8 @@ def _in_unit(wanted: Nested, unit: str, column: str) -> Any:
         raise TypeError(f"column {column!r} holds {unit}, got {wanted.unit or 'numbers'}")
     given = wanted.values.numpy().view(wanted.unit)
     made = given.astype(unit)
-    return made[made == given].view(np.int64)
+    held = made.astype(given.dtype) == given  # not the other way round: numpy lets what does not fit a unit overflow
+    return made[held].view(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,12 +69,13 @@ def describe(table: Table) -> str:
     lines = [f"sr.Table({rows}{_counted(len(table.levels), 'level')})"]
     counts = {level: str(table.count(level)) for level in table.levels}
     width, digits = max(map(len, [*counts, ""])), max(map(len, [*counts.values(), ""]))
-    single = table.schema.columns_at(None)
-    if single:
-        lines.append(f"  {'':{width}} {'':>{digits}}  {', '.join(_described(table, name) for name in single)}")
+    held: dict[str | None, list[str]] = {}
+    for name, column in table.schema.items():
+        held.setdefault(column.level, []).append(_described(table, name))
+    if None in held:
+        lines.append(f"  {'':{width}} {'':>{digits}}  {', '.join(held[None])}")
     for level, count in counts.items():
-        held = ", ".join(_described(table, name) for name in table.schema.columns_at(level))
-        lines.append(f"  {level:{width}} {count:>{digits}}  {held}".rstrip())
+        lines.append(f"  {level:{width}} {count:>{digits}}  {', '.join(held.get(level, ()))}".rstrip())
     return "\n".join(lines)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.table.listed import Wanted, plain, read_lists
+from serrate.table.entries import Wanted, plain
+from serrate.table.listed import read_lists
+from serrate.table.schema import check_unit
 from serrate.tensor.convert.chain import to_levels
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -40,7 +42,7 @@ def read_column(given: Any, name: str, depth: int | None = None, wanted: Wanted 
     """The column that `given` is: a tensor, an array, an Arrow array, or nested lists.
 
     `depth` lists stand around an entry, where that is declared; otherwise nesting tells. Entries of lists may be
-    missing (None), strings, dates and times. `wanted` keeps digits that the default dtype would lose; the caller casts.
+    missing (None), strings, dates and times. `wanted` tells what they do not tell themselves; the caller casts.
     """
     if isinstance(given, Tensor):
         made = _from_tensor(given, name)
@@ -112,7 +114,10 @@ def _from_numpy(given: np.ndarray[Any, Any], name: str) -> Nested:
     if kind in "US" or given.dtype.kind == "T":
         return Nested(*read_lists(given.astype(str).tolist(), name, given.ndim - 1, NOT_DECLARED))
     if kind in "mM":
-        unit = given.dtype.name
+        try:
+            unit = check_unit(given.dtype.name)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
         return Nested((), torch.from_numpy(_native(given).view(np.int64)), None, None, unit)
     try:
         return Nested((), plain(torch.from_numpy(_native(given)), name))

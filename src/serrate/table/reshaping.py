@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
+from serrate.table.gathering.padding import constant
 from serrate.table.gathering.runs import spread
 from serrate.table.schema import ROWS, Column, Schema, check_level, child_of, depth_of, parent_of
 from serrate.tensor import bits
@@ -180,9 +181,9 @@ def _replaced(
         if spread is not None:
             count, where, fill = spread
             gaps = column.text or column.unit is not None
-            if not gaps and column.stored != column.dtype:  # what fills it may need the type that readers get
-                bits.constant(fill, column.dtype, held.device)
-                if not torch.iinfo(column.stored).min <= fill <= torch.iinfo(column.stored).max:
+            if not gaps:
+                constant(fill, column.dtype, f"fill of column {name!r:.60}")
+                if column.stored != column.dtype and not _holds(column.stored, fill):
                     held, columns[name] = held.to(column.dtype), replace(column, stored=column.dtype)
             held = bits.padded(count, where, held, 0 if gaps else fill)
             if gaps or mask is not None:
@@ -193,6 +194,10 @@ def _replaced(
         if mask is not None:
             valid[name] = mask
     return replace(block, schema=block.schema.with_columns(columns), values=values, valid=valid)
+
+
+def _holds(dtype: torch.dtype, number: int) -> bool:
+    return bool(torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max)
 
 
 def _without_empty(block: Block, level: str, fill: Any) -> Block:

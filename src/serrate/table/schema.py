@@ -213,29 +213,34 @@ class Schema(Mapping[str, Column]):
     ('time',)
     """
 
-    __slots__ = ("_columns", "levels", "roots")
+    __slots__ = ("_columns", "_known", "levels", "roots")
 
     levels: tuple[str, ...]
     roots: tuple[str, ...]
     """The levels whose parent the table does not have: "rows", or what is below it after `t[3]`."""
     _columns: Mapping[str, Column]
+    _known: frozenset[str]
+    """The levels once more: there may be many in a file that means harm."""
 
     def __init__(self, levels: Iterable[str], columns: Mapping[str, Column]) -> None:
         self.levels = tuple(check_level(level) for level in levels)
-        if len(set(self.levels)) != len(self.levels):
+        known = self._known = frozenset(self.levels)
+        seen: set[str] = set()
+        if len(known) != len(self.levels):
             raise ValueError(f"levels are named once each, got {self.levels}")
-        for i, level in enumerate(self.levels):
+        for level in self.levels:
             above = parent_of(level)
-            if above in self.levels[i:]:
+            if above in known and above not in seen:
                 raise ValueError(f"levels come after their parents, but {level!r} comes before {above!r}")
+            seen.add(level)
         for name, column in columns.items():
             if not isinstance(name, str):
                 raise TypeError(f"columns are named by strings, got {name!r:.60}")
             if not isinstance(column, Column):
                 raise TypeError(f"column {name!r:.60} is described by a Column, got {column!r:.60}")
-            if column.level is not None and column.level not in self.levels:
+            if column.level is not None and column.level not in known:
                 raise ValueError(f"column {name!r:.60} lies at {column.level!r}, but the levels are {self.levels}")
-        self.roots = tuple(level for level in self.levels if parent_of(level) not in self.levels)
+        self.roots = tuple(level for level in self.levels if parent_of(level) not in known)
         self._columns = dict(columns)
 
     def __getitem__(self, name: str) -> Column:
@@ -276,12 +281,9 @@ class Schema(Mapping[str, Column]):
                 found.add(other)
         return tuple(other for other in self.levels if other in found)
 
-    def root_of(self, level: str) -> str:
-        """The root that a level lies below."""
-        while (above := parent_of(level)) in self.levels:
-            assert above is not None
-            level = above
-        return level
+    def has_level(self, level: Any) -> bool:
+        """Whether it is one of the levels, without a look at each of them."""
+        return level in self._known
 
     def columns_at(self, level: str | None) -> tuple[str, ...]:
         """The columns with an entry per entry of a level (None: with one for the whole table)."""
@@ -295,7 +297,7 @@ class Schema(Mapping[str, Column]):
         needed = set(self.roots) if len(self.roots) == 1 else set()
         for column in columns.values():
             level = column.level
-            while level is not None and level in self.levels:
+            while level is not None and level in self._known:
                 needed.add(level)
                 level = parent_of(level)
         return Schema([level for level in self.levels if level in needed], columns)

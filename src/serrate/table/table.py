@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from serrate.table.gathering.gather import Pieces
     from serrate.table.loading.loader import Loader
     from serrate.table.loading.torch_data import TableDataset
+
+
+@contextmanager
+def _naming(sources: Sources) -> Iterator[None]:
+    """What is wrong with the only source is said of it by its name."""
+    try:
+        yield
+    except (RaggednessError, TypeError, TableFormatError) as error:
+        raise TableFormatError(f"{name_of(sources, 0)}: {error}") from error
 
 
 class Table(Conversions):
@@ -73,8 +83,10 @@ class Table(Conversions):
         return made
 
     @classmethod
-    def _from_block(cls, block: Block) -> Table:
-        return cls._of(block.schema, (block,))
+    def _from_block(cls, block: Block, made_from: Iterable[Table] = ()) -> Table:
+        """A table of a block; which files the tables that it was made from came from is remembered."""
+        origins = dict.fromkeys(origin for table in made_from for origin in table.sources.origins)
+        return cls._of(block.schema, Sources((block,), tuple(origins)))
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]], schema: Declared = None, *, narrow: bool = False) -> Table:
@@ -126,7 +138,7 @@ class Table(Conversions):
         return self._schema.columns_at(self._known_level(level))
 
     def _known_level(self, level: Any) -> str:
-        if level not in self._schema.levels:
+        if not self._schema.has_level(level):
             raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(self.levels)}")
         return str(level)
 
@@ -219,13 +231,21 @@ class Table(Conversions):
         down the levels, one key each.
         """
         if isinstance(key, str):
-            described, block = self._column(key), self._holding(key)
+            described, block = self._column(key), self._holding_values(key)
             return block.shaped(block.values[key].to(described.dtype), described.level)  # no copy unless narrowed
-        return Table._from_block(indexing.index(self, key))
+        return Table._from_block(indexing.index(self, key), [self])
 
     def _holding(self, column: str) -> Block:
         """A block with all entries of a column, as it is stored; unchecked if it comes from a file."""
         return self._sources[0].whole() if len(self._sources) == 1 else self.select([column]).block()
+
+    def _holding_values(self, column: str) -> Block:
+        """The same, for who reads them: places in a vocabulary are checked."""
+        block = self._holding(column)
+        if self._schema[column].text and not block.trusted:
+            with _naming(self._sources):
+                block.check_codes(column)
+        return block
 
     def block(self) -> Block:
         """All rows as one block; memory of its own unless there is one source."""
@@ -235,10 +255,8 @@ class Table(Conversions):
         if block.schema != self._schema:
             block = block.select(tuple(self.keys()))  # before the check, which reads all columns of a file elsewhere
         if not block.trusted:
-            try:
+            with _naming(self._sources):
                 block = replace(block.check(), trusted=True)
-            except (RaggednessError, TypeError, TableFormatError) as error:
-                raise TableFormatError(f"{name_of(self._sources, 0)}: {error}") from error
         return block
 
     def pieces(self, rows: torch.Tensor) -> Pieces:
@@ -255,7 +273,7 @@ class Table(Conversions):
         >>> t.filter(t.isin("sex", ["F", "X"])).tolist()
         {'sex': ['F', 'F']}
         """
-        described, block = self._column(column), self._holding(column)
+        described, block = self._column(column), self._holding_values(column)
         return block.shaped(finding.isin(block, column, values), described.level)
 
     def rows_of(self, column: str, ids: Any) -> torch.Tensor:
@@ -288,7 +306,7 @@ class Table(Conversions):
         if names == list(self.keys()):
             return self
         if len(self._schema.roots) > 1:  # perhaps only one of them stays, whose entries are the rows then
-            return Table._from_block(self.block().select(tuple(names)))
+            return Table._from_block(self.block().select(tuple(names)), [self])
         return Table._of(self._schema.select(names), self._sources)
 
     def drop(self, columns: str | Iterable[str]) -> Table:
@@ -312,7 +330,8 @@ class Table(Conversions):
             raise ValueError(f"columns need names of their own, got {new}")
         columns = {names.get(name, name): column for name, column in self._schema.items()}
         own = {names.get(name, name): name for name in self.keys()}
-        return Table._of(Schema(self.levels, columns), [Renamed.of(source, own) for source in self._sources])
+        renamed = Sources((Renamed.of(source, own) for source in self._sources), self._sources.origins)
+        return Table._of(Schema(self.levels, columns), renamed)
 
     def with_column(self, name: str, values: Any, level: str | Column | None = None) -> Table:
         """The table with a column added, or in the place of the one of that name.
@@ -325,7 +344,7 @@ class Table(Conversions):
         >>> t.with_column("age", [41, 63]).with_column("late", t["time"] > 1)["late"].tolist()
         [[False, True], [True]]
         """
-        return Table._from_block(arranging.with_column(self.block(), name, values, level))
+        return Table._from_block(arranging.with_column(self.block(), name, values, level), [self])
 
     # ----------------------------------------------------------------------------------------------------- levels
 
@@ -343,7 +362,7 @@ class Table(Conversions):
         >>> t.flatten_level(how="fill").tolist()
         {'time': [[5, 0, 6], [7]], 'code': [[1, 2, 0], [3]]}
         """
-        return Table._from_block(reshaping.flatten_level(self.block(), level, how, fill))
+        return Table._from_block(reshaping.flatten_level(self.block(), level, how, fill), [self])
 
     def squeeze(self) -> Table:
         """The only row, as `t[0]`."""
@@ -362,7 +381,7 @@ class Table(Conversions):
         >>> t.unsqueeze("patients").levels
         ('rows', 'patients', 'patients.level1')
         """
-        return Table._from_block(reshaping.add_root(self.block(), name))
+        return Table._from_block(reshaping.add_root(self.block(), name), [self])
 
     @staticmethod
     def concat(tables: Sequence[Table]) -> Table:
@@ -373,7 +392,8 @@ class Table(Conversions):
         >>> sr.Table.concat([t[2:], t[:1]])["time"].tolist()
         [[], [0, 3]]
         """
-        return Table._from_block(arranging.concat(list(tables)))
+        tables = list(tables)
+        return Table._from_block(arranging.concat(tables), tables)
 
     @staticmethod
     def stack(tables: Sequence[Table], name: str = "level1") -> Table:
@@ -407,7 +427,7 @@ class Table(Conversions):
         [[2], [0], [0, 3, 9]]
         """
         pieces = windowing.windows(self, rows, start, stop, size, keep, seed, level)
-        return Table._from_block(gather.take(self._sources, self._schema, pieces))
+        return Table._from_block(gather.take(self._sources, self._schema, pieces), [self])
 
     def filter(self, mask: Any, level: str | None = None) -> Table:
         """The rows, or the entries of a level, where a mask holds, with all below them.
@@ -424,7 +444,7 @@ class Table(Conversions):
         >>> t.filter(t.isin("sex", "F") & (t["age"] < 50) & t.valid("age")).tolist()
         {'sex': ['F'], 'age': [41]}
         """
-        return Table._from_block(arranging.filtered(self, mask, level))
+        return Table._from_block(arranging.filtered(self, mask, level), [self])
 
     def sort_by(self, column: str, descending: bool = False) -> Table:
         """Rows in the order of a column of theirs; a deeper column orders the entries of each list. Stable.
@@ -435,7 +455,7 @@ class Table(Conversions):
         >>> sr.Table({"time": [[3, 0, 9], [2, 1]]}).sort_by("time")["time"].tolist()
         [[0, 3, 9], [1, 2]]
         """
-        return Table._from_block(arranging.sorted_by(self, column, descending))
+        return Table._from_block(arranging.sorted_by(self, column, descending), [self])
 
     def map(self, function: Callable[[dict[str, Tensor]], Mapping[str, Any]], level: str | None = None) -> Table:
         """The table with what a function makes of all columns of a level, each given as one flat tensor.
@@ -447,7 +467,7 @@ class Table(Conversions):
         >>> t.map(lambda visit: {"day": visit["time"] // 2}, level="visits")["day"].tolist()
         [[0, 1, 4], [1]]
         """
-        return Table._from_block(arranging.mapped(self, function, level))
+        return Table._from_block(arranging.mapped(self, function, level), [self])
 
     # ---------------------------------------------------------------------------------------------------- equality
 
@@ -515,9 +535,10 @@ class Table(Conversions):
         """Write the table to a folder of shards, or to one file if `path` ends in ".safetensors"; whole or not at all.
 
         A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in
-        one step at the end; it may be what the table is read from. `narrow=True` stores integers in the least type that
-        holds all of the table's, False in the type that readers get, None as they are stored now. `composed` offsets
-        make single rows of deep tables quicker to find. The path may be an fsspec URL.
+        one step at the end; it may be what the table is read from, but not if it has changed since. `narrow=True`
+        stores integers in the least type that holds all of the table's, False in the type that readers get, None as
+        they are stored now. `composed` offsets make single rows of deep tables quicker to find. The path may be an
+        fsspec URL.
 
         >>> import tempfile, serrate as sr
         >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from serrate.tensor import bits, broadcast, indexing, keys, plan, promotion
-from serrate.tensor.partition import Partition
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -23,12 +22,12 @@ def put(x: Tensor, key: Any, value: Any) -> None:
     """
     target = indexing.get(x, key)
     new = _as_values(value, target)
-    if target.values.numel() == 0:
+    if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
         return
-    if _is_view_of(target.values, x.values):
+    if shares_memory(target.values, x.values):
         write(target.values, new)
         return
-    if _is_view_of(new, x.values):  # x[:, ::-1] = x reads what it overwrites
+    if shares_memory(new, x.values):  # x[:, ::-1] = x reads what it overwrites
         new = new.clone()
     # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
     features = x.values.ndim - 1
@@ -41,34 +40,37 @@ def put(x: Tensor, key: Any, value: Any) -> None:
         places = indexing.get(type(x)(numbers, x.structure, x.order, x.team), key).values
         where = torch.unravel_index(places, x.values.shape) if x.values.ndim else (places,)
     new = new.to(x.dtype).expand(target.values.shape)
-    if not all(p.is_exact for p in target.partitions):
-        where, new = _without_undefined(x, target, where, new)
-    bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
+    if target.structure.is_exact:
+        bits.put(x.values if x.values.ndim else x.values.unsqueeze(0), where, new)
+    else:
+        _put_defined(x.values, target, where, new)
 
 
-def _without_undefined(
-    x: Tensor, target: Tensor, where: tuple[torch.Tensor, ...], new: torch.Tensor
-) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """Rows past a device-born last offset must write nothing: they repeat the first row's write, or what is there."""
-    level = target.structure.level(target.structure.whole)
-    assert isinstance(level, Partition)
-    total = level.offsets_on(x.device)[-1]
-    rows = torch.arange(new.shape[0], device=x.device)
-    rows = torch.where(rows < total, rows, 0)
+def _put_defined(values: torch.Tensor, target: Tensor, where: tuple[torch.Tensor, ...], new: torch.Tensor) -> None:
+    """Write the defined rows alone: others repeat the first row's write or, without a defined row, what is there."""
+    total = target.structure.defined_cells(target.structure.whole)
+    total = torch.full((), total, device=values.device) if isinstance(total, int) else total
+    undefined = torch.arange(new.shape[0], device=values.device) >= total
+    rows = torch.where(undefined, 0, torch.arange(new.shape[0], device=values.device))
     where = tuple(index[rows] for index in where)
-    return where, bits.where(total > 0, new[rows], bits.index(x.values, where))
+    written = bits.where(total > 0, new[rows], bits.index(values, where))
+    written = bits.where(undefined.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
+    before = values.clone() if torch.is_grad_enabled() and (values.requires_grad or new.requires_grad) else None
+    bits.put(values, where, written)
+    if before is not None:  # without a defined row, the gradient passes by what was written
+        values.copy_(torch.where(total > 0, values, before))
 
 
 def _keeps_features(x: Tensor, key: Any) -> bool:
-    """Whether the key selects on packed axes only and the features come last, so that whole rows are written."""
+    """Whether x is stored as it is seen and the key selects on packed axes only, so that whole rows are written."""
     packed = len(x.structure.axes)
-    if not x.is_ragged or list(x.order[packed:]) != list(range(packed, x.ndim)):
+    if not x.is_ragged or x.order != tuple(range(x.ndim)):
         return False
     entries = key if isinstance(key, tuple) else (key,)
     if any(e is None or (getattr(e, "ndim", 1) == 0 and getattr(e, "dtype", None) == torch.bool) for e in entries):
         return False
     if any(keys.is_ragged(e) for e in entries):
-        return True
+        return all(e.ndim <= packed for e in entries)
     per_axis, _ = indexing.spread(x, tuple(keys.read(e) for e in entries))
     return all(axis < packed for axis in per_axis)
 
@@ -99,7 +101,10 @@ def _held(given: np.ndarray[Any, Any], dtype: torch.dtype) -> np.ndarray[Any, An
 
 
 def _as_values(value: Any, target: Tensor) -> torch.Tensor:
-    aligned, dtype = broadcast.align(_value(value, target), target), target.dtype
+    given, dtype = _value(value, target), target.dtype
+    while getattr(given, "ndim", 0) > target.ndim and given.shape[0] == 1:  # as in numpy and torch
+        given = given[0]
+    aligned = broadcast.align(given, target)
     if isinstance(aligned, torch.Tensor):
         promotion.require_whole(aligned.dtype, dtype)
         return aligned
@@ -116,12 +121,12 @@ def _as_values(value: Any, target: Tensor) -> torch.Tensor:
 
 def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:
     """Overwrite `place`, reading all of `new` first where both may be the same memory."""
-    if isinstance(new, torch.Tensor) and _is_view_of(new, place):
+    if isinstance(new, torch.Tensor) and shares_memory(new, place):
         new = new.clone()
     place.copy_(torch.as_tensor(new, dtype=place.dtype, device=place.device), non_blocking=non_blocking)
 
 
-def _is_view_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether both see one memory, by what torch remembers of views (function transforms hide storage itself)."""
     base, other_base = tensor._base, other._base
     return (tensor if base is None else base) is (other if other_base is None else other_base)

@@ -6,6 +6,7 @@ uniform axis of another size never matches a ragged one; two ragged axes match w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,20 @@ import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import bits
-from serrate.tensor.combine import zeroed
+from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-Scalar = bool | int | float | complex
+SCALARS = (bool, int, float, complex)
 _NONE: Mapping[str, Any] = {}
 NUMBERS = (bool, int, float, complex, np.generic)
+
+stretched: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = bits.take
+"""Rows of values at an index, many times the same ones. `serrate.ops` puts one here whose gradient is accurate."""
 
 
 def plain_number(given: Any) -> Any:
@@ -77,9 +82,11 @@ def _beside_features(
 
     values, order = like.values, like.order
     other = operands[1] if operands[0] is like else operands[0]
-    if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim == 0 or other.ndim >= values.ndim:
+    if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim >= values.ndim:
         return None
-    if other.shape != values.shape[values.ndim - other.ndim :] or other.device != values.device:
+    if other.device != values.device and (other.ndim or other.device.type != "cpu"):
+        return None
+    if other.shape != values.shape[values.ndim - other.ndim :]:
         return None
     if order[len(order) - other.ndim :] != tuple(range(len(order) - other.ndim, len(order))):
         return None
@@ -91,14 +98,16 @@ def _beside_features(
 
 def _sizes_meet(values: list[Any]) -> bool:
     """Whether tensors have one size and place, so that torch cannot stretch or refuse anything."""
-    return len({(value.shape, value.device) for value in values if isinstance(value, torch.Tensor)}) == 1
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return all(value.shape == tensors[0].shape and value.device == tensors[0].device for value in tensors[1:])
 
 
+@untraced
 def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
     from serrate.tensor.tensor import Tensor
 
     require_one_device(*operands)
-    shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, Scalar)))
+    shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, SCALARS)))
     for operand in operands:
         if isinstance(operand, Tensor) and operand.is_ragged and same_raggedness(operand.shape, shape):
             structure, order = operand.structure, operand.order
@@ -109,25 +118,39 @@ def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options:
     if structure is DENSE:
         return Tensor(op(*map(_plain, operands), **options), team=team)
     laid_out = [lay_out(operand, structure, order) for operand in operands]
-    if not structure.is_exact:
-        tensors = [v for v in laid_out if isinstance(v, torch.Tensor) and v.ndim]
-        rows, width = max(v.shape[0] for v in tensors), max(v.ndim for v in tensors)
-        laid_out = [_guarded(given, v, structure, rows, width) for given, v in zip(operands, laid_out, strict=True)]
-    return Tensor(op(*laid_out, **options), structure, order, team)
+    made = op(*laid_out, **options) if structure.is_exact else _over_defined_rows(op, laid_out, structure, options)
+    return Tensor(made, structure, order, team)
 
 
-def _guarded(operand: Any, values: Any, structure: Structure, rows: int, width: int) -> Any:
-    """A stretched operand whose gradient is a sum over rows: undefined rows have no part in it."""
-    own = not isinstance(operand, (torch.Tensor, Scalar)) and operand.structure is structure
-    if own or not isinstance(values, torch.Tensor) or not values.requires_grad or not torch.is_grad_enabled():
+def _over_defined_rows(
+    op: Callable[..., torch.Tensor], laid_out: list[Any], structure: Structure, options: Mapping[str, Any]
+) -> torch.Tensor:
+    """`op` of operands of which 0-d tensors have no gradient from undefined rows, and the dtype that `op` gives."""
+    ndim = max(v.ndim for v in laid_out if isinstance(v, torch.Tensor))
+    stretched = [
+        over_defined_rows(v, structure, ndim) if isinstance(v, torch.Tensor) and not v.ndim else v for v in laid_out
+    ]
+    made = op(*stretched, **options)
+    if all(one is other for one, other in zip(stretched, laid_out, strict=True)):
+        return made
+    # A tensor with axes counts more than a 0-d one when torch chooses a dtype: ask for that of no rows.
+    no_rows = [v[:0] if isinstance(v, torch.Tensor) and v.ndim else v for v in laid_out]
+    return made.to(op(*no_rows, **options).dtype)
+
+
+def over_defined_rows(values: torch.Tensor, structure: Structure, ndim: int) -> torch.Tensor:
+    """`values`, which stretch over the rows of a structure, such that undefined rows have no part in their gradient."""
+    if structure.is_exact or not values.requires_grad or not torch.is_grad_enabled():
         return values
-    full = values.view(*[1] * (width - values.ndim), *values.shape)  # a number has no packed axis yet
-    return zeroed(full.expand(rows, *full.shape[1:]), structure)
+    full = values.view(*[1] * (ndim - values.ndim), *values.shape)
+    return zeroed(full.expand(structure.cells(structure.whole), *full.shape[1:]), structure)
 
 
 def require_one_device(*operands: Any) -> None:
     """A DeviceMismatchError unless all operands live on one device (0-d CPU tensors go anywhere, as in torch)."""
-    devices = {o.device for o in operands if not isinstance(o, Scalar) and not (o.device.type == "cpu" and o.ndim == 0)}
+    devices = {
+        o.device for o in operands if not isinstance(o, SCALARS) and not (o.device.type == "cpu" and o.ndim == 0)
+    }
     if len(devices) > 1:
         named = " and ".join(sorted(map(str, devices)))
         raise DeviceMismatchError(f"operands lie on different devices: {named}; move one with .to(device)")
@@ -145,6 +168,7 @@ def same_raggedness(shape: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
     return True
 
 
+@untraced
 def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The shape that all of `shapes` stretch to, or an error that shows the two axes that do not meet.
 
@@ -156,12 +180,57 @@ def broadcast_shapes(*shapes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """
     ndim = max(map(len, shapes), default=0)
     aligned = [_shifted(shape, ndim - len(shape)) for shape in shapes]
-    return tuple(_meet([shape[i] for shape in aligned], i, shapes) for i in range(ndim))
+    met: dict[int, Axis] = {}
+    meeting: set[int] = set()
+
+    def at(i: int) -> Axis:
+        if i not in met:
+            if i in meeting:
+                named = " and ".join(map(str, shapes))
+                raise RaggednessError(f"the ragged axes of shapes {named} depend on each other in a circle")
+            meeting.add(i)
+            met[i] = _meet([_with_stretched_parents(shape, i, at) for shape in aligned], i, shapes)
+        return met[i]
+
+    return tuple(at(i) for i in range(ndim))
 
 
 def _shifted(shape: tuple[Axis, ...], by: int) -> tuple[Axis, ...]:
     moved = (Ragged(a.partition, (p + by for p in a.parents)) if by and isinstance(a, Ragged) else a for a in shape)
     return (*[1] * by, *moved)
+
+
+def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int], Axis]) -> Axis:
+    """Axis i of a shape whose axes of size 1 stretch to those they met: its rows are repeated with its parents."""
+    axis = shape[i]
+    if isinstance(axis, int) or all(_same(shape[p], met(p)) for p in axis.parents):
+        return axis
+    partition, old = axis.partition, axis.parents
+    new = tuple(dict.fromkeys(q for p in old for q in (*parents_of(met(p)), p)))  # an axis after those it depends on
+    before, after = _nest(old, shape.__getitem__), _nest(new, met)
+    where = {n: after.positions(after.whole, new.index(p), partition.home) for n, p in enumerate(old)}
+    fixed = [isinstance(size, int) and size == 1 for size in before.axes]
+    component = before.rank(before.whole, {n: p * 0 if fixed[n] else p for n, p in where.items()})
+    if not after.is_exact:
+        component = torch.where(after.defined_rows(component), component, -1)
+    sizes = [met(p) for p, one in zip(old, fixed, strict=True) if one]
+    known = all(isinstance(size, int) for size in sizes)
+    times = math.prod(size for size in sizes if isinstance(size, int))
+    capacity = partition.num_values * times if known else None
+    return Ragged(partition.take(component, capacity=capacity, exact=known and partition.is_exact), new)
+
+
+def _same(axis: Axis, other: Axis) -> bool:
+    """Whether two axes have the same size, or the same rows."""
+    if isinstance(axis, Ragged) and isinstance(other, Ragged):
+        return axis.partition.same_as(other.partition)
+    return axis == other
+
+
+def _nest(parents: tuple[int, ...], axes: Callable[[int], Axis]) -> Structure:
+    """The parents of an axis as a structure, in the order in which their cells number its rows."""
+    made = (axes(p) for p in parents)
+    return Structure(Ragged(a.partition, map(parents.index, a.parents)) if isinstance(a, Ragged) else a for a in made)
 
 
 def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axis:
@@ -186,33 +255,36 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
     return met
 
 
-def capacities(*axes: Ragged) -> str:
+def capacities(*axes: Axis) -> str:
     """What the lengths alone do not show: device-born axes with room for different numbers of entries."""
-    rooms = [axis.partition.num_values for axis in axes]
-    if all(axis.partition.is_exact for axis in axes) or len(set(rooms)) == 1:
+    partitions = [axis.partition for axis in axes if isinstance(axis, Ragged)]
+    rooms = [partition.num_values for partition in partitions]
+    if all(partition.is_exact for partition in partitions) or len(set(rooms)) == 1:
         return ""
     return f", with room for {' and '.join(map(str, rooms))} entries"
 
 
 def _plain(operand: Any) -> Any:
-    return operand if isinstance(operand, (torch.Tensor, Scalar)) else operand.values
+    return operand if isinstance(operand, (torch.Tensor, *SCALARS)) else operand.values
 
 
+@untraced
 def align(operand: Any, like: Tensor) -> Any:
     """`operand` laid out so that it broadcasts, in torch's sense, against `like.values`; it must not be larger."""
     operand = plain_number(operand)
-    if isinstance(operand, Scalar):
+    if isinstance(operand, SCALARS):
         return operand
     if not isinstance(operand, torch.Tensor) and not hasattr(operand, "structure"):
         raise TypeError(f"expected a number, a torch.Tensor or an sr.Tensor, got {type(operand).__name__}")
     require_one_device(operand, like)
     shape = tuple(operand.shape)
-    while len(shape) > like.ndim and shape[0] == 1:
-        operand, shape = operand[0], tuple(operand.shape)[1:]
     met = broadcast_shapes(shape, like.shape)
-    if len(met) != like.ndim or any(isinstance(a, int) and a != b for a, b in zip(met, like.shape, strict=True)):
+    if len(met) != like.ndim or any(type(a) is not type(b) or a != b for a, b in zip(met, like.shape, strict=True)):
         raise ValueError(f"shape {shape} does not broadcast to shape {like.shape}")
-    return _plain(operand) if not like.is_ragged else lay_out(operand, like.structure, like.order)
+    if not like.is_ragged:
+        return _plain(operand)
+    laid_out = lay_out(operand, like.structure, like.order)
+    return laid_out if laid_out.ndim else over_defined_rows(laid_out, like.structure, like.values.ndim)
 
 
 def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
@@ -220,7 +292,7 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
 
     The operand's shape must already be known to broadcast (`broadcast_shapes`).
     """
-    if isinstance(operand, Scalar):
+    if isinstance(operand, SCALARS):
         return operand
     dense = isinstance(operand, torch.Tensor) or not operand.is_ragged
     if not dense and operand.structure is structure and operand.order == order:
@@ -254,7 +326,7 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
     for i, p in enumerate(wanted):
         if p is None:
             arranged = arranged.unsqueeze(i + 1)
-    return arranged
+    return arranged if rows is values else over_defined_rows(arranged, structure, arranged.ndim)
 
 
 def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
@@ -264,10 +336,10 @@ def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
 def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Rows of values; for undefined rows of the result, which lie anywhere, any there is."""
     if structure.is_exact:
-        return bits.take(values, rows)
+        return stretched(values, rows)
     if values.shape[0] == 0:
         return values.new_zeros((rows.numel(), *values.shape[1:]))
-    return bits.take(values, rows.clamp(0, values.shape[0] - 1))
+    return stretched(values, rows.clamp(0, values.shape[0] - 1))
 
 
 def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, meets: dict[int, int]) -> torch.Tensor:
@@ -278,7 +350,8 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     sources = [meets[t] for t in targets]
     if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
         if targets == list(structure.whole):
-            return values
+            same = own is structure or (own.is_exact and structure.is_exact)
+            return values if same else fitted(values, structure)
         return _taken(values, structure.project(structure.whole, tuple(targets), values.device), structure)
     if not targets:
         return values.unsqueeze(0) if own is DENSE else values
@@ -294,4 +367,9 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     lead = [0] if own is not DENSE else []
     rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
     arranged = values.permute(*lead, *dims, *rest)
-    return bits.take(arranged, index[0]) if len(index) == 1 else bits.index(arranged, tuple(index))
+    if 0 in arranged.shape[: len(index)] and not structure.is_exact:  # whatever rows there are, they are undefined
+        return arranged.new_zeros((index[0].numel(), *arranged.shape[len(index) :]))
+    cell, *further = index
+    for at, size in zip(further, arranged.shape[1:], strict=False):
+        cell = cell * size + at
+    return stretched(arranged.flatten(0, len(further)), cell)

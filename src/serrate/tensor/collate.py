@@ -11,8 +11,10 @@ from torch.utils.data import default_collate
 
 from serrate.tensor.construct import from_rows
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def collate(samples: Sequence[Any]) -> Any:
     """A batch from samples, for `DataLoader(collate_fn=sr.collate)`.
 

@@ -10,6 +10,7 @@ from serrate.errors import AxisError
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Nest, Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -26,29 +27,36 @@ def flat(x: Tensor) -> Tensor:
 
 def exact(x: Tensor) -> Tensor:
     """x without the undefined entries past device-born last offsets; waits for the device only if there may be some."""
-    structure = x.structure
-    if structure is DENSE or (structure.is_exact and structure.capacity == x.values.shape[0]):
+    if x.structure is DENSE or x.structure.is_exact:
         return x
     axes: list[Axis] = []
-    cells = 1
-    for number, axis in enumerate(structure.axes):
-        if isinstance(axis, int):
-            cells *= axis
-        else:
-            p = axis.partition
-            own = axis.parents == tuple(range(number))
-            axis = Ragged(p.trimmed(cells if own else p.num_components), axis.parents)
-            cells = axis.partition.num_values if own else Structure((*axes, axis)).cells((*range(number), number))
+    for axis in x.structure.axes:
+        if isinstance(axis, Ragged):
+            axis = Ragged(axis.partition.trimmed(Structure(axes).cells(axis.parents)), axis.parents)
         axes.append(axis)
-    return type(x)(x.values[:cells], Structure(axes, cells), x.order, x.team)
+    structure = Structure(axes)
+    rows = structure.cells(structure.whole)
+    return type(x)(x.values[:rows], Structure(axes, rows), x.order, x.team)
 
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
-    if structure.is_exact:
-        return values
+    return values if structure.is_exact else _zeroed(values, structure)
+
+
+@untraced
+def _zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     nothing = False if values.dtype == torch.bool else 0  # an int would make numbers of bools
     return torch.where(structure.defined_rows(values), values, nothing)
+
+
+def fitted(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Packed values with as many rows as the structure has room for: only undefined rows are added or left out."""
+    rows = structure.cells(structure.whole)
+    missing = rows - values.shape[0]
+    if missing == 0:
+        return values
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:rows]
 
 
 def combine(x: Tensor, axis: int) -> Tensor:
@@ -98,7 +106,7 @@ def merge_axes(structure: Structure, c: int) -> list[Axis]:
 def merge_outermost(structure: Structure) -> Structure:
     """Packed axes 0 and 1 as one uniform axis."""
     if isinstance(structure.axes[1], Ragged):
-        return Structure(merge_axes(structure, 1))
+        return Structure(merge_axes(structure, 1), structure.capacity)
     a, b, *inner = structure.axes
     assert isinstance(a, int)
     assert isinstance(b, int)
@@ -110,7 +118,7 @@ def merge_outermost(structure: Structure) -> Structure:
             level = structure.level((*parents, number))
             axis = Ragged(level, sorted({max(p - 1, 0) for p in parents}))
         merged.append(axis)
-    return Structure(merged)
+    return Structure(merged, structure.capacity)
 
 
 def row_offsets(x: Tensor) -> Partition:

@@ -16,8 +16,10 @@ from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def ragged(
     nested: Any,
     ragged_rank: int | None = None,
@@ -46,6 +48,7 @@ def ragged(
     return Tensor(values if device is None else values.to(device), Structure(axes))
 
 
+@untraced
 def from_rows(rows: Sequence[Any]) -> Tensor:
     """A batch of rows: tensors or arrays `[L_i, …]` that differ in their first size; Tensors nest one level deeper.
 
@@ -92,6 +95,7 @@ def _dense_row(row: Any, i: int) -> torch.Tensor:
         raise TypeError(f"row {i} must be a tensor, an array or a list of numbers, got {row!r:.80}") from error
 
 
+@untraced
 def from_offsets(values: Any, offsets: Any, *, validate: bool = True, copy: bool = True) -> Tensor:
     """Packed `values` cut by offsets: one vector of K+1 entries, a Partition, or a list of them, outermost first.
 
@@ -144,6 +148,7 @@ def is_levels(offsets: Any) -> bool:
     return not offsets or isinstance(offsets[0], (torch.Tensor, Partition, np.ndarray, list, tuple))
 
 
+@untraced
 def from_lengths(values: Any, lengths: Any, *, validate: bool = True) -> Tensor:
     """Packed `values` cut into rows of these lengths (or a list of lengths per level, outermost first).
 
@@ -164,6 +169,7 @@ def from_lengths(values: Any, lengths: Any, *, validate: bool = True) -> Tensor:
     return from_offsets(packed, partitions)
 
 
+@untraced
 def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     """Packed `values` where value i belongs to row `row_ids[i]`; the ids must never decrease.
 
@@ -180,6 +186,7 @@ def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     return _one_level(packed, partition)
 
 
+@untraced
 def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
     """Packed blocks, component c a `len_p[c] × len_q[c]` one: shape `[K, p, q, …]`, both ragged on the first axis.
 
@@ -197,6 +204,7 @@ def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
     return Tensor(packed, check_rows(packed, (p.num_components, Ragged(p), Ragged(q))))
 
 
+@untraced
 def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A Tensor from a number, a (rectangular) nested list, a buffer, an array or a torch tensor; a Tensor stays one.
 
@@ -274,6 +282,7 @@ def _shared(obj: Any, copy: bool | None) -> Tensor | None:
     return Tensor(torch.from_numpy(obj))
 
 
+@untraced
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A dense Tensor over the memory of any object that speaks DLPack; `copy=False` is a BufferError if it cannot be.
 

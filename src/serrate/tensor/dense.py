@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import bits, plan, select
+from serrate.tensor import bits, host, plan, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -88,7 +88,7 @@ def _rows_are_long(grid: Sequence[int], values: torch.Tensor) -> bool:
     twice, but alone on one thread, and starts anew for each row (about the time a thread takes for 64 KiB)."""
     if len(grid) != 2 or values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
         return False
-    if values.ndim < 2 or (torch.is_grad_enabled() and values.requires_grad):
+    if values.ndim < 2 or not host.is_constant(values):
         return False
     row = grid[1] * math.prod(values.shape[1:]) * values.element_size()
     return row >= torch.get_num_threads() << 16

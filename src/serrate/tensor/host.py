@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from serrate.errors import SyncError
+from serrate.tensor.tracing import untraced
 
 _state = threading.local()
 
@@ -48,9 +51,17 @@ def forbidding_sync() -> contextlib.AbstractContextManager[None]:
     return _sync(forbidden=True)
 
 
+@contextlib.contextmanager
+def _lasting() -> Iterator[None]:
+    with torch.inference_mode(False), torch._C._DisableFuncTorch():
+        yield
+
+
 def lasting() -> contextlib.AbstractContextManager[None]:
-    """A context for making what is kept: usable in training, though first asked for in inference mode."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext()
+    """A context for making what is kept: usable anywhere, though first asked for in inference mode or a transform."""
+    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+        return _lasting()
+    return contextlib.nullcontext()
 
 
 def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
@@ -81,6 +92,12 @@ def stands_in(tensor: torch.Tensor) -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
     )
+
+
+def is_constant(tensor: torch.Tensor) -> bool:
+    """Whether nobody can ask for a derivative of it: no gradient, tangent, transform or trace sees to it."""
+    asked = tensor.requires_grad and torch.is_grad_enabled()
+    return not asked and forward_ad._current_level < 0 and not stands_in(tensor)
 
 
 def settled(index: torch.Tensor) -> torch.Tensor:
@@ -115,6 +132,7 @@ _pending: deque[_Pending] = deque()
 _lock = threading.Lock()
 
 
+@untraced
 def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
     """Raise `error(position)` from a later call if the 0-d `verdict` (first bad position + 1, or 0) is not 0.
 
@@ -135,6 +153,8 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
 
 def raise_deferred(*, wait: bool = False) -> None:
     """Raise the oldest deferred error that has arrived; with `wait`, let all of them arrive first."""
+    if is_dynamo_compiling():
+        return  # a graph must not depend on what is pending while it is traced
     while _pending:
         with _lock:  # another thread, a loader's say, may look at the same moment
             if not _pending:

@@ -2,24 +2,24 @@
 
 One entry per axis; `...` and `None` as in numpy. Integers, slices and one index array select on their own axis, so any
 mixture of them is one walk over the structure (`serrate.tensor.select`) and one read of the values. Several arrays meet
-point by point, as in numpy, where they stand on the outermost axes or all on features. A ragged mask filters and a
-ragged integer index gathers, within each row.
+point by point, as in numpy, where they stand on the first axes or all on features. A ragged mask filters and a ragged
+integer index gathers, within each row. What needs axes to be stored as they are seen stores a permuted tensor anew.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, combine, host, keys, plan, select
-from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_room
-from serrate.tensor.layout import assemble
+from serrate.tensor import bits, broadcast, host, keys, plan, select
+from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_reach, require_room
+from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.points import Entry, select_points
-from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.storage import as_rows, stored_as_seen
+from serrate.tensor.structure import Axis, Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -112,35 +112,39 @@ def spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[in
 
 def _select(x: Tensor, per_axis: dict[int, Entry], reader: plan.Reader) -> Tensor:
     arrays = [a for a, e in per_axis.items() if isinstance(e, torch.Tensor)]
-    packed = len(x.structure.axes)
-    if len(arrays) > 1 or (arrays and per_axis[arrays[0]].ndim != 1):  # type: ignore[union-attr]
-        if all(x.order[a] < packed for a in arrays):
-            result, rest = select_points(x, per_axis, arrays, reader)
-            return _select(result, rest, plan.read) if rest else result
-        if not all(x.order[a] >= packed for a in arrays):
-            raise IndexError(
-                f"index arrays on axes {arrays} mix packed axes with features of shape {x.shape}; "
-                f"index them one after the other"
-            )
+    packed, x_order = len(x.structure.axes), x.order
+    if len(arrays) > 1 and not all(x.order[a] >= packed for a in arrays):
+        result, rest = select_points(x, per_axis, arrays, reader)
+        if rest and not result.is_ragged:
+            key = (rest.get(a, slice(None)) for a in range(result.ndim))
+            return type(x)(_index_dense(result.values, tuple(key)), team=x.team)
+        return _select(result, rest, plan.read) if rest else result
     selections = {x.order[a]: _selection(x, a, e) for a, e in per_axis.items() if x.order[a] < packed}
     selections = {c: s for c, s in selections.items() if s is not select.WHOLE}
     features = {a: e for a, e in per_axis.items() if x.order[a] >= packed}
     if features:
-        x = _select_features(x, features)
+        gone = {a for a, e in per_axis.items() if isinstance(e, int)}
+        x = _select_features(x, features, gone)
         if not selections:
             return x
     if not selections:
         return type(x)(x.values, x.structure, x.order, x.team)
     # Feature axes may have gone: find the packed ones, whose canonical numbers are unchanged.
     walk = plan.Plan(x.structure, selections)
-    gone = {c for c, s in selections.items() if s.drop}
-    return assemble(x, reader(walk, x.values), walk.result(), [c for c in x.order if c not in gone])
+    axes, seen = walk.result(), [c for c in x.order if c not in selections or not selections[c].drop]
+    for a in arrays:
+        sizes = per_axis[a].shape  # type: ignore[union-attr]
+        if x_order[a] < packed and len(sizes) > 1:
+            axes, fresh = unfolded(axes, x_order[a], sizes)
+            place = seen.index(x_order[a])
+            seen[place : place + 1] = fresh
+    return assemble(x, reader(walk, x.values), axes, seen)
 
 
 def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
     size = x.shape[axis]
     if isinstance(entry, torch.Tensor):
-        return select.Pick(plan.host_index(entry, x.structure))
+        return select.Pick(plan.host_index(entry.reshape(-1), x.structure), drop=entry.ndim == 0)
     if isinstance(entry, int):
         if isinstance(size, Ragged):
             if entry >= 0:
@@ -162,8 +166,11 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
 # -------------------------------------------------------------------------------------------- features, new axes
 
 
-def _select_features(x: Tensor, features: dict[int, Entry]) -> Tensor:
-    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays."""
+def _select_features(x: Tensor, features: dict[int, Entry], gone: set[int]) -> Tensor:
+    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays.
+
+    Packed axes in `gone` are taken away by integers of the same key.
+    """
     packed = len(x.structure.axes)
     seen = [a for a in range(x.ndim) if x.order[a] >= packed]  # feature axes as the user sees them
     key = [e if isinstance(e := features.get(a, slice(None)), (int, slice)) else slice(None) for a in seen]
@@ -173,12 +180,18 @@ def _select_features(x: Tensor, features: dict[int, Entry]) -> Tensor:
     order = tuple(packed + own.index(a) if a in own else x.order[a] for a in kept)
     arrays = {kept.index(a): e for a, e in features.items() if isinstance(e, torch.Tensor)}
     x = type(x)(values, x.structure, order, x.team)
-    return _select_arrays(x, arrays) if arrays else x
+    return _select_arrays(x, arrays, {kept.index(a) for a in gone if a in kept}) if arrays else x
 
 
-def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
-    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front."""
+def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor], gone: set[int]) -> Tensor:
+    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front.
+
+    Axes in `gone` do not stand between neighbours.
+    """
     packed = len(x.structure.axes)
+    if x.values.numel() == 0:
+        for axis, index in arrays.items():
+            require_reach(index, x.values.shape[x.order[axis] - packed + 1], axis)
     if len(arrays) == 1 and next(iter(arrays.values())).ndim == 1:
         ((axis, index),) = arrays.items()
         key = (*[slice(None)] * (x.order[axis] - packed + 1), host.send(index, x.device))
@@ -192,7 +205,7 @@ def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor]) -> Tensor:
     where = {a: packed + extra + i for i, a in enumerate(others)}
     rest = [(a, where.get(a, x.order[a])) for a in range(x.ndim) if a not in arrays]
     first = min(arrays)
-    place = first if max(arrays) - first == len(arrays) - 1 else 0
+    place = first if all(a in arrays or a in gone for a in range(first, max(arrays))) else 0
     before, after = [c for a, c in rest if a < place], [c for a, c in rest if a >= place]
     return type(x)(taken, x.structure, (*before, *range(packed, packed + extra), *after), x.team)
 
@@ -216,6 +229,8 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             last = first - (len(chosen) - 1) * chosen.step
             entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
             flips.append(axis)
+        if values.numel() == 0 and isinstance(entry, torch.Tensor) and not is_mask(entry):
+            require_reach(entry, values.shape[axis], axis)
         axis += axes_taken((entry,))
         fixed.append(host.send(entry, values.device) if isinstance(entry, torch.Tensor) else entry)
     return bits.index(values, tuple(fixed), flips)
@@ -228,9 +243,16 @@ def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:
     if sum(isinstance(e, torch.Tensor) for e in per_axis.values()) > 1:
         raise IndexError("None together with several index arrays is ambiguous; add the axis in a step of its own")
     for count, before in enumerate(inserted):
-        left = sum(1 for a in range(before) if not isinstance(per_axis.get(a), int))
+        left = sum(_axes_left(per_axis.get(a)) for a in range(before))
         x = expand_dims(x, left + count)
     return x
+
+
+def _axes_left(entry: Entry | None) -> int:
+    """How many axes an entry of a key leaves of the one that it stands on."""
+    if isinstance(entry, torch.Tensor):
+        return entry.ndim
+    return 0 if isinstance(entry, int) else 1
 
 
 def _by_0d_mask(x: Tensor, entries: tuple[Any, ...]) -> Tensor:
@@ -253,61 +275,36 @@ def expand_dims(x: Tensor, position: int) -> Tensor:
 # --------------------------------------------------------------------------------------------------- ragged keys
 
 
-def _features_as_rows(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """A mask that goes down to features filters the last of them: both tensors with that axis as one of equal rows."""
-    sizes = mask.values.shape[1:]
-    seen = tuple(range(x.ndim))
-    if (
-        not x.is_ragged
-        or x.order != seen
-        or mask.order != seen[: mask.ndim]
-        or x.values.shape[1 : 1 + len(sizes)] != sizes
-    ):
-        raise IndexError(
-            f"a mask of shape {mask.shape} does not fit shape {x.shape}; permuted tensors are put back first"
-        )
-    broadcast.require_one_device(x, mask)
-    made = []
-    for tensor in (combine.exact(x), combine.exact(mask)):
-        rows = tensor.values.shape[0] * math.prod(sizes[:-1])
-        outer = (*tensor.structure.axes, *sizes[:-1])
-        structure = Structure((*outer, Ragged(Partition.uniform(rows, sizes[-1]), range(len(outer)))))
-        values = tensor.values.reshape(rows * sizes[-1], *tensor.values.shape[1 + len(sizes) :])
-        made.append(type(x)(values, structure, (), x.team))
-    return made[0], made[1]
-
-
 def _within_rows(x: Tensor, entries: tuple[Any, ...], reader: plan.Reader) -> Tensor:
     """x[mask] or x[index] with a ragged key: its outer axes are x's, its last axis selects within each row."""
     if len(entries) != 1:
         raise IndexError("a ragged mask or index stands alone: x[mask], x[index]")
     (key,) = entries
-    if key.dtype == torch.bool and key.values.ndim > 1:
-        x, key = _features_as_rows(x, key)
-    depth = key.ndim
-    if not x.is_ragged or depth > len(x.structure.axes) or list(x.order[:depth]) != list(range(depth)):
+    depth, filters = key.ndim, key.dtype == torch.bool
+    if not x.is_ragged or depth > x.ndim:
         raise IndexError(f"a ragged key of shape {key.shape} does not fit the outer axes of shape {x.shape}")
-    if key.order != tuple(range(depth)) or key.values.ndim != 1:
-        raise IndexError(
-            f"a ragged key must end with its innermost ragged axis and be stored in the order it is seen in, "
-            f"got shape {key.shape}; permute both back first"
-        )
+    if key.is_floating_point() or key.is_complex():
+        raise IndexError(f"a ragged index must hold integers or bools, got {key.dtype}")
     broadcast.require_one_device(x, key)
-    axis = depth - 1
-    outer = 0 if key.dtype == torch.bool else 1
-    for i in range(depth - outer):
+    x, key = stored_as_seen(x, depth), stored_as_seen(key, depth)
+    for i in range(depth if filters else depth - 1):
         mine, theirs = x.structure.axes[i], key.structure.axes[i]
         if type(mine) is not type(theirs) or mine != theirs:
-            raise RaggednessError(f"axis {i} of the key must be {mine}, as in the tensor it indexes, got {theirs}")
-    if not isinstance(x.structure.axes[axis], Ragged):
-        raise IndexError(f"axis {axis} of shape {x.shape} is uniform; a ragged key selects on a ragged axis")
-    if key.dtype == torch.bool:
-        choice: select.Selection = select.Keep(key.values)
-    elif key.is_floating_point() or key.is_complex():
-        raise IndexError(f"a ragged index must hold integers or bools, got {key.dtype}")
-    else:
-        level = key.structure.level(key.structure.whole)
-        assert not isinstance(level, int)
-        choice = select.Gather(level, key.values.to(torch.int64))
-    walk = plan.Plan(x.structure, {axis: choice})
+            room = broadcast.capacities(mine, theirs)
+            raise RaggednessError(
+                f"axis {i} of the key must be {mine}, as in the tensor it indexes, got {theirs}{room}"
+            )
+    if filters and isinstance(x.structure.axes[depth - 1], int):
+        x, key = (as_rows(each, depth - 1, each.structure.whole[: depth - 1]) for each in (x, key))
+    if not isinstance(x.structure.axes[depth - 1], Ragged):
+        raise IndexError(f"axis {depth - 1} of shape {x.shape} is uniform; a ragged index selects on a ragged axis")
+    choice: select.Selection = select.Keep(key.values) if filters else _gathered(key)
+    walk = plan.Plan(x.structure, {depth - 1: choice})
     return assemble(x, reader(walk, x.values), walk.result(), x.order)
+
+
+def _gathered(index: Tensor) -> select.Gather:
+    level = index.structure.level(index.structure.whole)
+    if isinstance(level, int):
+        level = Partition.uniform(index.structure.cells(index.structure.whole[:-1]), level)
+    return select.Gather(level, index.values.to(torch.int64))

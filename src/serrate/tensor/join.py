@@ -11,10 +11,12 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast
-from serrate.tensor.broadcast import capacities, lay_out
+from serrate.tensor.broadcast import capacities
+from serrate.tensor.combine import fitted
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.partition import Partition
 from serrate.tensor.promotion import promote
+from serrate.tensor.storage import as_rows, restored
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -40,12 +42,13 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
         return _concat_dense(parts, parts[0]._axis(axis))
     template = next(p for p in parts if p.is_ragged)
     number = template._axis(axis)
+    template = next((p for p in parts if p.ndim == template.ndim and isinstance(p.shape[number], Ragged)), template)
     c = template.order[number]
     parts = [_like(p, template, c, i) for i, p in enumerate(parts)]
     _require_joinable(parts, template, c)
     packed = len(template.structure.axes)
     if c >= packed:
-        values = torch.cat(_of_one_dtype([p.values for p in parts]), c - packed + 1)
+        values = torch.cat(_of_one_dtype([fitted(p.values, template.structure) for p in parts]), c - packed + 1)
         return Tensor(values, template.structure, template.order, template.team)
     return _join_packed(parts, template, c)
 
@@ -68,7 +71,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     number = axis % (ndim + 1)
     if not any(p.is_ragged for p in parts):
         return _concat_dense([expand_dims(p, number) for p in parts], number)
-    return concat([_with_packed_axis(p, number) for p in parts], axis=number)
+    template = next(p for p in parts if p.is_ragged)
+    alike = [_stored_like(p, template, i) if p.is_ragged and p.ndim == ndim else p for i, p in enumerate(parts)]
+    return concat([_with_packed_axis(p, number) for p in alike], axis=number)
 
 
 def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
@@ -131,63 +136,34 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
-    """A dense part that joins along a ragged axis, seen as rows of equal length."""
+    """A part stored as the template is; one that is uniform along the joined axis brings each row as many entries."""
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
-    if part.is_ragged:
-        return part if part.order == template.order else _stored_like(part, template, i)
-    axes: list[Axis] = []
-    for own, axis in enumerate(template.structure.axes):
-        size = part.values.shape[template.order.index(own)]
-        if isinstance(axis, Ragged):
-            if own != c or any(isinstance(template.structure.axes[p], Ragged) for p in axis.parents):
-                raise RaggednessError(
-                    f"tensor {i} is dense, shape {tuple(part.shape)}, "
-                    f"but axis {template.order.index(own)} of the others is {axis}"
-                )
-            count = 1
-            for p in axis.parents:
-                count *= part.values.shape[template.order.index(p)]
-            axes.append(Ragged(Partition.uniform(count, size), axis.parents))
-        else:
-            axes.append(size)
-    structure = Structure(axes)
-    packed = len(axes)
-    values = part.values.permute([template.order.index(own) for own in range(template.ndim)])
-    values = values.reshape(structure.cells(structure.whole), *values.shape[packed:])
-    return Tensor(values, structure, template.order, part.team)
+    part = _stored_like(part, template, i)
+    if c >= len(template.structure.axes):
+        return part
+    mine, theirs = template.structure.axes[c], part.structure.axes[c]
+    return as_rows(part, c, mine.parents) if isinstance(mine, Ragged) and isinstance(theirs, int) else part
 
 
 def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
-    """A part that is seen with the same axes but stored in another order, rearranged to the template's."""
-    shape, packed = part.shape, len(template.structure.axes)
-    seen = [template.order.index(own) for own in range(packed)]
-    axes: list[Axis] = []
-    for axis in (shape[a] for a in seen):
-        if isinstance(axis, Ragged):
-            parents = [seen.index(p) for p in axis.parents if p in seen]
-            if parents != sorted(parents) or len(parents) < len(axis.parents):
-                raise RaggednessError(
-                    f"tensor {i}, shape {shape}, numbers its rows otherwise than shape {template.shape}"
-                )
-            axis = Ragged(axis.partition, parents)
-        axes.append(axis)
-    if any(isinstance(shape[a], Ragged) for a in range(part.ndim) if a not in seen):
-        raise RaggednessError(f"tensor {i}, shape {shape}, is ragged on other axes than shape {template.shape}")
-    structure = Structure(axes, part.structure.capacity)
-    values = lay_out(part, structure, template.order)
-    sizes = [shape[template.order.index(own)] for own in range(packed, part.ndim)]
-    return Tensor(values.expand(-1, *[s for s in sizes if isinstance(s, int)]), structure, template.order, part.team)
+    """A part that is seen with the same axes, stored in the template's order."""
+    seen = [template.order.index(own) for own in range(template.ndim)]
+    packed = seen[: len(template.structure.axes)]
+    if part.order == template.order and len(part.structure.axes) == len(packed):
+        return part
+    for a in range(part.ndim):
+        mine, theirs = template.shape[a], part.shape[a]
+        if isinstance(theirs, Ragged) and a not in packed:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, is ragged on other axes than {template.shape}")
+        if isinstance(mine, Ragged) and isinstance(theirs, Ragged) and mine.parents != theirs.parents:
+            raise RaggednessError(f"tensor {i}, shape {part.shape}, numbers its rows otherwise than {template.shape}")
+    return restored(part, packed, seen[len(packed) :])
 
 
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
     """Equal axes everywhere but along the joined one."""
-    packed = len(template.structure.axes)
     for i, part in enumerate(parts):
-        if part.order != template.order or len(part.structure.axes) != packed:
-            raise RaggednessError(
-                f"tensors must be ragged on the same axes: shape {template.shape} and, tensor {i}, {part.shape}"
-            )
         mine, theirs = (
             [*template.structure.axes, *template.values.shape[1:]],
             [*part.structure.axes, *part.values.shape[1:]],
@@ -200,6 +176,10 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
                     raise RaggednessError(
                         f"axis {seen} has different raggedness: {a} and, in tensor {i}, {b}{capacities(a, b)}"
                     )
+            elif isinstance(a, Ragged) or isinstance(b, Ragged):
+                raise RaggednessError(
+                    f"axis {seen} is ragged in one tensor and uniform in another: {a} and, in tensor {i}, {b}"
+                )
             elif own != c and a != b:
                 raise ValueError(
                     f"axis {seen} must have one size to join along another, got {a} and, in tensor {i}, {b}"
@@ -209,8 +189,7 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
 def _join_packed(parts: list[Tensor], template: Tensor, c: int) -> Tensor:
     """Join along packed axis c: every cell moves to its place in the joined nest, its rows with it."""
     structures = [p.structure for p in parts]
-    rows = sum(p.values.shape[0] for p in parts)
-    joined = _Joined(structures, c, rows)
+    joined = _Joined(structures, c)
     values = joined.moved([p.values for p in parts], joined.whole.whole, parts[0].device)
     return Tensor(values, joined.whole, template.order, template.team)
 
@@ -222,15 +201,17 @@ class _Joined:
     is the same in all parts, and stays the same.
     """
 
-    def __init__(self, parts: list[Structure], c: int, capacity: int) -> None:
+    def __init__(self, parts: list[Structure], c: int) -> None:
         self.parts, self.c = parts, c
         self.host_born = all(part.is_host_born for part in parts)
         self.home = next((part.home for part in parts if not part.is_host_born), parts[0].home)
         self._starts: dict[tuple[Nest, torch.device], list[torch.Tensor]] = {}
-        self.whole = Structure((*parts[0].axes[:c], _added([part.axes[c] for part in parts])))
-        for number in range(c + 1, len(parts[0].axes)):
-            self.whole = Structure((*self.whole.axes, self._inner_axis(number)))
-        self.whole = Structure(self.whole.axes, capacity)
+        self.whole = Structure(parts[0].axes[:c])
+        for number in range(c, len(parts[0].axes)):
+            axis = self._inner_axis(number) if number > c else _added([part.axes[c] for part in parts])
+            # Room for all that the parts have room for, so that undefined cells find a place at the end.
+            room = sum(part.cells(part.whole[: number + 1]) for part in parts)
+            self.whole = Structure((*self.whole.axes, axis), room)
 
     def _inner_axis(self, number: int) -> Axis:
         """An axis behind the joined one: its components in all parts, each in its place."""

@@ -90,6 +90,16 @@ def require_room(key: tuple[Any, ...], taken: int, shape: tuple[Axis, ...]) -> N
         raise IndexError(f"too many indices: {taken} for a tensor of {len(shape)} axes, shape {shape}")
 
 
+def require_reach(index: torch.Tensor, size: int, axis: int) -> None:
+    """An IndexError if an index array leaves an axis; torch does not look at indices of tensors without elements."""
+    flat = index.reshape(-1)
+
+    def error(i: int) -> IndexError:
+        return IndexError(f"index {int(flat[i])} is out of range for axis {axis} with size {size}")
+
+    host.defer(host.first_fault((flat < -size) | (flat >= size)), error)
+
+
 def fitting_mask(mask: torch.Tensor, shape: tuple[Axis, ...], axis: int) -> torch.Tensor:
     """The mask, checked against the axes from `axis` on; one with a size of 0 holds nowhere, whatever the axis has."""
     sizes = shape[axis : axis + mask.ndim]

@@ -15,7 +15,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, host
 from serrate.tensor.partition import Partition
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -49,6 +49,27 @@ def settle(
         behind = [labels[i] for i in stray] + behind
         labels = [label for i, label in enumerate(labels) if i not in stray]
     return values, Structure(kept, values.shape[0]) if kept else DENSE, [*labels, *behind, *features]
+
+
+def unfolded(
+    axes: Sequence[tuple[int, Axis]], label: int, sizes: Sequence[int]
+) -> tuple[list[tuple[int, Axis]], list[int]]:
+    """Labelled axes with the uniform axis `label` unfolded into axes of these sizes, and the labels of those."""
+    fresh = [-1 - i for i in range(len(sizes))]
+    place = [name for name, _ in axes].index(label)
+    made: list[tuple[int, Axis]] = []
+    for name, axis in axes:
+        if name == label:
+            made.extend(zip(fresh, sizes, strict=True))
+        elif isinstance(axis, Ragged):
+            numbers = [
+                range(place, place + len(sizes)) if p == place else [p + (len(sizes) - 1) * (p > place)]
+                for p in axis.parents
+            ]
+            made.append((name, Ragged(axis.partition, [p for each in numbers for p in each])))
+        else:
+            made.append((name, axis))
+    return made, fresh
 
 
 def assemble(
@@ -109,7 +130,7 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
     # An axis is stored after its parents, and parents in the order in which their cells number components.
     before: dict[int, set[int]] = {i: set() for i in range(len(shape))}
     for i in ragged:
-        parents = _parents(shape, i)
+        parents = parents_of(shape[i])
         before[i] |= set(parents)
         for k, parent in enumerate(parents):
             before[parent] |= set(parents[:k])
@@ -130,11 +151,6 @@ def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[
     where = {label: k for k, label in enumerate([*packed, *behind])}
     sizes = tuple(size for i in behind if isinstance(size := shape[i], int))
     return Structure(axes).check(), sizes, tuple(where[i] for i in range(len(shape)))
-
-
-def _parents(shape: Sequence[Axis], i: int) -> tuple[int, ...]:
-    axis = shape[i]
-    return axis.parents if isinstance(axis, Ragged) else ()
 
 
 def shape_of(values: torch.Tensor, structure: Structure, order: Sequence[int]) -> tuple[Axis, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from serrate.errors import RaggednessError
 from serrate.tensor import host
@@ -45,6 +46,7 @@ class Partition:
     __slots__ = (
         "_bound",
         "_coarse",
+        "_declared",
         "_device_born",
         "_exact",
         "_identity",
@@ -66,7 +68,8 @@ class Partition:
     _bound: int | None
     _max_length: int | None
     _memo: dict[Hashable, Any]
-    _coarse: dict[int, Partition]
+    _coarse: dict[tuple[int, int], Partition]
+    _declared: dict[int, int]
     _moved: dict[torch.device, Partition]
     _identity: Identity
 
@@ -177,6 +180,7 @@ class Partition:
         self._max_length = None
         self._memo = {}
         self._coarse = {}
+        self._declared = {}
         self._moved = {}
         self._identity = Identity()
         self._uniform_length = None
@@ -240,11 +244,15 @@ class Partition:
         device = torch.device(device)
         if device == self._offsets.device:
             return self._offsets
+        if is_dynamo_compiling():  # nothing that a trace makes is kept
+            return host.send(self._offsets, device)
         return self.derived(("offsets", device), lambda: host.send(self._offsets, device))
 
     def lengths_on(self, device: torch.device | str) -> torch.Tensor:
         """The lengths on `device`."""
         device = torch.device(device)
+        if is_dynamo_compiling():
+            return torch.diff(self.offsets_on(device))
         return self.derived(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def row_ids_on(self, device: torch.device | str) -> torch.Tensor:
@@ -253,7 +261,7 @@ class Partition:
         return self.derived(("row_ids", device), lambda: self._make_row_ids(device))
 
     def positions_on(self, device: torch.device | str) -> torch.Tensor:
-        """For each of the N values its position in its component, int64, on `device`."""
+        """For each of the N values its position in its component, int64, on `device`; 0 for an undefined value."""
         device = torch.device(device)
         return self.derived(("positions", device), lambda: self._make_positions(device))
 
@@ -316,8 +324,10 @@ class Partition:
         return torch.repeat_interleave(components, self._own_lengths(device), output_size=self._num_values)
 
     def _make_positions(self, device: torch.device) -> torch.Tensor:
-        starts = self.offsets_on(device).to(torch.int64)[:-1]
-        return torch.arange(self._num_values, device=device) - self.spread(starts)
+        offsets = self.offsets_on(device).to(torch.int64)
+        values = torch.arange(self._num_values, device=device)
+        positions = values - self.spread(offsets[:-1])
+        return positions if self._exact else torch.where(values < offsets[-1], positions, 0)
 
     # ---------------------------------------------------------------------------------------------- new from old
 
@@ -354,11 +364,12 @@ class Partition:
         return int(offsets[start]), int(offsets[stop])
 
     def with_lengths(
-        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None
+        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None, exact: bool = False
     ) -> Partition:
         """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
 
-        `capacity` is a host number the lengths cannot sum past; without it device-born lengths are added up by waiting.
+        `capacity` is a host number the lengths cannot sum past, or with `exact` the number they sum to; without it
+        device-born lengths are added up by waiting. No components have no values, whatever the capacity.
         """
         if not self._device_born:
             wide = offsets_from_lengths(lengths, None)
@@ -367,24 +378,27 @@ class Partition:
             return Partition._of(wide.to(torch.int32) if fits else wide, total)
         wide = offsets_from_lengths(lengths, None)
         capacity = 0 if lengths.numel() == 0 else capacity
-        exact = not capacity
+        exact = exact or not capacity
         if capacity is None:
             capacity = int(host.read(wide[-1], "adding up device-born lengths"))
         fits = self.dtype == torch.int32 and capacity <= INT32_MAX
         narrow = wide.to(torch.int32) if fits else wide
         return Partition._of(narrow, capacity, device_born=True, exact=exact, bound=bound)
 
-    def take(self, components: torch.Tensor, *, capacity: int | None = None) -> Partition:
+    def take(self, components: torch.Tensor, *, capacity: int | None = None, exact: bool = False) -> Partition:
         """The partition whose component i is component `components[i]` of this one (−1: an empty one)."""
         lengths = self.lengths_on(components.device)
         if self.num_components == 0:
             return self.with_lengths(torch.zeros_like(components), capacity=0)
         picked = lengths.to(torch.int64)[components.clamp(min=0)]
-        return self.with_lengths(torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound)
+        return self.with_lengths(
+            torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound, exact=exact
+        )
 
     def scaled(self, factor: int) -> Partition:
         """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
-        made = self.with_lengths(self.lengths.to(torch.int64) * factor, capacity=self._num_values * factor)
+        lengths = self.lengths.to(torch.int64) * factor
+        made = self.with_lengths(lengths, capacity=self._num_values * factor, exact=self._exact)
         if self.uniform_length is not None:
             made._uniform_length = self.uniform_length * factor
         return made
@@ -394,12 +408,13 @@ class Partition:
 
         `count` is how many components result.
         """
-        if outer == 0:
-            return Partition.uniform(count, 0, dtype=self.dtype)
         if isinstance(outer, int):
-            found = self._coarse.get(outer)
+            found = self._coarse.get((outer, count))
             if found is None:
-                found = self._coarse[outer] = self._at(self._offsets[::outer])
+                length = self._declared.get(outer)
+                ends = self._offsets[::outer] if outer else self._offsets.new_zeros(count + 1)
+                found = self._at(ends) if length is None else Partition.uniform(count, length, dtype=self.dtype)
+                self._coarse[outer, count] = found
             return found
         return self._at(self.offsets_on(outer.home)[outer.offsets.to(torch.int64)])
 
@@ -433,7 +448,7 @@ class Partition:
 
     def declare_groups(self, group: int, length: int) -> None:
         """Record that every `group` consecutive components own `length` values together, as the maker declared."""
-        self._coarse[group] = Partition.uniform(self.num_components // max(group, 1), length, dtype=self.dtype)
+        self._declared[group] = length
 
     # -------------------------------------------------------------------------------------------------- equality
 

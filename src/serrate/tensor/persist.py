@@ -1,11 +1,10 @@
-"""Pickling and pytrees: how tensors travel between processes, into files, and through torch's tree functions."""
+"""Pickling: how tensors travel between processes and into files."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
 from serrate.tensor.layout import check_rows
@@ -68,20 +67,4 @@ def _rebuild_tensor(values: Any, axes: Any, order: Any) -> Tensor:
     return Tensor(values, structure, order)
 
 
-def register(tensor_class: type[Tensor]) -> None:
-    """Make the class a pytree node with one leaf, its values, and let `torch.load(weights_only=True)` rebuild it."""
-
-    def unflatten(leaves: Any, context: Any) -> Tensor:
-        (values,) = leaves
-        made = object.__new__(tensor_class)  # leaves may be anything a tree function puts there: nothing is checked
-        made.values = values
-        made.structure, made.order, made.team = context
-        return made
-
-    pytree.register_pytree_node(
-        tensor_class,
-        lambda x: ([x.values], (x.structure, x.order, x.team)),
-        unflatten,
-        flatten_with_keys_fn=lambda x: ([(pytree.GetAttrKey("values"), x.values)], (x.structure, x.order, x.team)),
-    )
-    torch.serialization.add_safe_globals([rebuild])
+torch.serialization.add_safe_globals([rebuild])  # what `torch.load(weights_only=True)` may call

@@ -5,6 +5,10 @@ Going inwards through the nest, the walk knows for each new cell the old one: a 
 
 Levels are worked out where the offsets live (`structure.home`); only the last step, the rows of the values, runs on the
 values' device. So a batch whose offsets the host knows stays one whose offsets the host knows.
+
+Where lengths were born on a device, a level has room for at least as many cells as are defined (`Structure.room` says
+for how many), and a cell past the defined ones comes from nowhere. A level of one row, whose parents are all dropped,
+is a size. The host has to know it, so it waits for the device, and no cell of such a level is undefined.
 """
 
 from __future__ import annotations
@@ -52,13 +56,10 @@ class Place:
 
     @property
     def capacity(self) -> int | None:
-        """The most cells that keeping whole rows can give, where the host knows."""
-        return None if self.copies is None else self.old_partition.num_values * self.copies
-
-    @property
-    def ends_uniform(self) -> bool:
-        """Whether all parents of the axis are dropped, which leaves it one row: a uniform axis."""
-        return all(self.plan.selections.get(p, WHOLE).drop for p in self.plan.parents[self.nest[-1]])
+        """The most cells that keeping whole rows can give; None where only the data tells, or a size is wanted."""
+        if self.copies is None or self.plan.ends_uniform(self.nest[-1]):
+            return None
+        return self.old_partition.num_values * self.copies
 
     @property
     def old_partition(self) -> Partition:
@@ -67,11 +68,15 @@ class Place:
         return self.old
 
     @property
+    def new(self) -> int | Partition:
+        """The new level."""
+        return self.plan.level(self.nest)
+
+    @property
     def new_partition(self) -> Partition:
-        """The new level, known to be a partition."""
-        level = self.plan.level(self.nest)
-        assert isinstance(level, Partition)
-        return level
+        """`new`, known to be a partition: no axis is dropped."""
+        assert isinstance(self.new, Partition)
+        return self.new
 
     def outer_cells(self, device: torch.device) -> torch.Tensor:
         """`outer` as a tensor on `device`."""
@@ -80,8 +85,14 @@ class Place:
         return host.send(self.outer, device)
 
     def missing(self, device: torch.device) -> torch.Tensor | None:
-        """Which new outer cells come from nowhere; None if none can."""
-        return host.send(self.outer, device) < 0 if isinstance(self.outer, torch.Tensor) and self.plan.misses else None
+        """Which new outer cells come from nowhere, or from an undefined old one; None if none can."""
+        if not self.plan.misses:
+            return None
+        defined = self.plan.structure.defined_cells(self.nest[:-1])
+        if isinstance(self.outer, torch.Tensor):
+            cells = host.send(self.outer, device)
+            return (cells < 0) | (cells >= defined)
+        return None if isinstance(defined, int) else self.outer_cells(device) >= defined
 
     def component(self, device: torch.device) -> torch.Tensor:
         """For each new outer cell the component of the axis's own partition."""
@@ -95,30 +106,40 @@ class Place:
 
     def of_component(self, each: torch.Tensor) -> torch.Tensor:
         """A vector with an entry per component of the own partition, as one with an entry per new outer cell."""
-        return each if self.is_own or each.numel() == 0 else each[self.component(each.device)]
+        if self.is_own:
+            return each
+        component = self.component(each.device)
+        return each[component] if each.numel() else each.new_zeros(component.numel())
 
-    def on_rows(
-        self, new: Partition, device: torch.device, first: torch.Tensor | None = None, step: int = 1
-    ) -> torch.Tensor:
-        """Old cells of a ragged result: position r of new row i is position first[i] + step·r of the old row."""
-        old = self.old_partition
-        cells = torch.arange(new.num_values, device=device)
-        if new.num_components == 0 or old.num_components == 0:
-            return torch.full_like(cells, -1)  # without old rows, whatever there is comes from nowhere
+    def spread(self, each: torch.Tensor) -> torch.Tensor:
+        """A vector with an entry per new outer cell as one with an entry per new cell."""
+        new = self.new
+        return new.spread(each) if isinstance(new, Partition) else each.repeat_interleave(new)
+
+    def on_rows(self, device: torch.device, first: torch.Tensor | None = None, step: int = 1) -> torch.Tensor:
+        """The old cells when position r of new row i is position first[i] + step·r of the old row."""
+        old, new = self.old_partition, self.new
+        rows = len(self.outer) if isinstance(self.outer, range) else self.outer.numel()
+        count = new.num_values if isinstance(new, Partition) else rows * new
+        if rows == 0 or old.num_components == 0:
+            return torch.full((count,), -1, device=device)  # without old rows, whatever there is comes from nowhere
         starts = old.offsets_on(device)[:-1].to(torch.int64)
-        if not (isinstance(self.outer, range) and len(self.outer) == old.num_components):
+        if not (isinstance(self.outer, range) and rows == old.num_components):
             starts = starts[self.outer_cells(device).clamp(min=0)]
         starts = starts if first is None else starts + first
-        # Cell i of new row c comes from starts[c] + step·(i − new offset of c).
-        shift = starts - new.offsets_on(device)[:-1].to(torch.int64) * step
-        cells = new.spread(shift) + (cells if step == 1 else cells * step)
-        missing = self.missing(device)
-        cells = cells if missing is None else torch.where(new.spread(missing), -1, cells)
-        return cells if new.is_host_born else self.only_defined(cells)
+        # Cell i of new row c comes from starts[c] + step·(i − the first cell of c).
+        firsts = new.offsets_on(device)[:-1] if isinstance(new, Partition) else torch.arange(rows, device=device) * new
+        cells = torch.arange(count, device=device)
+        return self.only_defined(self.spread(starts - firsts * step) + (cells if step == 1 else cells * step))
 
     def only_defined(self, cells: torch.Tensor) -> torch.Tensor:
-        """Old cells of a device-born result: −1 past its last offset, and never outside the original."""
-        defined = torch.arange(cells.numel(), device=cells.device) < self.new_partition.offsets_on(cells.device)[-1]
+        """Old cells, one per new cell: −1 for what comes from nowhere, and none outside the original."""
+        missing = self.missing(cells.device)
+        if missing is not None:
+            cells = torch.where(self.spread(missing), -1, cells)
+        if isinstance(self.new, int) or self.new.is_host_born:
+            return cells
+        defined = torch.arange(cells.numel(), device=cells.device) < self.new.offsets_on(cells.device)[-1]
         return torch.where(defined, cells.clamp(-1, max(self.old_partition.num_values - 1, -1)), -1)
 
     def on_grid(self, positions: torch.Tensor) -> torch.Tensor:
@@ -179,7 +200,7 @@ class Plan:
     @cached_property
     def misses(self) -> bool:
         """Whether some new cells may come from nowhere: padding, or what lies past the last device-born offset."""
-        return any(isinstance(s, Pad) for s in self.selections.values()) or not self.structure.is_host_born
+        return any(s.misses for s in self.selections.values()) or not self.structure.is_host_born
 
     @cached_property
     def parents(self) -> dict[int, Nest]:
@@ -188,8 +209,7 @@ class Plan:
         for number, axis in enumerate(self.structure.axes):
             if isinstance(axis, Ragged):
                 own = tuple(range(number)) if self._selection(number).replaces_parents else axis.parents
-                closed = all(set(parents.get(p, ())) <= set(own) for p in own)
-                parents[number] = own if closed else tuple(range(number))
+                parents[number] = tuple(sorted({*own, *(q for p in own for q in parents.get(p, ()))}))
         return parents
 
     def _structure_after(self, last: int) -> Structure:
@@ -212,12 +232,19 @@ class Plan:
         pads = any(isinstance(s, Pad) for s in self.selections.values())
         return None if before is None or copies is None or pads else before * copies
 
+    def ends_uniform(self, number: int) -> bool:
+        """Whether all parents of a ragged axis are dropped, which leaves it one row."""
+        return all(self._selection(p).drop for p in self.parents[number])
+
     def _own_level(self, number: int) -> int | Partition:
         """The new level of one axis over its parents: a size, or its partition."""
         found = self._levels.get(number)
         if found is None:
             nest = (*self.parents.get(number, tuple(range(number))), number)
-            found = self._levels[number] = self._selection(number).level(self._place(nest))
+            found = self._selection(number).level(self._place(nest))
+            if isinstance(found, Partition) and self.ends_uniform(number):
+                found = found.total
+            self._levels[number] = found
         return found
 
     def level(self, nest: Nest) -> int | Partition:
@@ -262,8 +289,9 @@ class Plan:
         for number in remaining:
             level = self._own_level(number)
             if isinstance(level, Partition):
-                kept = tuple(remaining.index(p) for p in self.parents[number] if p in remaining)
-                result.append((number, Ragged(level, kept) if kept else level.total))
+                result.append(
+                    (number, Ragged(level, [remaining.index(p) for p in self.parents[number] if p in remaining]))
+                )
             else:
                 result.append((number, level))
         return result
@@ -298,7 +326,7 @@ def take_or_fill(
     """The rows of `values` at `cells`, `fill` (or anything, which has no gradient) where a cell is −1."""
     filling = bits.constant(0 if fill is None else fill, values.dtype, values.device)
     if values.shape[0] == 0:  # every cell is missing; a row to read keeps the result part of the graph
-        values = torch.cat([values, filling.expand(1, *values.shape[1:])])
+        values, cells = torch.cat([values, filling.expand(1, *values.shape[1:])]), torch.full_like(cells, -1)
     found = bits.take(values, cells.clamp(min=0))
     if fill is None and not found.requires_grad:
         return found

@@ -1,4 +1,4 @@
-"""Several index arrays on the outermost axes: they meet point by point, and each point brings what lies under it."""
+"""Several index arrays on the first axes: they meet point by point, and each point brings what lies under it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from serrate.tensor import combine, host, plan, select
-from serrate.tensor.layout import assemble
-from serrate.tensor.structure import Axis, Nest, Ragged, Structure, step_into
+from serrate.tensor.layout import assemble, unfolded
+from serrate.tensor.storage import stored_as_seen
+from serrate.tensor.structure import Axis, Nest, Structure, step_into
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -19,43 +20,37 @@ Entry = int | slice | torch.Tensor  # a key entry for one axis; a tensor holds i
 def select_points(
     x: Tensor, per_axis: dict[int, Entry], arrays: list[int], reader: plan.Reader
 ) -> tuple[Tensor, dict[int, Entry]]:
-    """Several index arrays (or one of several axes) on the outermost packed axes: one point, or subtree, per entry."""
+    """Several index arrays on the first axes: one point, or subtree, per entry."""
     depth = max(arrays) + 1
-    outermost = [x.order[a] for a in range(depth)] == list(range(depth))
     entries = [per_axis.get(a) for a in range(depth)]
-    if not outermost or any(isinstance(e, slice) or e is None for e in entries):
+    if any(isinstance(e, slice) or e is None for e in entries):
         raise IndexError(
-            f"index arrays on axes {arrays} of shape {x.shape} must stand on the outermost axes, "
+            f"index arrays on axes {arrays} of shape {x.shape} must stand on the first axes, "
             f"without slices between them"
         )
+    x = stored_as_seen(x, depth)
     home = x.structure.home
     given = [
         plan.host_index(e, x.structure) if isinstance(e, torch.Tensor) else torch.tensor(e, device=home)
         for e in entries
     ]
-    common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
+    try:
+        common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(g.shape)) for g in given)
+        raise IndexError(f"index arrays must broadcast to one shape to meet point by point, got {shapes}") from None
     points = [g.expand(common) for g in given]
     nest: Nest = tuple(range(depth))
     cells = _rank_points(x.structure, nest, [p.flatten() for p in points])
     merged: Structure = x.structure
     for _ in range(depth - 1):
         merged = combine.merge_outermost(merged)
-    labels = [0, *range(depth, len(x.structure.axes))]
-    walk = plan.Plan(merged, {0: select.Pick(cells)})
+    walk = plan.Plan(merged, {0: select.Pick(cells, drop=not common)})
     taken = reader(walk, x.values)
-    axes: list[tuple[int, Axis]] = []
-    extra = len(common)
-    fresh = [-1 - i for i in range(extra)]  # labels for the axes the points bring
-    for label, (number, axis) in zip(labels, walk.result(), strict=True):
-        if number == 0:
-            axes.extend(zip(fresh, common, strict=True))
-        elif isinstance(axis, Ragged):
-            parents = [q for p in axis.parents for q in (range(extra) if p == 0 else (p + extra - 1,))]
-            axes.append((label, Ragged(axis.partition, parents)))
-        else:
-            axes.append((label, axis))
+    axes: list[tuple[int, Axis]] = [(number + depth - 1 if number else 0, axis) for number, axis in walk.result()]
+    axes, fresh = unfolded(axes, 0, common) if common else (axes, [])
     result = assemble(x, taken, axes, [*fresh, *x.order[depth:]])
-    rest = {a - depth + extra: e for a, e in per_axis.items() if a >= depth}
+    rest = {a - depth + len(common): e for a, e in per_axis.items() if a >= depth}
     return result, rest
 
 

@@ -48,15 +48,12 @@ def beside(dtype: torch.dtype, number: Any) -> torch.dtype:
     >>> beside(torch.int8, 1), beside(torch.float64, 1j), beside(torch.uint64, 2)
     (torch.int8, torch.complex128, torch.uint64)
     """
-    kind = next(i for i, each in enumerate((bool, int, float, complex)) if isinstance(number, each))
-    return _beside(dtype, kind, torch.get_default_dtype())
-
-
-@functools.cache
-def _beside(dtype: torch.dtype, kind: int, default: torch.dtype) -> torch.dtype:
-    number: Any = (True, 1, 1.0, 1j)[kind]
-    made = torch.result_type(torch.empty(1, dtype=narrow(dtype), device="cpu"), number)
-    return dtype if made == narrow(dtype) else made
+    if isinstance(number, bool) or dtype.is_complex:
+        return dtype
+    if isinstance(number, int):
+        return torch.int64 if dtype == torch.bool else dtype
+    real = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    return real.to_complex() if isinstance(number, complex) else real
 
 
 def together(operands: Sequence[Any]) -> torch.dtype:

@@ -10,11 +10,13 @@ import torch
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.tensor import host, indexing, plan, select
-from serrate.tensor.combine import exact
+from serrate.tensor.combine import exact, zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import CPU, Partition
-from serrate.tensor.structure import Ragged
+from serrate.tensor.storage import stored_as_seen
+from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.tracing import untraced
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
@@ -69,6 +71,8 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
         if axis is None
         else {tensor._axis(a) for a in (axis if isinstance(axis, Sequence) else [axis])}
     )
+    if not chosen:
+        return tensor.clone()
     return tensor[tuple(slice(None, None, -1) if a in chosen else slice(None) for a in range(tensor.ndim))]
 
 
@@ -141,7 +145,10 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def _counts(repeats: Any) -> torch.Tensor:
-    return repeats if isinstance(repeats, torch.Tensor) else torch.as_tensor(repeats, device=CPU)
+    if isinstance(repeats, torch.Tensor):
+        return repeats
+    counts = torch.as_tensor(repeats, device=CPU)
+    return counts if counts.numel() else counts.to(torch.int64)  # no numbers have no type of their own
 
 
 def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
@@ -154,22 +161,28 @@ def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
         mine, theirs = x.shape[i], repeats.shape[i]
         if type(mine) is not type(theirs) or mine != theirs:
             raise RaggednessError(f"axis {i} of repeats must be {mine}, as in the tensor repeated, got {theirs}")
-    level = repeats.structure.level(repeats.structure.whole)
+    if not isinstance(x.shape[axis], Ragged):
+        raise RaggednessError(
+            f"axis {axis} of shape {x.shape} is uniform: repeats must be an int or one count per entry"
+        )
+    repeats = stored_as_seen(repeats, repeats.ndim)
+    structure = repeats.structure
+    level = structure.level(structure.whole)
     assert isinstance(level, Partition)
-    counts = repeats.values.to(torch.int64)
+    counts = zeroed(repeats.values.to(torch.int64), structure)
 
     def error(i: int) -> ValueError:
         return ValueError(f"repeats must be 0 or more, but entry {i} of their values is {int(counts[i])}")
 
     host.defer(host.first_fault(counts < 0), error)
     counts = counts.clamp(min=0)
-    index = torch.repeat_interleave(level.positions_on(x.device), counts)
     before = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=x.device)
     torch.cumsum(counts, 0, out=before[1:])
     lengths = torch.diff(before[level.offsets_on(x.device).to(torch.int64)])
     lengths = lengths if lengths.device == level.home else host.read(lengths, "repeating by counts on a device")
-    axes = (*repeats.structure.axes[:-1], Ragged(level.with_lengths(lengths), range(axis)))
-    return x[Tensor(index, type(repeats.structure)(axes))]
+    repeated = level.with_lengths(lengths)
+    index = torch.repeat_interleave(level.positions_on(x.device), counts, output_size=repeated.num_values)
+    return x[Tensor(index, Structure((*structure.axes[:-1], Ragged(repeated, range(axis))), index.numel()))]
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
@@ -183,6 +196,8 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     for _ in range(len(repetitions) - tensor.ndim):
         tensor = indexing.expand_dims(tensor, 0)
     counts = (*[1] * (tensor.ndim - len(repetitions)), *repetitions)
+    if all(times == 1 for times in counts):
+        return tensor.clone()
     for axis, times in enumerate(counts):
         if times < 0:
             raise ValueError(f"repetitions must be 0 or more, got {tuple(repetitions)}")
@@ -238,6 +253,7 @@ def _defer_cover(partition: Partition, covered: int) -> None:
     host.defer(host.first_fault(lengths > covered), error)
 
 
+@untraced
 def positions(x: Any, axis: int = 1) -> Tensor:
     """For each entry its position along `axis`, a packed axis of `x`; int64, with x's structure and no features.
 

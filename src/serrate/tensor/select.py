@@ -2,7 +2,8 @@
 
 Each kind says for its axis what level it leaves (`level`) and where its cells come from (`source`); the walk over the
 axes is `serrate.tensor.plan`. `drop` removes the axis afterwards; `copies` says how often at most an entry is taken;
-`replaces_parents` that the axis depends on all axes before it afterwards.
+`replaces_parents` that the axis depends on all axes before it afterwards; `misses` that some cells may come from
+nowhere.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class _Kind:
     copies: int | None = 1
     replaces_parents: ClassVar[bool] = False
 
+    @property
+    def misses(self) -> bool:
+        return False
+
 
 @dataclass(frozen=True)
 class Whole(_Kind):
@@ -37,20 +42,18 @@ class Whole(_Kind):
         if isinstance(at.old, int):
             return at.old
         if isinstance(at.outer, range):
-            kept = at.old.slice(at.outer.start, at.outer.stop)
-            return kept.trimmed(kept.num_components) if at.ends_uniform else kept
+            return at.old.slice(at.outer.start, at.outer.stop)
         return at.old.take(at.outer, capacity=at.capacity)
 
     def source(self, at: Place, device: torch.device) -> Cells:
         if isinstance(at.outer, range):
             if isinstance(at.old, int):
                 return range(at.outer.start * at.old, at.outer.stop * at.old)
-            if at.ends_uniform and len(at.outer) == at.old.num_components:
-                return range(at.old.trimmed(at.old.num_components).num_values)
-            return range(*at.old.span(at.outer.start, at.outer.stop))
+            first, last = at.old.span(at.outer.start, at.outer.stop)
+            return range(first, first + len(at.outer) * at.new if isinstance(at.new, int) else last)
         if isinstance(at.old, int):
             return at.on_grid(torch.arange(at.old, device=device))
-        return at.on_rows(at.new_partition, device)
+        return at.on_rows(device)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,17 @@ class Pick(_Kind):
         return self.index.numel()
 
     def source(self, at: Place, device: torch.device) -> Cells:
+        old, outer = at.old, at.outer
+        if (
+            self.drop
+            and isinstance(outer, range)
+            and len(outer) == 1
+            and isinstance(old, Partition)
+            and old.is_host_born
+        ):
+            first, last = old.span(outer.start, outer.stop)  # one entry of one row is a view
+            cell = int(self.index) + (last if self.index < 0 else first)
+            return range(cell, cell + 1)
         return at.on_grid(host.send(self.index, device))
 
 
@@ -142,9 +156,7 @@ class Cut(_Kind):
         most = self._at_most()
         outer_cells = len(at.outer) if isinstance(at.outer, range) else at.outer.numel()
         capacity = at.capacity
-        if at.ends_uniform:
-            capacity = None  # a uniform axis has no undefined entries, so count what there is
-        elif most is not None:
+        if most is not None and not at.plan.ends_uniform(at.nest[-1]):
             capacity = most * outer_cells if capacity is None else min(capacity, most * outer_cells)
         missing = at.missing(at.home)
         lengths = at.of_component(count)
@@ -157,8 +169,8 @@ class Cut(_Kind):
         first = None if start is None else at.of_component(start)
         if isinstance(at.outer, range) and len(at.outer) == 1 and self._step == 1 and at.own.is_host_born:
             begin = at.old_partition.span(at.outer.start, at.outer.stop)[0] + (0 if first is None else int(first))
-            return range(begin, begin + at.new_partition.num_values)
-        return at.on_rows(at.new_partition, device, first, self._step)
+            return range(begin, begin + (at.new if isinstance(at.new, int) else at.new.num_values))
+        return at.on_rows(device, first, self._step)
 
 
 @dataclass(frozen=True)
@@ -166,6 +178,10 @@ class Pad(_Kind):
     """The first `size` positions of every row, missing ones filled: the axis becomes uniform."""
 
     size: int
+
+    @property
+    def misses(self) -> bool:
+        return True
 
     def level(self, at: Place) -> int | Partition:
         return self.size
@@ -215,6 +231,10 @@ class Gather(_Kind):
     copies = None
     replaces_parents = True
 
+    @property
+    def misses(self) -> bool:
+        return not self.partition.is_host_born
+
     def level(self, at: Place) -> int | Partition:
         return self.partition
 
@@ -232,11 +252,13 @@ class Gather(_Kind):
                 f"index {int(index[i])} is out of range for row {int(rows[i])} with {int(have[i])} entries"
             )
 
+        cells = step_into(at.old, rows, torch.minimum(wrapped.clamp(min=0), (have - 1).clamp(min=0)))
         bad = (wrapped < 0) | (wrapped >= have)
         if not self.partition.is_host_born:
-            bad &= torch.arange(bad.numel(), device=device) < self.partition.offsets_on(device)[-1]
+            defined = torch.arange(bad.numel(), device=device) < self.partition.offsets_on(device)[-1]
+            bad, cells = bad & defined, torch.where(defined, cells, -1)
         host.defer(host.first_fault(bad), error)
-        return step_into(at.old, rows, torch.minimum(wrapped.clamp(min=0), (have - 1).clamp(min=0)))
+        return cells
 
 
 @dataclass(frozen=True)
@@ -251,13 +273,12 @@ class Remap(_Kind):
         return self.partition if at.is_own else self.partition.take(at.component(at.home))
 
     def source(self, at: Place, device: torch.device) -> Cells:
-        new, old = at.new_partition, at.old_partition
+        old, new = at.old_partition, at.new_partition
         rows, positions = new.row_ids_on(device), new.positions_on(device)
         if old.num_components == 0:
             return positions
         have = old.lengths_on(device).to(torch.int64)[rows]
-        cells = step_into(old, rows, self.rule(positions, have))
-        return cells if new.is_host_born else at.only_defined(cells)
+        return at.only_defined(step_into(old, rows, self.rule(positions, have)))
 
 
 Selection = Whole | Remap | Span | Pick | Cut | Pad | Keep | Gather

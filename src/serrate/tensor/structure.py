@@ -76,6 +76,11 @@ class Ragged:
 Axis = int | Ragged
 
 
+def parents_of(axis: Axis) -> tuple[int, ...]:
+    """The axes that an axis depends on; a uniform one depends on none."""
+    return axis.parents if isinstance(axis, Ragged) else ()
+
+
 class Structure:
     """The packed axes of one tensor; immutable, shared by every tensor computed from it, derived parts cached."""
 
@@ -149,14 +154,16 @@ class Structure:
     @property
     def is_exact(self) -> bool:
         """Whether every cell, derived ones included, is known to be defined."""
-        return self.is_host_born or (self.is_chain and all(p.is_exact for p in self.partitions))
+        return self.is_host_born or all(
+            axis.partition.is_exact and self._times(self.whole[: number + 1]) is not None
+            for number, axis in enumerate(self.axes)
+            if isinstance(axis, Ragged)
+        )
 
     @property
     def capacity(self) -> int | None:
         """How many rows the packed axis has; None where only adding up device-born lengths would tell."""
-        return (
-            self._rows if self._rows is not None or not (self.is_host_born or self.is_chain) else self.cells(self.whole)
-        )
+        return self.cells(self.whole) if self.is_host_born else self.room(self.whole)
 
     @property
     def is_chain(self) -> bool:
@@ -182,24 +189,62 @@ class Structure:
 
     # -------------------------------------------------------------------------------------------- cells of nests
 
+    def room(self, nest: Nest) -> int | None:
+        """How many cells a nest has room for, defined ones and others; None where only adding up lengths would tell.
+
+        This is the one rule for how many rows there are. The host knows them without adding up lengths where the last
+        axis is uniform or has a length for each cell outside it, where the axes outside it that it does not depend on
+        are uniform (they repeat its entries), where another axis has a length for each cell of the nest, and where the
+        maker of the structure said how many rows there are.
+        """
+        if not nest:
+            return 1
+        axis = self.axes[nest[-1]]
+        if isinstance(axis, int):
+            outer = self.room(nest[:-1])
+            return None if outer is None else outer * axis
+        times = self._times(nest)
+        if times is not None:
+            return times * axis.partition.num_values
+        found = self._levels.get(nest)
+        if isinstance(found, Partition):
+            return found.num_values
+        if self.room(nest[:-1]) == 0:
+            return 0
+        for inner in self.axes[nest[-1] + 1 :]:
+            if isinstance(inner, Ragged) and inner.parents == nest:
+                return inner.partition.num_components
+        return self._rows if nest == self.whole else None
+
+    def _times(self, nest: Nest) -> int | None:
+        """How often a nest repeats each entry of its last axis, which is ragged; None where that depends on the row."""
+        axis = self.axes[nest[-1]]
+        assert isinstance(axis, Ragged)
+        times = 1
+        for number in nest[:-1]:
+            if number not in axis.parents:
+                size = self.axes[number]
+                if isinstance(size, Ragged):
+                    return None
+                times *= size
+        return times
+
     def cells(self, nest: Nest) -> int:
-        """How many cells a nest has (a capacity, where lengths are device-born)."""
-        count = 1
-        for depth in range(len(nest)):
-            level = self.level(nest[: depth + 1])
-            count = count * level if isinstance(level, int) else level.num_values
-        return count
+        """How many cells a nest has room for; where only adding up lengths tells, they are added up."""
+        room = self.room(nest)
+        if room is not None:
+            return room
+        level = self.level(nest)
+        return level.num_values if isinstance(level, Partition) else level * self.cells(nest[:-1])
 
     def defined_cells(self, nest: Nest) -> int | torch.Tensor:
         """How many of a nest's cells are defined; a 0-d tensor where only the device knows."""
-        count: int | torch.Tensor = 1
-        for depth in range(len(nest)):
-            level = self.level(nest[: depth + 1])
-            if isinstance(level, int):
-                count = count * level
-            else:
-                count = level.num_values if level.is_exact else level.offsets_on(self.home)[-1]
-        return count
+        if not nest:
+            return 1
+        level = self.level(nest)
+        if isinstance(level, int):
+            return level * self.defined_cells(nest[:-1])
+        return level.num_values if level.is_exact else level.offsets_on(self.home)[-1]
 
     def defined_rows(self, like: torch.Tensor) -> torch.Tensor:
         """Which rows of the packed values `like` are defined, shaped to meet them."""
@@ -213,6 +258,8 @@ class Structure:
             return axis
         if axis.parents == nest[:-1]:
             return axis.partition
+        if self._times(nest) == 1:  # the other axes have one position each
+            return axis.partition
         found = self._levels.get(nest)
         if found is None:
             found = self._levels[nest] = self._derived_level(nest, axis)
@@ -224,8 +271,8 @@ class Structure:
             if not self.is_host_born:  # outer cells past the last offset are undefined: they have no entries
                 cells = torch.arange(component.numel(), device=component.device)
                 component = torch.where(cells < self.defined_cells(nest[:-1]), component, -1)
-            capacity = self._rows if nest == self.whole else None
-            return axis.partition.take(component, capacity=capacity)
+            exact = axis.partition.is_exact and self._times(nest) is not None
+            return axis.partition.take(component, capacity=self.room(nest), exact=exact)
 
     def rows_and_positions(self, nest: Nest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """For each cell of `nest`: the outer cell it lies in, and its position there."""
@@ -272,13 +319,17 @@ class Structure:
 
 
 def step_into(level: int | Partition, outer: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The inner cells at `positions` of the `outer` cells: index backward through Merge or Partition."""
+    """The inner cells at `positions` of the `outer` cells: index backward through Merge or Partition.
+
+    An undefined cell may have a position that no cell has; some cell that is there stands for it.
+    """
     if isinstance(level, int):
         return outer * level + positions
     starts = level.offsets_on(outer.device)[:-1].to(torch.int64)
     if starts.numel() == 0:
-        return positions
-    return starts[outer] + positions
+        return outer * 0 + positions
+    inner = starts[outer] + positions
+    return inner if level.is_host_born else inner.clamp(0, max(level.num_values - 1, 0))
 
 
 DENSE = Structure()

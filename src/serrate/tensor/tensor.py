@@ -21,6 +21,7 @@ from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.operations import Operations
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 
 class Size(int):
@@ -62,8 +63,8 @@ class Tensor(Operations):
 
     values: TorchTensor
     """Canonical storage: the packed axis first, then the features. For a dense tensor, the tensor itself."""
-    structure: Structure = DENSE
-    """The packed axes; shared by identity between tensors computed from each other."""
+    structure: Structure = None  # type: ignore[assignment]  # torch.compile has no source for an object that is a default
+    """The packed axes; shared by identity between tensors computed from each other. DENSE if there are none."""
     order: tuple[int, ...] = ()
     """For each axis the user sees, the canonical axis: packed ones first, then the features."""
     team: None = None
@@ -79,6 +80,8 @@ class Tensor(Operations):
                 f"sr.Tensor wraps a torch tensor; make one from {type(self.values).__name__} with sr.ragged, …"
             )
         host_door.raise_deferred()
+        if self.structure is None:
+            self.structure = DENSE
         if not self.order:
             self.order = tuple(
                 range(self.values.ndim - 1 + len(self.structure.axes) if self.is_ragged else self.values.ndim)
@@ -115,6 +118,7 @@ class Tensor(Operations):
         return self.values.numel()
 
     @property
+    @untraced
     def nbytes(self) -> int:
         """Bytes of values and offsets together."""
         offsets = sum(p.offsets.numel() * p.offsets.element_size() for p in self.partitions)
@@ -169,10 +173,12 @@ class Tensor(Operations):
         return tuple(p.lengths_on(self.device) for p in self.partitions)
 
     @property
+    @untraced
     def max_lengths(self) -> tuple[int, ...]:
         """The longest length of each ragged level (waits if lengths were born on a device)."""
         return tuple(p.max_length for p in self.partitions)
 
+    @untraced
     def cu_seqlens(self) -> TorchTensor:
         """int32 offsets of the rows of the packed axis along the first axis, as attention kernels take them.
 
@@ -185,6 +191,7 @@ class Tensor(Operations):
             raise OverflowError(f"{rows.num_values} rows are more than int32 offsets can count")
         return rows.offsets_on(self.device).to(torch.int32, copy=True)
 
+    @untraced
     def rows(self) -> list[Tensor]:
         """The entries of the first axis, each a view.
 
@@ -194,6 +201,7 @@ class Tensor(Operations):
         """
         return indexing.rows(self)
 
+    @untraced
     def tolist(self) -> Any:
         """Nested Python lists of Python numbers.
 
@@ -203,6 +211,7 @@ class Tensor(Operations):
         """
         return printing.to_list(self)
 
+    @untraced
     def item(self) -> Any:
         """The only element, as a Python number."""
         values = combine.exact(self).values
@@ -210,6 +219,7 @@ class Tensor(Operations):
             raise ValueError(f"only a tensor of one element converts to a Python number, got shape {self.shape}")
         return values.item()
 
+    @untraced
     def mask(self, max_lengths: Any = None) -> Tensor:
         """A dense boolean tensor of the padded shape without features: True where the tensor has an entry.
 
@@ -222,6 +232,7 @@ class Tensor(Operations):
 
     # ----------------------------------------------------------------------------------------------------- leave
 
+    @untraced
     def to_dense(self, padding_value: Any = 0, max_lengths: Any = None, axis: Any = None) -> Tensor:
         """A padded copy: every ragged axis (or those in `axis`) becomes uniform, as long as its longest row.
 
@@ -233,6 +244,7 @@ class Tensor(Operations):
         """
         return dense.to_dense(self, padding_value, max_lengths, axis)
 
+    @untraced
     def flat(self) -> Tensor:
         """The packed values as a dense view: the packed axis stands where the outermost packed axis stood.
 
@@ -242,6 +254,7 @@ class Tensor(Operations):
         """
         return combine.flat(self)
 
+    @untraced
     def combine(self, axis: int) -> Tensor:
         """Axis `axis`, ragged, merged with the axis before it, which numbers its rows; a view.
 
@@ -259,18 +272,22 @@ class Tensor(Operations):
             )
         return self.values
 
+    @untraced
     def to_nested(self) -> TorchTensor:
         """As `torch.nested` (jagged layout); one ragged axis, on the batch axis."""
         return nested.to_nested(self)
 
+    @untraced
     def to_awkward(self) -> Any:
         """As an Awkward array; ragged axes as lists, uniform ones as regular."""
         return awkward.to_awkward(self)
 
+    @untraced
     def to_arrow(self) -> Any:
         """As a pyarrow array; ragged axes as lists, uniform ones as fixed-size lists; no copy on the CPU."""
         return arrow.to_arrow(self)
 
+    @untraced
     def to_packed_sequence(self) -> PackedSequence:
         """As torch's `PackedSequence`, for recurrent networks."""
         return packed_sequence.to_packed_sequence(self)
@@ -307,9 +324,11 @@ class Tensor(Operations):
 
     # ----------------------------------------------------------------------------------------------------- index
 
+    @untraced
     def __getitem__(self, key: Any) -> Tensor:
         return indexing.get(self, key)
 
+    @untraced
     def __setitem__(self, key: Any, value: Any) -> None:
         assignment.put(self, key, value)
 
@@ -321,9 +340,11 @@ class Tensor(Operations):
             raise TypeError("the first axis is ragged, so it has no one length; see x.lengths")
         return first
 
+    @untraced
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.rows())
 
+    @untraced
     def __contains__(self, item: Any) -> bool:
         if not isinstance(item, (Tensor, TorchTensor, *broadcast.NUMBERS)):
             raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
@@ -361,6 +382,7 @@ class Tensor(Operations):
             return self._elementwise(operation, self, other)
         return NotImplemented
 
+    @untraced
     def __bool__(self) -> bool:
         values = combine.exact(self).values
         if values.numel() != 1:
@@ -381,6 +403,7 @@ class Tensor(Operations):
             raise TypeError(f"only a 0-d integer tensor is an index, got {self.dtype} of shape {self.shape}")
         return int(self.values)
 
+    @untraced
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and not self.ndim else str(self)
 
@@ -449,10 +472,11 @@ class Tensor(Operations):
         values = self.values.to(*args, **kwargs)
         structure = self.structure
         if values.device != self.device and not all(p.is_host_born for p in structure.partitions):
-            structure = Structure(
+            axes = (
                 Ragged(a.partition.moved(values.device), a.parents) if isinstance(a, Ragged) else a
                 for a in structure.axes
             )
+            structure = Structure(axes, structure.capacity)
         if values is self.values and structure is self.structure:
             return self
         return Tensor(values, structure, self.order, self.team)
@@ -475,17 +499,18 @@ class Tensor(Operations):
         """The tensor on a CUDA device."""
         return self.to("cuda" if device is None else device, non_blocking=non_blocking)
 
+    @untraced
     def pin_memory(self) -> Tensor:
         """Values and host offsets in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
-        structure = Structure(
-            Ragged(a.partition.pinned(), a.parents) if isinstance(a, Ragged) else a for a in self.structure.axes
-        )
-        return Tensor(self.values.pin_memory(), structure if self.is_ragged else DENSE, self.order, self.team)
+        axes = (Ragged(a.partition.pinned(), a.parents) if isinstance(a, Ragged) else a for a in self.structure.axes)
+        structure = Structure(axes, self.structure.capacity) if self.is_ragged else DENSE
+        return Tensor(self.values.pin_memory(), structure, self.order, self.team)
 
     def is_pinned(self) -> bool:
         """Whether the values are in page-locked memory."""
         return self.values.is_pinned()
 
+    @untraced
     def record_stream(self, stream: Any) -> None:
         """Tell the allocator that `stream` uses the tensor."""
         self.values.record_stream(stream)
@@ -510,6 +535,7 @@ class Tensor(Operations):
         """The same values without their history."""
         return self._with(self.values.detach())
 
+    @untraced
     def copy_(self, other: Any, non_blocking: bool = False) -> Tensor:
         """Overwrite the values with those of `other`, which must broadcast to this shape."""
         assignment.write(self.values, broadcast.align(other, self), non_blocking)
@@ -552,6 +578,7 @@ class Tensor(Operations):
             gradient = gradient.values
         self.values.grad = gradient
 
+    @untraced
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
         """Run autograd from here; `gradient` has this tensor's shape and may be left out for one element."""
         if gradient is not None:
@@ -561,9 +588,11 @@ class Tensor(Operations):
 
     # --------------------------------------------------------------------------------------- print, copy, pickle
 
+    @untraced
     def __repr__(self) -> str:
         return printing.to_text(self)
 
+    @untraced
     def _repr_html_(self) -> str:
         return printing.to_html(self)
 

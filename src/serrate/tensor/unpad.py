@@ -14,8 +14,10 @@ from serrate.tensor.construct import is_levels
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def from_dense(
     dense: Any,
     *,

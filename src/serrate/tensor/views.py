@@ -14,8 +14,10 @@ from serrate.tensor.offsets import as_index_vector, check_offsets
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bool = True, copy: bool = True) -> Tensor:
     """A view of `data` in which axis `ragged_dim` is cut: component axis at `ragged_dim`, ragged axis right behind it.
 

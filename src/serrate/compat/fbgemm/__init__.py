@@ -45,6 +45,7 @@ from serrate.compat.fbgemm.sparse import (
     jagged_unique_indices,
     permute_2D_sparse_data,
 )
+from serrate.tensor.tracing import untraced
 
 __all__ = [
     "asynchronous_complete_cumsum",
@@ -74,3 +75,6 @@ __all__ = [
     "stacked_jagged_1d_to_dense",
     "stacked_jagged_2d_to_dense",
 ]
+
+for _name in __all__:
+    untraced(globals()[_name])

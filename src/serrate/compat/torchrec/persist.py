@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from serrate.errors import RaggednessError
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.trees import fits
 
 _SHOWN = 12  # keys shown at each end of a long dictionary
 
@@ -53,7 +54,8 @@ def register(
 
 
 def unchecked(values: Any, structure: Any, order: Any) -> Tensor:
-    """A Tensor around whatever a tree function put in the place of its values."""
+    """A Tensor around whatever a tree function put in the place of its values; an error if it maps over them."""
+    fits(values, structure, order)
     made = object.__new__(Tensor)
     made.values, made.structure, made.order, made.team = values, structure, order, None
     return made

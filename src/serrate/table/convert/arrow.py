@@ -86,7 +86,12 @@ def read_rows(
 
 def names_in(schema: Any) -> dict[Path, str]:
     """The columns that the fields of an Arrow schema become."""
-    return column_names([path for field in schema for path in _leaf_paths(field.type, (field.name,))])
+    return column_names([path for path, _ in leaves_in(schema)])
+
+
+def leaves_in(schema: Any) -> list[tuple[Path, Any]]:
+    """The fields of an Arrow schema that become columns, and their types without the lists around them."""
+    return [leaf for field in schema for leaf in _leaves(field.type, (field.name,))]
 
 
 def list_paths(schema: Any) -> list[Path]:
@@ -249,16 +254,16 @@ def _within_lists(kind: Any) -> Any:
     return kind
 
 
-def _leaf_paths(kind: Any, path: Path) -> Iterator[Path]:
-    """The paths of the leaves of a type, in the order in which `visit` meets them."""
+def _leaves(kind: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """The paths of the leaves of a type, in the order in which `visit` meets them, and their own types."""
     import pyarrow as pa
 
     kind = _within_lists(kind)
     if not pa.types.is_struct(kind):
-        yield path
+        yield path, kind
         return
     for i in range(kind.num_fields):
-        yield from _leaf_paths(kind.field(i).type, (*path, kind.field(i).name))
+        yield from _leaves(kind.field(i).type, (*path, kind.field(i).name))
 
 
 def _list_paths(kind: Any, path: Path) -> Iterator[Path]:

@@ -36,7 +36,7 @@ def read_leaf(array: Any, path: Path, where: Where) -> Nested:
     if pa.types.is_fixed_size_list(kind):
         return _features(array, path, where)
     if pa.types.is_null(kind) and len(array) == 0:  # what empty lists would hold, nobody said
-        return Nested((), torch.zeros(0))
+        return Nested((), torch.zeros(0, dtype=torch.float64))
     dtype, unit = _meaning(kind, path)
     valid = _valid(array)
     return Nested((), _numbers(array, dtype, valid), valid, None, unit)

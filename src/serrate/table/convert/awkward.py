@@ -8,6 +8,7 @@ from typing import Any
 from serrate.table.block import Block
 from serrate.table.convert.arrow import read_rows
 from serrate.table.convert.to_arrow import to_arrow
+from serrate.table.schema import Schema
 
 
 def from_awkward(array: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Block:
@@ -43,13 +44,13 @@ def to_awkward(block: Block, *, flat: bool = False) -> Any:
     """
     import awkward as ak
 
-    refuse_empty_features(block, "Awkward")
+    refuse_empty_features(block.schema, "Awkward")
     return ak.from_arrow(to_arrow(block, flat=flat))
 
 
-def refuse_empty_features(block: Block, where: str) -> None:
+def refuse_empty_features(schema: Schema, where: str) -> None:
     """A TypeError for features of size 0, where the reading of Arrow elsewhere does not manage them."""
-    for name, column in block.schema.items():
+    for name, column in schema.items():
         if 0 in column.features:
             raise TypeError(
                 f"column {name!r} has features {column.features}, but {where} reads no lists of size 0; drop it"

@@ -8,7 +8,7 @@ from typing import Any
 from serrate.table.block import Block
 from serrate.table.convert.arrow import from_arrow, read_rows
 from serrate.table.convert.awkward import refuse_empty_features
-from serrate.table.convert.to_arrow import to_arrow
+from serrate.table.convert.to_arrow import in_milliseconds, to_arrow
 
 
 def from_pandas(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Block:
@@ -80,7 +80,7 @@ def from_polars(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: s
 
 
 def to_polars(block: Block, *, flat: bool = False) -> Any:
-    """The rows as a polars DataFrame, strings as categoricals; see `to_arrow`.
+    """The rows as a polars DataFrame, strings as categoricals, seconds as milliseconds; see `to_arrow`.
 
     >>> import serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
@@ -89,5 +89,5 @@ def to_polars(block: Block, *, flat: bool = False) -> Any:
     """
     import polars as pl
 
-    refuse_empty_features(block, "polars")
-    return pl.from_arrow(to_arrow(block, flat=flat))
+    refuse_empty_features(block.schema, "polars")
+    return pl.from_arrow(to_arrow(in_milliseconds(block), flat=flat))  # it lets what does not fit overflow

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from serrate.table.block import Block
-from serrate.table.convert.arrow import list_paths, names_in, read_rows
-from serrate.table.convert.to_arrow import to_arrow
+from serrate.table.convert.arrow import leaves_in, list_paths, names_in, read_rows
+from serrate.table.convert.awkward import refuse_empty_features
+from serrate.table.convert.fields import Path
+from serrate.table.convert.to_arrow import milliseconds, to_arrow
 from serrate.table.joining import join_schemas
 from serrate.table.storage.folders import is_url, naming, parent_folder
 from serrate.table.storage.progress import progress
@@ -83,6 +87,7 @@ def to_parquet(
     """
     import pyarrow.parquet as pq
 
+    refuse_empty_features(table.schema, "Parquet")
     step = _group(table) if rows_per_group is None else rows_per_group
     if isinstance(step, bool) or not isinstance(step, int) or step < 1:
         raise ValueError(f"rows_per_group must be a positive number of rows, got {rows_per_group!r:.60}")
@@ -95,6 +100,7 @@ def to_parquet(
         with pq.ParquetWriter(stream, first.schema, compression=compression) as writer:
             for start in range(0, len(table), step):
                 part = table[start : start + step].block()
+                _require_milliseconds(part)
                 writer.write_table(to_arrow(part, flat=flat, stable=True))
                 done(part.rows)
 
@@ -197,13 +203,53 @@ def _blocks(
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path} is no Parquet file: {error}") from error
         names = names_in(file.schema_arrow)
+        seconds = [names[path] for path in _in_seconds(file) if path in names]
         leaves = None if columns is None else _leaves(file, names, columns, path)
         levels = _among(file.schema_arrow, names, columns, levels)
         first = 0
         for part in _parts(file, leaves, rows):
             block = read_rows(part, levels=levels, nulls=nulls, names=names, first=first)
             first += block.rows
+            for name in seconds:
+                block = _seconds(block, name, path)
             yield block if columns is None else block.select(columns)
+
+
+def _in_seconds(file: Any) -> Iterator[Path]:
+    """The fields whose times were seconds when pyarrow wrote the file: Parquet has none, and holds milliseconds."""
+    import pyarrow as pa
+
+    text = (file.metadata.metadata or {}).get(b"ARROW:schema")
+    if text is None:
+        return
+    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))  # pyarrow has read it already
+    for path, kind in leaves_in(written):
+        while pa.types.is_fixed_size_list(kind):
+            kind = kind.value_type
+        if pa.types.is_timestamp(kind) and kind.unit == "s":
+            yield path
+
+
+def _seconds(block: Block, name: str, path: str) -> Block:
+    """The block with a column of milliseconds as seconds."""
+    if name not in block.schema or block.schema[name].unit != "datetime64[ms]":
+        return block
+    values = block.values[name]
+    if bool((values % 1000).any()):
+        raise ValueError(f"{path}: column {name!r} has fractions of seconds, though the file says that it has none")
+    column = replace(block.schema[name], unit="datetime64[s]")
+    return replace(
+        block,
+        schema=block.schema.with_columns({name: column}),
+        values={**block.values, name: values.div(1000, rounding_mode="floor")},
+    )
+
+
+def _require_milliseconds(block: Block) -> None:
+    """An OverflowError that names a column of datetimes in seconds that Parquet cannot hold, which has milliseconds."""
+    for name, column in block.schema.items():
+        if column.unit == "datetime64[s]":
+            milliseconds(block.values[name], name)
 
 
 def _parts(file: Any, leaves: list[str] | None, rows: int | None) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from serrate.table.convert.arrow import LEVELS
 from serrate.table.convert.paths import Paths
 from serrate.table.schema import ROWS, Column, Schema, depth_of, path_to
 
+SECONDS = {"datetime64[s]": "datetime64[ms]", "timedelta64[s]": "timedelta64[ms]"}
+"""The units that some formats lack, and those that stand for them there."""
 _STEPS = ("s", "ms", "us", "ns")
 _KINDS = {"datetime64": "timestamp", "timedelta64": "duration"}
 _NAT = -(2**63)
+_MOST_SECONDS = (2**63 - 1) // 1000
 
 
 def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: bool = False) -> Any:
@@ -47,6 +51,29 @@ def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: b
     metadata = {LEVELS: json.dumps(levels)} if flat and not _is_default(block.schema) else None
     made = pa.Table.from_struct_array(_structs(fields, arrays, block.counts[ROWS]))
     return made.replace_schema_metadata(metadata) if metadata else made
+
+
+def in_milliseconds(block: Block) -> Block:
+    """The block with times that count milliseconds in the place of those that count seconds, the same instants."""
+    found = [name for name, column in block.schema.items() if column.unit in SECONDS]
+    columns = {
+        name: replace(block.schema[name], stored=torch.int64, unit=SECONDS[str(block.schema[name].unit)])
+        for name in found
+    }
+    values = {name: milliseconds(block.values[name], name) for name in found}
+    return replace(block, schema=block.schema.with_columns(columns), values={**block.values, **values})
+
+
+def milliseconds(counts: torch.Tensor, name: str) -> torch.Tensor:
+    """Counts of seconds as such of milliseconds; an OverflowError that names the column if one does not fit."""
+    seconds = counts.to(torch.int64)
+    wrong = ((seconds > _MOST_SECONDS) | (seconds < -_MOST_SECONDS)) & (seconds != _NAT)
+    if bool(wrong.any()):
+        far = int(seconds[wrong][0])
+        raise OverflowError(
+            f"column {name!r} has the time {far}, in seconds, which does not fit 64 bits in milliseconds"
+        )
+    return torch.where(seconds == _NAT, seconds, seconds * 1000)
 
 
 def _is_default(schema: Schema) -> bool:

@@ -137,11 +137,11 @@ class Bound:
             narrow.append(offsets is not None and offsets.dtype == torch.int32)
             numbers.extend((address(offsets), not narrow[-1], block.counts[level]))
         for slot in layout.columns:
-            codes = None
-            if slot.name in layout.texts and len(sources) > 1:
-                codes = sources.words(slot.name).codes[number]
+            codes, words = None, -1
+            if slot.name in layout.texts:
+                words = len(block.vocabularies.get(slot.name, ()))
+                codes = sources.words(slot.name).codes[number] if len(sources) > 1 else None
             kind = _KINDS.get(block.values[slot.name].dtype, _OTHER)
             mask = block.valid.get(slot.name) if slot.nullable else None
-            numbers.extend((address(block.values[slot.name]), kind, address(mask)))
-            numbers.extend((0, 0) if codes is None else (address(codes), codes.numel()))
+            numbers.extend((address(block.values[slot.name]), kind, address(mask), address(codes), words))
         return cls(numbers, tuple(narrow), tensors, [tensor.data_ptr() for tensor in tensors])

@@ -11,6 +11,7 @@ import torch
 from serrate.table.block import Block
 from serrate.table.gathering.memory import Part, laid_out, lies_within, parts_of, view
 from serrate.table.schema import Schema, parent_of
+from serrate.table.words import Vocabularies
 from serrate.tensor import bits
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
@@ -70,7 +71,7 @@ class Packed(Mapping[str, Tensor]):
 
     def _state(self, buffer: torch.Tensor, known: Mapping[str, torch.Tensor] | None) -> tuple[Any, ...]:
         block, parts = self._block, parts_of(self._buffer, self._ends, self._block)
-        return block.schema, dict(block.counts), buffer, parts, dict(block.vocabularies), self._longest, known
+        return block.schema, dict(block.counts), buffer, parts, Vocabularies(block.vocabularies), self._longest, known
 
     # ------------------------------------------------------------------------------------------------------ look
 
@@ -265,7 +266,7 @@ class Dense(Mapping[str, torch.Tensor]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         carried = {name: bits.as_carrier(each) for name, each in self.columns.items()}
-        return Dense._over, (self.schema, self.rows, carried, self.masks, self.valid, dict(self.vocabularies))
+        return Dense._over, (self.schema, self.rows, carried, self.masks, self.valid, Vocabularies(self.vocabularies))
 
     def __getitem__(self, name: str) -> torch.Tensor:
         _require_column(name, self.schema)

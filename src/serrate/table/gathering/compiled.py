@@ -130,6 +130,9 @@ def copy_loose(measured: Measured, values: Mapping[str, torch.Tensor], valid: Ma
     """Write the columns that have one value for the whole table."""
     for name in measured.layout.loose:
         block = measured.chosen.blocks[0]
+        if name in measured.layout.texts:
+            where = name_of(measured.sources, measured.chosen.numbers[0])
+            runs.check_codes(block.values[name], block.valid.get(name), block, where, name)
         values[name].copy_(block.values[name])
         if name in valid:
             valid[name].copy_(block.valid.get(name, _THERE))
@@ -187,7 +190,9 @@ def _raise(sources: Sources, layout: Layout, chosen: Chosen, fault: array[int]) 
     kind, of, block, entry, first, last, length = fault
     where = name_of(sources, chosen.numbers[block])
     if kind == 4:
-        runs.raise_code(where, layout.columns[of].name, first, last)
+        name = layout.columns[of].name
+        unsigned = chosen.blocks[block].values[name].dtype == torch.uint64
+        runs.raise_code(where, name, first % 2**64 if unsigned else first, last)
     level = layout.levels[of]
     if kind == 1:
         runs.raise_row(where, level, entry, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -115,7 +116,15 @@ def filling(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor | None:
         if not info.min <= value <= info.max:
             raise ValueError(f"padding of column {name!r:.60}: {value!r:.60} does not fit {dtype}")
         return torch.tensor(int(value), dtype=dtype)
+    return constant(value, dtype, f"padding of column {name!r:.60}")
+
+
+def constant(value: Any, dtype: torch.dtype, what: str) -> torch.Tensor:
+    """One element of a dtype, or a ValueError that says what does not fit: bits.constant makes inf of some floats."""
     try:
-        return bits.constant(value, dtype, CPU)
+        made = bits.constant(value, dtype, CPU)
     except ValueError as error:
-        raise ValueError(f"padding of column {name!r:.60}: {error}") from None
+        raise ValueError(f"{what}: {error}") from None
+    if bool(torch.isinf(made)) and cmath.isfinite(value):
+        raise ValueError(f"{what}: {value!r:.60} does not fit {dtype}")
+    return made

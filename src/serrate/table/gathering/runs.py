@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from serrate.errors import TableFormatError
-from serrate.table.block import Block
+from serrate.table.block import Block, code_fault, wrong_code
 from serrate.table.gathering.sources import Chosen, Pieces, Sources, check_block, name_of
 from serrate.table.schema import Column, Schema, parent_of
 from serrate.tensor import bits
@@ -233,18 +233,23 @@ def _values(
     """The values of these entries of a block as the schema stores them."""
     block, number = chosen.blocks[k], chosen.numbers[k]
     found = block.values[name].clone() if ids is None else _taken(block.values[name], ids)
-    codes = sources.words(name).codes[number] if column.text and len(sources) > 1 else None
+    if not column.text:
+        return found if found.dtype is column.stored else found.to(column.stored)
+    valid = _valid(block, name, ids) if column.nullable else None
+    check_codes(found, valid, block, name_of(sources, number), name)
+    codes = sources.words(name).codes[number] if len(sources) > 1 else None
     if codes is None:
         return found if found.dtype is column.stored else found.to(column.stored)
-    old, valid = found.to(torch.int64), _valid(block, name, ids) if column.nullable else None
-    if valid is not None:
-        old = torch.where(valid, old, 0)
-    known = max(codes.numel(), 1)
-    wrong = (old < 0) | (old >= (codes.numel() if valid is None else known))
-    if bool(wrong.any()):
-        raise_code(name_of(sources, number), name, int(old[wrong].flatten()[0]), codes.numel())
-    new = (codes if codes.numel() else torch.zeros(1, dtype=torch.int64))[old]
+    new = (codes if codes.numel() else torch.zeros(1, dtype=torch.int64))[found.to(torch.int64)]
     return (new if valid is None else torch.where(valid, new, 0)).to(column.stored)
+
+
+def check_codes(codes: torch.Tensor, valid: torch.Tensor | None, block: Block, where: str, column: str) -> None:
+    """Nothing, or an error if codes of a block are no places in the vocabulary of a column."""
+    words = len(block.vocabularies.get(column, ()))
+    code = wrong_code(codes, valid, words)
+    if code is not None:
+        raise_code(where, column, code, words)
 
 
 # ------------------------------------------------------------------------------------------------------- errors
@@ -270,4 +275,4 @@ def raise_cut(above: str, row: int, level: str, start: int, stop: int, length: i
 
 def raise_code(where: str, column: str, code: int, words: int) -> NoReturn:
     """A code that is no place in the vocabulary."""
-    raise TableFormatError(f"{where}: column {column!r} has code {code}, but its vocabulary has {words} words")
+    raise TableFormatError(f"{where}: {code_fault(column, code, words)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar
 
@@ -14,8 +15,9 @@ import torch
 from serrate.errors import TableFormatError
 from serrate.library import gather as library
 from serrate.library.loading import allocate
-from serrate.table.block import Block, Source
+from serrate.table.block import Block, Source, unrenamed
 from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
+from serrate.table.storage.folders import Place
 
 T = TypeVar("T")
 _MOST_KEPT = 64
@@ -47,6 +49,13 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
+class Origin:
+    """Files that rows came from. All tables that are made of one that was opened share it."""
+
+    files: set[Place]
+
+
+@dataclass(frozen=True, eq=False)
 class Words:
     """The vocabulary that all sources of a column have together."""
 
@@ -60,14 +69,22 @@ class Sources(tuple[Source, ...]):
 
     _words: dict[str, Words]
     _kept: dict[tuple[str, int], tuple[Any, Schema]]
+    _made_from: tuple[Origin, ...]
 
-    def __new__(cls, sources: Iterable[Source] = ()) -> Sources:
-        """Some sources; themselves if they are this already."""
+    def __new__(cls, sources: Iterable[Source] = (), made_from: tuple[Origin, ...] = ()) -> Sources:
+        """Some sources, which were made from those of some files; themselves if they are this already."""
         if isinstance(sources, Sources):
             return sources
         self = super().__new__(cls, sources)
-        self._words, self._kept = {}, {}
+        self._words, self._kept, self._made_from = {}, {}, made_from
         return self
+
+    @cached_property
+    def origins(self) -> tuple[Origin, ...]:
+        """What files rows are read from, or were read from when they were copied."""
+        places = (getattr(unrenamed(source), "place", None) for source in self)
+        files = {place for place in places if place is not None}
+        return self._made_from or ((Origin(files),) if files else ())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (tuple(self),)
@@ -222,9 +239,18 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
     """A TableFormatError or TypeError unless a block has all that the schema names, in sizes that fit each other."""
     for level in schema.levels:
         above = parent_of(level)
-        if above in schema.levels and block.offsets[level].numel() != block.counts[above] + 1:
+        if above not in schema.levels:
+            continue
+        offsets, count = block.offsets[level], block.counts[level]
+        if offsets.numel() != block.counts[above] + 1:
             raise TableFormatError(
-                f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {block.offsets[level].numel()}"
+                f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {offsets.numel()}"
+            )
+        # Those between are checked where they are used; rows alone would not tell of entries that no row has.
+        if int(offsets[0]) != 0 or int(offsets[-1]) != count:
+            raise TableFormatError(
+                f"{where}: offsets of {level!r} must begin with 0 and end with {count}, the number of its entries, got "
+                f"{int(offsets[0])} and {int(offsets[-1])}"
             )
     for name, column in schema.items():
         own, values = block.schema[name], block.values[name]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from serrate.errors import TableFormatError
 from serrate.table.loading.batching import Batch, Cursor, Plan
+from serrate.table.loading.identity import fingerprint, name_of
 
-_VERSION = 1
+if TYPE_CHECKING:
+    from serrate.table.table import Table
+
+_VERSION = 2
 
 
 class Epochs:
@@ -16,8 +23,8 @@ class Epochs:
     Its state is that of the last batch that the newest iteration gave, and says where to go on.
     """
 
-    def __init__(self, plan: Plan, rank: int, world: int, described: Mapping[str, Any]) -> None:
-        self._plan, self._rank, self._world = plan, rank, world
+    def __init__(self, table: Table, plan: Plan, rank: int, world: int, described: Mapping[str, Any]) -> None:
+        self._table, self._plan, self._rank, self._world = table, plan, rank, world
         self._described = {"rows": plan.rows, **described}  # all that batches depend on
         self._at = Cursor()
         self._begins = True  # whether the next iteration begins there, or with the next epoch
@@ -41,20 +48,39 @@ class Epochs:
             raise TypeError("with max_tokens the number of batches is not known before they are made")
         return steps
 
+    @cached_property
+    def _read(self) -> dict[str, str | None]:
+        """Which table is read: its name, and what tells it from others, or None if rows cannot be read just now."""
+        found = None
+        with suppress(OSError, TableFormatError):  # a state can be kept also where what it is of is out of reach
+            found = fingerprint(self._table)
+        return {"dataset": name_of(self._table), "fingerprint": found}
+
     def state_dict(self) -> dict[str, Any]:
-        """Where the newest iteration stands: plain numbers and strings, the same on every rank after the same step."""
+        """Where the newest iteration stands: plain numbers and strings, the same on every rank after the same step.
+
+        It says of which table it is: by its place, for who reads it, and by what some of its rows hold.
+        """
         at = self._at
         return {
             "version": _VERSION, "epoch": at.epoch, "position": at.position, "taken": at.taken, **self._described,
+            **self._read,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on where that state was taken, by as many or other workers and ranks."""
         expected = {"version": _VERSION, **self._described}
         places = ("epoch", "position", "taken")
-        if not isinstance(state, Mapping) or set(state) != {*expected, *places}:
+        if not isinstance(state, Mapping) or set(state) != {*expected, *places, *self._read}:
             raise ValueError(f"this is not what state_dict of a loader gave: {state!r:.80}")
         other = [f"{name}={state[name]!r} (here {own!r})" for name, own in expected.items() if state[name] != own]
+        theirs, own = state["fingerprint"], self._read["fingerprint"]
+        if None not in (theirs, own) and theirs != own:
+            raise ValueError(
+                f"this state is of another dataset, or of one that was changed since: it was taken from "
+                f"{state['dataset']!s:.300}, fingerprint {theirs!s:.16}, but this loader reads "
+                f"{self._read['dataset']}, fingerprint {own}{'; ' if other else ''}{', '.join(other)}"
+            )
         if other:
             raise ValueError(f"this state is that of a loader with {', '.join(other)}: its batches would be others")
         values = [state[name] for name in places]

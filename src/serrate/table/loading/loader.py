@@ -88,7 +88,7 @@ class Loader(Epochs):
         self._schema = table.schema if columns is None else table.select(columns).schema
         self._dense, self._padding = dense_options(self._schema, to, dense)
         plan, self._reader, described = batching.plan(table, self._dense)
-        super().__init__(plan, *rank_of(rank, world_size), described)
+        super().__init__(table, plan, *rank_of(rank, world_size), described)
         self._device = _device(device)
         self._workers = checked_count("num_workers", num_workers, 0)
         if prefetch is not None and not self._workers:

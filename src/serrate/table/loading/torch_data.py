@@ -94,7 +94,7 @@ class RowBatches(Epochs, Sampler[list[int]]):
         self, table: Table, batching: Batching, dense: dict[str, Any] | None, rank: int | None, world_size: int | None
     ) -> None:
         plan, _, described = batching.plan(table, dense)
-        super().__init__(plan, *rank_of(rank, world_size), described)
+        super().__init__(table, plan, *rank_of(rank, world_size), described)
 
     def __iter__(self) -> Iterator[list[int]]:
         iteration, batches = self._batches()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, BinaryIO
 
 import torch
 
 from serrate.errors import TableFormatError
-from serrate.table.block import Block, Renamed
-from serrate.table.storage.committing import is_committed, named_shards, read_manifest, read_parts
+from serrate.table.block import Block, unrenamed
+from serrate.table.storage.committing import read_manifest
 from serrate.table.storage.contents import faults_of_block
 from serrate.table.storage.files import Claim, FileSource
 from serrate.table.storage.folders import (
@@ -19,15 +20,16 @@ from serrate.table.storage.folders import (
     TEMPORARY,
     Folder,
     LocalFolder,
-    RemoteFolder,
     folder_at,
     parent_folder,
 )
 from serrate.table.storage.header import OFFSETS, Header, Span
 from serrate.table.storage.layout import checksum
 from serrate.table.storage.manifest import Manifest, Shard
+from serrate.table.storage.parts import Part, is_committed, read_parts
 from serrate.table.storage.progress import progress
 from serrate.table.storage.remote import RemoteSource
+from serrate.table.storage.stores import RemoteFolder
 
 if TYPE_CHECKING:
     from serrate.table.table import Table
@@ -101,9 +103,7 @@ def _faults_of_table(table: Table) -> Iterator[str]:
     """What is wrong with the files of a table, by the manifests that lie next to them."""
     manifests: dict[str, Manifest | None] = {}
     with progress("verifying", len(table.sources), "parts") as done:
-        for source in table.sources:
-            while isinstance(source, Renamed):
-                source = source.source
+        for source in map(unrenamed, table.sources):
             if isinstance(source, FileSource | RemoteSource):
                 path = source.path if isinstance(source, FileSource) else source.where
                 folder, name = parent_folder(path)
@@ -189,12 +189,18 @@ def _read(stream: BinaryIO, span: Span) -> torch.Tensor:
 # ---------------------------------------------------------------------------------------------------------- repair
 
 
-def repair(path: str | os.PathLike[str], *, parts: bool = False, dry_run: bool = False) -> list[str]:
+def repair(
+    path: str | os.PathLike[str], *, parts: bool = False, dry_run: bool = False, alone: bool = False
+) -> list[str]:
     """Delete what interrupted writes left behind, and nothing else; gives the names of the files.
 
-    Left behind are temporary files and shards that nothing names, of writers that are no longer at work. With `parts`
-    also the parts that were finished but not committed. Next to a single file only temporary files are deleted. With
-    `dry_run` nothing is. Stores elsewhere, by URL, do not tell who is at work: there nobody may write meanwhile.
+    Left behind are temporary files and shards that nothing names, of writers that are no longer at work, and parts that
+    were committed or have no shard left. With `parts` also the parts that were finished but not committed. Next to a
+    single file only temporary files are deleted. With `dry_run` nothing is.
+
+    Stores elsewhere, by URL, do not tell which writers have ended, so that there only what no writer claims is left
+    behind. `alone` says that nobody is at work: then the claims, the lock and the files of writers that did not come to
+    their end are deleted too. A writer that was at work all the same gets a ConflictError; its rows are lost.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -203,11 +209,8 @@ def repair(path: str | os.PathLike[str], *, parts: bool = False, dry_run: bool =
     []
     """
     folder, name = place_of(path)
-    with folder.locked():
-        if name is not None:
-            found = [each for each in folder.names() if TEMPORARY.fullmatch(each) and not folder.held(each)]
-        else:
-            found = _leftovers(folder, parts)
+    with nullcontext() if dry_run else folder.locked(needed=False, alone=alone):
+        found = _leftovers(folder, parts, alone) if name is None else _temporary(folder, folder.names(), alone)
         if not dry_run:
             for each in found:
                 folder.remove(each)
@@ -215,15 +218,34 @@ def repair(path: str | os.PathLike[str], *, parts: bool = False, dry_run: bool =
     return found
 
 
-def _leftovers(folder: Folder, parts: bool) -> list[str]:
-    """Files of ours that nothing names and nobody holds; claims last, since they tell whose the others are."""
-    names = folder.names()
-    manifest = read_manifest(folder)
-    claims = {match["writer"]: each for each in names if (match := CLAIM.fullmatch(each))}
-    ended = {writer for writer, each in claims.items() if not folder.held(each)}
+def _temporary(folder: Folder, names: list[str], alone: bool) -> list[str]:
+    """Temporary files that nobody holds."""
+    files = (each for each in names if TEMPORARY.fullmatch(each) and folder.is_file(each))
+    return [each for each in files if not folder.held(each, alone=alone)]
+
+
+def _leftovers(folder: Folder, parts: bool, alone: bool) -> list[str]:
+    """Files of ours that nothing names and nobody holds; claims last, since they tell whose the others are.
+
+    The order counts, since stores cannot be held still. A writer claims before it has shards, and lets go after they
+    are named: a shard that was there before claims were looked for, and that a manifest which was read after that does
+    not name, is left behind.
+    """
+    names = [each for each in folder.names() if folder.is_file(each)]
+    claims = {match["writer"]: each for each in folder.names() if (match := CLAIM.fullmatch(each))}
+    ended = {writer for writer, each in claims.items() if folder.is_file(each) and not folder.held(each, alone=alone)}
     at_work = claims.keys() - ended
-    dropped = {part.writer: part.file for part in read_parts(folder) if parts or is_committed(part, manifest)}
-    named = named_shards(folder, without=dropped.values())
+    found = read_parts(folder)
+    manifest = read_manifest(folder)
+    there = set(names)
+
+    def is_dropped(part: Part) -> bool:
+        gone = bool(part.shards) and part.writer not in at_work and not any(s.file in there for s in part.shards)
+        return parts or gone or is_committed(part, manifest)
+
+    dropped = {part.writer: part.file for part in found if is_dropped(part)}
+    named = {shard.file for part in found if part.writer not in dropped for shard in part.shards}
+    named |= manifest.files if manifest else set()
 
     def is_left(writer: str) -> bool:
         # Without a manifest only its writer tells whether a shard is left over, or has lost its manifest.
@@ -231,7 +253,7 @@ def _leftovers(folder: Folder, parts: bool) -> list[str]:
 
     shards = ((each, match["writer"]) for each in names if (match := SHARD.fullmatch(each)) and each not in named)
     return [
-        *(each for each in names if TEMPORARY.fullmatch(each) and not folder.held(each)),
+        *_temporary(folder, names, alone),
         *(each for each, writer in shards if is_left(writer)),
         *dropped.values(),
         *(claims[writer] for writer in sorted(ended)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import torch
 
 from serrate.table.block import Block
 from serrate.table.schema import Schema, fits_within, parent_of
+from serrate.table.storage.folders import open_regular
 from serrate.table.storage.header import OFFSETS, Header, Span, read_header
 from serrate.table.storage.mapping import Lazy, at_random, map_file
 from serrate.table.storage.reading import Plan
@@ -92,6 +94,11 @@ class FileSource:
         self.__dict__.update(state, _opened=None)
 
     @property
+    def place(self) -> tuple[None, str]:
+        """Where it is: on this machine, at its path."""
+        return None, self.path
+
+    @property
     def header(self) -> Header:
         """What the file says of itself."""
         return self._open().header
@@ -115,16 +122,20 @@ class FileSource:
         """All rows, mapped."""
         opened = self._open()
         self.check_unchanged()
-        return opened.block
+        view = opened.in_order or self._view(opened, scattered=False)
+        return view.block
 
     def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
         """All rows, mapped, and the same numbers; the bytes of these rows and columns are on their way to memory."""
         opened = self._open()
         self.check_unchanged()
-        plan = opened.plans.get(columns)
+        view = opened.scattered or self._view(opened, scattered=True)
+        if view.address is None:
+            return view.block, rows
+        plan = view.plans.get(columns)
         if plan is None:
-            plan = opened.plans.setdefault(columns, Plan(opened.header, opened.address, columns))
-        return (opened.scattered if plan.prefetch(rows) else opened.block), rows
+            plan = view.plans.setdefault(columns, Plan(opened.header, view.address, columns))
+        return (view.block if plan.prefetch(rows) else self.whole()), rows
 
     def check_unchanged(self) -> None:
         """Nothing, or an error if the file is not the one that was opened.
@@ -143,38 +154,79 @@ class FileSource:
         fail(self.path, f"the file was {kind} since it was opened, {self._identity}, now {now}; open the table again")
 
     def _open(self) -> _Opened:
-        """The file, mapped, its header read. Two threads may map it at once; a lock could be held during a fork."""
-        if self._opened is None:
-            self._opened = self._map()
-        return self._opened
+        """The file, its header read. Two threads may do so at once; a lock could be held during a fork."""
+        opened = self._opened
+        if opened is None:
+            with self._handle() as handle:
+                header = read_header(lambda a, b: os.pread(handle, b - a, a), self._identity.size, self.path)
+            if self._claim is not None:
+                self._claim.check(header, self.path)
+            opened = self._opened = _Opened(header)
+        return opened
 
-    def _map(self) -> _Opened:
+    @contextmanager
+    def _handle(self) -> Iterator[int]:
+        """The file, open, if it is the same."""
         try:
-            handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            handle = open_regular(self.path)
         except FileNotFoundError:
             fail(self.path, "the file is gone since it was opened; open the table again")
         try:
             now = Identity.of(os.fstat(handle))
             if now != self._identity:
                 self._changed(now)
-            header = read_header(lambda a, b: os.pread(handle, b - a, a), now.size, self.path)
-            if self._claim is not None:
-                self._claim.check(header, self.path)
-            return _Opened(header, handle, now.size, self.path)
+            yield handle
         finally:
             os.close(handle)
 
+    def _view(self, opened: _Opened, *, scattered: bool) -> _View:
+        """The file as a block: mapped; where no more files can be, read as far as it is used, and not kept."""
+        with self._handle() as handle:
+            memory = map_file(handle, self._identity.size, self)
+        if memory is None:
+            return _View(block_of(opened.header, self._read, self.path))
+        memory = at_random(memory) if scattered else memory
+        made = _View(block_of(opened.header, lambda span: _tensor(memory, span), self.path), ctypes.addressof(memory))
+        other = opened.in_order if scattered else opened.scattered
+        if other is not None:
+            made.block.vocabularies = other.block.vocabularies  # which are read once
+        if scattered:
+            opened.scattered = made
+        else:
+            opened.in_order = made
+        return made
 
+    def _read(self, span: Span) -> torch.Tensor:
+        """The bytes of a tensor, uint8."""
+        with self._handle() as handle:
+            content = bytearray(span.stop - span.start)
+            if content and os.preadv(handle, [content], span.start) != len(content):
+                fail(self.path, f"it has no {len(content)} bytes from {span.start} on: cut off since it was opened?")
+        return torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+    def let_go(self) -> None:
+        """Forget what is mapped; who has a block of it keeps that."""
+        self._opened = None
+
+
+@dataclass
+class _View:
+    """A file as a block."""
+
+    block: Block
+    address: int | None = None
+    """Where the file is mapped; None if it is not."""
+    plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
+    """For columns that are read together how their bytes are asked for."""
+
+
+@dataclass
 class _Opened:
-    """A file, mapped twice: for who reads it from one end to the other, and for who reads a little here and there."""
+    """A file that was opened; mapped for who reads it in order, for who reads a little here and there, or for both."""
 
-    def __init__(self, header: Header, handle: int, size: int, where: str) -> None:
-        memory, scattered = map_file(handle, size), at_random(map_file(handle, size))
-        self.header = header
-        self.address = ctypes.addressof(scattered)
-        self.block = block_of(header, lambda span: _tensor(memory, span), where)
-        self.scattered = block_of(header, lambda span: _tensor(scattered, span), where)
-        self.plans: dict[tuple[str, ...], Plan] = {}
+    header: Header
+    in_order: _View | None = None
+    scattered: _View | None = None
 
 
 def _tensor(memory: Any, span: Span) -> torch.Tensor:

@@ -3,21 +3,27 @@
 A file is written under a temporary name, brought to the disk, and renamed. Whoever writes holds a lock on the
 temporary file, and on a file named after the writer as long as it has shards that no manifest names; the system gives
 locks back when a process ends, however it ends. So a leftover is a file of ours that nothing names and nobody holds.
+What is no regular file is never opened: a pipe would wait for its other end, and a device may do anything.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import os
 import re
 import secrets
+import stat
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from serrate.table.storage.strict import fail
+
+Place = tuple[Any, str]
+"""Where a file is: the fsspec file system, or None for that of this machine, and the path."""
 TEMPORARY = re.compile(r"\.serrate-[0-9a-f]{16}\.tmp")
 CLAIM = re.compile(r"\.serrate-(?P<writer>[0-9a-f]{16})\.lock")
 SHARD = re.compile(r"(?P<writer>[0-9a-f]{16})-\d{5,9}\.safetensors")
@@ -38,20 +44,35 @@ class Folder(Protocol):
 
     where: str
 
+    def is_at(self, files: Any, path: str) -> bool:
+        """Whether it is the folder with a path, of an fsspec file system or (None) of this machine."""
+
+    def place(self, name: str) -> Place:
+        """Where a file is."""
+
+    def require_writable(self) -> None:
+        """Nothing, or an error where tables can only be read."""
+
     def create(self) -> None:
         """Make the folder, if it is not there."""
 
     def names(self) -> list[str]:
         """The names of all that lies in it; none if it is not there."""
 
-    def read(self, name: str) -> bytes:
-        """The bytes of a small file, or FileNotFoundError."""
+    def is_file(self, name: str) -> bool:
+        """Whether a name is that of a file that can be read."""
+
+    def read(self, name: str, longest: int) -> bytes:
+        """The bytes of a small file, of a longer one some more than `longest`; or FileNotFoundError."""
 
     def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A stream of the bytes of a file."""
 
-    def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A stream; what was written to it stands under this name once the block ends without an error."""
+    def writing(self, name: str, *, new: bool = False) -> AbstractContextManager[BinaryIO]:
+        """A stream; what was written to it stands under this name once the block ends without an error.
+
+        Until then, and after an error, what was there before stands there; `new` says that it cannot be anything.
+        """
 
     def sync(self) -> None:
         """Wait until the names of files are on the disk."""
@@ -59,14 +80,21 @@ class Folder(Protocol):
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Alone among those who change the manifest."""
+    def require_lock(self) -> None:
+        """Nothing, or an error where the place cannot keep those apart who change the manifest."""
+
+    def locked(self, *, needed: bool = True, alone: bool = False) -> AbstractContextManager[None]:
+        """Alone among those who change the manifest.
+
+        Where the place cannot do that it is an error, or nothing if it is not `needed`. `alone` says that there is
+        nobody else, so that a lock that is there is that of a process that has ended.
+        """
 
     def claim(self, writer: str) -> Callable[[], None]:
         """Say that a writer is at work, until the result is called or the process ends."""
 
-    def held(self, name: str) -> bool:
-        """Whether a process holds a temporary file or a claim."""
+    def held(self, name: str, *, alone: bool = False) -> bool:
+        """Whether a process holds a temporary file or a claim, or may do so; `alone` says that there is no other."""
 
 
 class LocalFolder:
@@ -75,6 +103,17 @@ class LocalFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self.where = str(self.path)
+
+    def is_at(self, files: Any, path: str) -> bool:
+        """Whether it is the folder with a path, by whatever links."""
+        return files is None and os.path.realpath(path) == os.path.realpath(self.path)
+
+    def place(self, name: str) -> Place:
+        """On this machine, at its path."""
+        return None, str(self.path / name)
+
+    def require_writable(self) -> None:
+        """Nothing: the system says so when it is tried."""
 
     def create(self) -> None:
         """Make the folder and those above it."""
@@ -90,17 +129,24 @@ class LocalFolder:
         except FileNotFoundError:
             return []
 
-    def read(self, name: str) -> bytes:
+    def is_file(self, name: str) -> bool:
+        """Whether it is a regular file, or a link to one."""
+        return (self.path / name).is_file()
+
+    def read(self, name: str, longest: int) -> bytes:
         """The bytes of a file."""
-        return (self.path / name).read_bytes()
+        with self.reading(name) as stream:
+            return stream.read(longest + 1)
 
     def reading(self, name: str) -> BinaryIO:
         """A stream."""
-        return open(self.path / name, "rb")
+        return open(open_regular(self.path / name), "rb")
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
+    def writing(self, name: str, *, new: bool = False) -> Iterator[BinaryIO]:
         """A stream to a temporary file that takes the name, on the disk, in the end."""
+        if not new and (self.path / name).exists() and not self.is_file(name):
+            raise FileExistsError(f"{self.path / name} is no regular file, so no file is put in its place")
         descriptor, temporary = _claimed(lambda: self.path / f".serrate-{new_name()}.tmp")
         stream = os.fdopen(descriptor, "wb")
         try:
@@ -126,9 +172,13 @@ class LocalFolder:
         with suppress(FileNotFoundError):
             os.unlink(self.path / name)
 
+    def require_lock(self) -> None:
+        """Nothing: file systems have locks."""
+
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, needed: bool = True, alone: bool = False) -> Iterator[None]:
         """Hold the lock of the folder itself, so that no file is needed for it."""
+        del needed, alone  # the system knows which processes are there
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -139,7 +189,7 @@ class LocalFolder:
     def claim(self, writer: str) -> Callable[[], None]:
         """Hold a file named after the writer."""
         descriptor, path = _claimed(lambda: self.path / f".serrate-{writer}.lock")
-        held = io.FileIO(descriptor)  # which is closed, and the claim with it, when a writer is forgotten
+        held = _Held(descriptor)
 
         def release() -> None:
             with suppress(OSError):  # a claim that nobody holds is no harm, and repair deletes it
@@ -148,8 +198,9 @@ class LocalFolder:
 
         return release
 
-    def held(self, name: str) -> bool:
+    def held(self, name: str, *, alone: bool = False) -> bool:
         """Whether somebody is at work with a file: its lock is taken, or it has just gone to where it belongs."""
+        del alone  # the system knows which processes are there
         try:
             descriptor = os.open(self.path / name, os.O_RDWR)
         except FileNotFoundError:
@@ -161,6 +212,13 @@ class LocalFolder:
         finally:
             os.close(descriptor)
         return False
+
+
+class _Held:
+    """A handle that is closed, and its lock given back, when nobody refers to it any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.close = weakref.finalize(self, os.close, descriptor)
 
 
 def _claimed(name: Callable[[], Path]) -> tuple[int, Path]:
@@ -181,6 +239,18 @@ def _claimed(name: Callable[[], Path]) -> tuple[int, Path]:
         os.close(descriptor)
 
 
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """A handle to read a regular file by; a TableFormatError where there is something else, which is not opened."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        fail(os.fspath(path), "it is no regular file")
+    # Not to wait for a pipe that has taken its place in between.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        fail(os.fspath(path), "it is no regular file")
+    return descriptor
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -189,84 +259,14 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-class RemoteFolder:
-    """A folder of an fsspec file system, whose files appear when their streams are closed, as in object stores.
-
-    There are no locks there: one process at a time may change the manifest, and nobody may write during a repair.
-    """
-
-    def __init__(self, files: Any, path: str, where: str) -> None:
-        self.files, self.path, self.where = files, path, where
-
-    def at(self, name: str) -> str:
-        """The path of a file, for the file system."""
-        return f"{self.path.rstrip('/')}/{name}"
-
-    def create(self) -> None:
-        """Make the folder, where the store has folders."""
-        self.files.makedirs(self.path, exist_ok=True)
-
-    def names(self) -> list[str]:
-        """All names, in order, as they are now."""
-        self.files.invalidate_cache()
-        try:
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in self.files.ls(self.path, detail=False))
-        except FileNotFoundError:
-            return []
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file."""
-        made = self.files.cat_file(self.at(name))
-        assert isinstance(made, bytes)
-        return made
-
-    def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A stream, read by blocks."""
-        made: AbstractContextManager[BinaryIO] = self.files.open(self.at(name), "rb")
-        return made
-
-    @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
-        """A stream to the file itself; after an error what arrived is deleted, but never what was there before."""
-        is_new = name not in self.names()
-        try:
-            with self.files.open(self.at(name), "wb") as stream:
-                yield stream
-        except BaseException:
-            if is_new:
-                self.remove(name)
-            raise
-
-    def sync(self) -> None:
-        """Nothing: closing a stream waits for the store."""
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-        with suppress(FileNotFoundError):
-            self.files.rm_file(self.at(name))
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nothing is held."""
-        yield
-
-    def claim(self, writer: str) -> Callable[[], None]:
-        """Nothing is held."""
-        del writer
-        return lambda: None
-
-    def held(self, name: str) -> bool:
-        """Never."""
-        del name
-        return False
-
-
 def folder_at(path: str | os.PathLike[str]) -> Folder:
     """The folder of a path or of an fsspec URL."""
     if not isinstance(path, str) or not is_url(path):
         return LocalFolder(path)
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem
+
+    from serrate.table.storage.stores import RemoteFolder
 
     files, inner = url_to_fs(path)
     return LocalFolder(inner) if isinstance(files, LocalFileSystem) else RemoteFolder(files, inner, path)

@@ -77,12 +77,15 @@ class Header:
 def tensors_of(schema: Schema, counts: Mapping[str, int]) -> dict[str, Expected]:
     """The tensors that a file with these columns and counts has, in the order in which they are written."""
     found: dict[str, Expected] = {}
-    inner = [level for level in schema.levels if parent_of(level) in counts]
-    for level in inner:
-        found[f"offsets/{level}"] = Expected(tuple(OFFSETS), (counts[parent_of(level) or ""] + 1,))
-    for level in inner:
-        if parent_of(level) in inner:
-            found[f"composed/{level}"] = Expected(tuple(OFFSETS), (counts[schema.root_of(level)] + 1,), optional=True)
+    roots: dict[str, str] = {}
+    for level in schema.levels:
+        above = parent_of(level) or ""
+        roots[level] = roots.get(above, level)
+        if above in roots:
+            found[f"offsets/{level}"] = Expected(tuple(OFFSETS), (counts[above] + 1,))
+    for level, root in roots.items():
+        if level != root != parent_of(level):
+            found[f"composed/{level}"] = Expected(tuple(OFFSETS), (counts[root] + 1,), optional=True)
     for name, column in schema.items():
         if column.text:
             found[f"vocabulary/{name}/offsets"] = Expected(tuple(OFFSETS), (None,))
@@ -104,11 +107,12 @@ def rows_of(schema: Schema, counts: Mapping[str, int]) -> int:
 
 def unseen(schema: Schema, counts: Mapping[str, int]) -> str | None:
     """A level with more entries than a file without a byte for each of them may have."""
-    for level in schema.levels:
-        sizes = (math.prod(schema[name].features) for name in schema.columns_at(level))
-        if counts[level] > MOST_UNSEEN and not schema.children(level) and not any(sizes):
-            return level
-    return None
+    many = [level for level in schema.levels if counts[level] > MOST_UNSEEN]
+    if not many:
+        return None
+    seen = {parent_of(level) for level in schema.levels}
+    seen |= {column.level for column in schema.values() if math.prod(column.features)}
+    return next((level for level in many if level not in seen), None)
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, where: str) -> Header:

@@ -27,7 +27,7 @@ from serrate.table.storage.header import (
     unseen,
 )
 
-__all__ = ["Header", "Span", "Written", "checksum", "read_header", "write_block"]
+__all__ = ["Header", "Span", "Written", "checksum", "memory_of", "read_header", "write_block"]
 
 CHUNK = 2**23
 """Bytes that are converted and written at once."""
@@ -139,15 +139,15 @@ def _pieces(tensor: torch.Tensor, dtype: torch.dtype) -> Iterator[memoryview]:
     if not lines.numel():
         return
     if lines.dtype == dtype and not lines.is_conj() and not lines.is_neg() and lines.is_contiguous():
-        flat = _memory(lines)
+        flat = memory_of(lines)
         yield from (flat[start : start + CHUNK] for start in range(0, len(flat), CHUNK))
         return
     step = max(1, CHUNK * len(lines) // (lines.numel() * dtype.itemsize))
     for start in range(0, len(lines), step):
-        yield _memory(plain(lines[start : start + step].to(dtype)))
+        yield memory_of(plain(lines[start : start + step].to(dtype)))
 
 
-def _memory(tensor: torch.Tensor) -> memoryview:
+def memory_of(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous tensor. One of a single entry may have any stride, which a view as bytes refuses."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 

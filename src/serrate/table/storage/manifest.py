@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from serrate.table.gathering.sources import empty_block
 from serrate.table.schema import Schema
 from serrate.table.storage import strict
 from serrate.table.storage.files import Claim, FileSource
-from serrate.table.storage.folders import is_url
+from serrate.table.storage.folders import LocalFolder, is_url
 from serrate.table.storage.header import FORMAT, VERSION, check_version, counts_from, rows_of, schema_from
 from serrate.table.storage.strict import fail
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 LONGEST_MANIFEST = 2**28
 _CHECKSUM = re.compile(r"[0-9a-f]{16}")
+_LEADS_ELSEWHERE = {*"/\\:;%?#", *map(chr, range(32)), chr(127)}
+"""What ends a name, or stands for something else, in a path or in a URL; ".." before a ";" is read as "..", too."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,12 @@ class Shard:
 
 
 def is_plain(name: str) -> bool:
-    """Whether it is the name of a file, and not a path that leads elsewhere."""
-    return name not in ("", ".", "..") and not set(name) & set("/\\:\0")
+    """Whether it is the name of a file, on a disk and in a URL, and neither a path nor a query that leads elsewhere.
+
+    >>> [is_plain(name) for name in ("a.safetensors", "..", "%2e%2e%2fa", "a?b", "a#b")]
+    [True, False, False, False, False]
+    """
+    return name not in ("", ".", "..") and name == name.strip() and not set(name) & _LEADS_ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,23 @@ class Manifest:
     shards: tuple[Shard, ...]
     generation: int = 1
 
-    def to_json(self) -> str:
-        """The text of the file."""
-        made = {
+    @cached_property
+    def files(self) -> frozenset[str]:
+        """The names of the shards."""
+        return frozenset(shard.file for shard in self.shards)
+
+    def described(self) -> dict[str, Any]:
+        """The manifest as JSON has it."""
+        return {
             "format": FORMAT, "version": str(VERSION), "generation": self.generation, "schema": self.schema.to_json(),
             "shards": [shard.to_json() for shard in self.shards],
         }  # fmt: skip
-        return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
+
+    def to_json(self) -> str:
+        """The text of the file; a ValueError if nobody could read one of its length."""
+        text = json.dumps(self.described(), ensure_ascii=False, indent=1) + "\n"
+        check_length(text, len(self.shards))
+        return text
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> Manifest:
@@ -92,7 +108,11 @@ class Manifest:
         >>> Manifest.from_json(made.to_json().encode(), "manifest.json") == made
         True
         """
-        given = strict.parse(text, where, LONGEST_MANIFEST)
+        return cls.of(strict.parse(text, where, LONGEST_MANIFEST), where)
+
+    @classmethod
+    def of(cls, given: Any, where: str) -> Manifest:
+        """The manifest that was `described`."""
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             fail(where, f"no manifest of a table: it does not say that its format is {FORMAT!r}")
         check_version(given.get("version"), where)
@@ -108,13 +128,18 @@ class Manifest:
         return cls(schema, shards, strict.size(given["generation"], "generation", where))
 
 
+def check_length(text: str, shards: int) -> None:
+    """Nothing, or a ValueError if a manifest is longer than readers read."""
+    if len(text.encode()) > LONGEST_MANIFEST:
+        raise ValueError(
+            f"a manifest has at most {LONGEST_MANIFEST} bytes, but with {shards} shards it would have "
+            f"{len(text.encode())}; what was there before is untouched; make larger shards, of more rows each"
+        )
+
+
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """The manifest of a folder of this machine."""
-    path = Path(folder, NAME)
-    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-        fail(str(path), "it is no regular file")
-    with path.open("rb") as stream:
-        return Manifest.from_json(stream.read(LONGEST_MANIFEST + 1), str(path))
+    return Manifest.from_json(LocalFolder(folder).read(NAME, LONGEST_MANIFEST), os.path.join(folder, NAME))
 
 
 def open_table(path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> Table:

@@ -7,9 +7,11 @@ that lie close together are read as one run, with what is between them.
 
 from __future__ import annotations
 
+import os
+import pickle
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -56,21 +58,43 @@ def _is_local(files: Any) -> bool:
 
 
 class RemoteSource:
-    """The rows of a file of an fsspec file system; it can be pickled as far as the file system can."""
+    """The rows of a file of an fsspec file system; it can be pickled as far as the file system can.
+
+    It goes through fork: a file system may have a thread that makes its requests, or a connection, and neither can be
+    used by the process that was forked. There it is made anew, as where it was pickled.
+    """
 
     def __init__(self, files: Any, path: str, claim: Claim | None = None) -> None:
-        self.files, self.path = files, path
+        self._files, self.path = files, path
         self._claim = claim
         self._header: Header | None = None
         self._block: Block | None = None
         self._firsts: dict[str, torch.Tensor] = {}
         self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    @property
+    def files(self) -> Any:
+        """The file system, as this process has it."""
+        self._renew()
+        return self._files
+
+    def _renew(self) -> None:
+        """What is of another process is made anew: the file system, and the lock, which a thread there may hold."""
+        if self._process != os.getpid():
+            self._files, self._lock = pickle.loads(pickle.dumps(self._files)), threading.RLock()
+            self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"RemoteSource({self.where!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteSource, (self.files, self.path, self._claim)
+
+    @property
+    def place(self) -> tuple[Any, str]:
+        """Where it is: in a file system, at its path."""
+        return self.files, self.path
 
     @property
     def where(self) -> str:
@@ -80,13 +104,19 @@ class RemoteSource:
     @property
     def header(self) -> Header:
         """What the file says of itself."""
+        self._renew()
         with self._lock:
             if self._header is None:
                 self._header = self._read_header()
             return self._header
 
     def _read_header(self) -> Header:
-        size = self.files.info(self.path).get("size")
+        try:
+            size = self.files.info(self.path).get("size")
+        except FileNotFoundError:
+            if self._claim is None:
+                raise
+            self._gone()
         if size is None:
             fail(self.where, "its size is not known")
         if self._claim is not None and self._claim.bytes != size:
@@ -122,6 +152,7 @@ class RemoteSource:
 
     def vocabulary(self, column: str) -> tuple[str, ...]:
         """The strings of a column, read once."""
+        self._renew()
         with self._lock:
             if self._block is None:
                 self._block = self.whole()
@@ -157,6 +188,7 @@ class RemoteSource:
         """The first entry of a level that each row, or the end, has."""
         if parent_of(level) not in self.schema.levels:
             return rows
+        self._renew()
         with self._lock:
             found = self._firsts.get(level)
             if found is None:
@@ -188,7 +220,10 @@ class RemoteSource:
         found: Iterator[bytes] = iter(())
         if some:
             starts, stops = ([each[i] for each in some] for i in (0, 1))
-            found = iter(self.files.cat_ranges([self.path] * len(some), starts, stops, on_error="raise"))
+            try:
+                found = iter(self.files.cat_ranges([self.path] * len(some), starts, stops, on_error="raise"))
+            except FileNotFoundError:
+                self._gone()
         made = [next(found) if stop > start else b"" for start, stop in ranges]
         for (start, stop), text in zip(ranges, made, strict=True):
             if len(text) != stop - start:
@@ -196,6 +231,9 @@ class RemoteSource:
                     self.where, f"{len(text)} bytes came for those from {start} to {stop}: cut off since it was opened?"
                 )
         return made
+
+    def _gone(self) -> NoReturn:
+        fail(self.where, "the file is gone since it was opened; open the table again")
 
 
 class Cut:

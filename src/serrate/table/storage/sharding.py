@@ -5,6 +5,7 @@ What waits to be written is about one shard, so that memory does not grow with t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -20,7 +21,8 @@ from serrate.table.schema import Column, Schema, is_integer, least_dtype
 from serrate.table.storage.folders import Folder, naming, new_name, shard_name
 from serrate.table.storage.header import rows_of
 from serrate.table.storage.layout import write_block
-from serrate.table.storage.manifest import Shard
+from serrate.table.storage.manifest import LONGEST_MANIFEST, Manifest, Shard
+from serrate.table.storage.strict import LARGEST
 
 SHARD_BYTES = 2**28
 """Bytes of a shard, where no number of rows is given."""
@@ -121,6 +123,12 @@ class Shards:
             self._release = folder.claim(self.writer)
         self._waiting: list[_Waiting] = []
         self._left = self._size()
+        self._named = 0  # about as many bytes of the manifest are taken
+
+    def begin_after(self, manifest: Manifest) -> None:
+        """Let rows follow those of a dataset."""
+        self.schema = manifest.schema
+        self._named = sum(map(_bytes_of, manifest.shards[-1:])) * len(manifest.shards)
 
     def _size(self) -> int:
         """Rows of a shard, or bytes."""
@@ -147,9 +155,30 @@ class Shards:
             self._waiting[-1] = replace(last, block=_copied(last.block))
         self._tidy()
 
-    def require(self, schema: Schema) -> Schema:
-        """The schema of what came so far and of what is to come, or an error that says what does not fit."""
-        return _joined(self.schema, schema)
+    def require(self, schema: Schema, rows: int = 0) -> Schema:
+        """The schema of what came so far and of what is to come, or an error that says what does not fit.
+
+        That so many rows more fit is seen here, and not when the manifest is written in the end, with all rows lost.
+        """
+        joined = _joined(self.schema, schema)
+        if rows and self.rows_per_shard is not None:
+            shards = -(-(rows + self.rows_per_shard - self._left) // self.rows_per_shard)
+            longest = shard_name(self.writer, len(self.shards) + shards)
+            last = Shard(longest, rows, LARGEST, "0" * 16, dict.fromkeys(joined.levels, LARGEST))
+            self._require_room(joined, shards, shards * _bytes_of(last))
+        return joined
+
+    def _require_room(self, schema: Schema, shards: int, size: int) -> None:
+        """A ValueError if a manifest with the shards that are there and these would be too long for its readers."""
+        taken = self._named + size
+        if taken > LONGEST_MANIFEST // 2:  # the schema does not take the other half, and need not be looked at before
+            taken += len(Manifest(schema, (), LARGEST).to_json().encode())
+        if taken > LONGEST_MANIFEST:
+            raise ValueError(
+                f"a manifest has at most {LONGEST_MANIFEST} bytes, which {len(self.shards)} shards of this writer and "
+                f"{shards} more would exceed; close() keeps the rows that were written so far; make larger shards, of "
+                f"more rows each"
+            )
 
     def redeclare(self, name: str, column: Column) -> None:
         """Take a column of which no entry came so far, or only missing ones, for another; no shard may be written."""
@@ -190,10 +219,13 @@ class Shards:
         """Write a block as a shard, as it is."""
         block = compacted(block)
         name = shard_name(self.writer, len(self.shards))
-        with naming(f"shard {name}", self.folder), self.folder.writing(name) as stream:
+        self._require_room(block.schema, 1, 0)
+        with naming(f"shard {name}", self.folder), self.folder.writing(name, new=True) as stream:
             written = write_block(stream, block, composed=self.composed)
         rows = rows_of(block.schema, block.counts)
-        self.shards.append(Shard(name, rows, written.bytes, written.xxh3, dict(block.counts)))
+        shard = Shard(name, rows, written.bytes, written.xxh3, dict(block.counts))
+        self.shards.append(shard)
+        self._named += _bytes_of(shard)
         self.stored = _joined(self.stored, block.schema)
 
     def finish(self, empty: bool = True) -> None:
@@ -207,6 +239,12 @@ class Shards:
         self._waiting.clear()
         self._release()
         self._release = lambda: None
+
+
+def _bytes_of(shard: Shard) -> int:
+    """What a shard takes of a manifest, where it stands two levels deep and is followed by another."""
+    text = json.dumps(shard.to_json(), ensure_ascii=False, indent=1)
+    return len(text.encode()) + 2 * (text.count("\n") + 1) + 2
 
 
 def _joined(before: Schema | None, schema: Schema) -> Schema:

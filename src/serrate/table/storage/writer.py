@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+import warnings
+import weakref
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.build import Declared, build
 from serrate.table.lists import columns_of
 from serrate.table.schema import Column, Schema
-from serrate.table.storage.committing import Part, discard, publish, read_manifest, require_place
+from serrate.table.storage.committing import Basis, discard, publish, read_manifest, require_place
+from serrate.table.storage.parts import Part
 from serrate.table.storage.sharding import Narrowest, Shards, as_given, widest
-from serrate.table.storage.writing import checked_rows, dataset_folder, has_rows, rows_of
+from serrate.table.storage.writing import checked_rows, dataset_folder, has_rows, rows_of, shards_read
 
 if TYPE_CHECKING:
+    from serrate.table.storage.manifest import Manifest
     from serrate.table.table import Table
 
 _ROWS_AT_ONCE = 4096
@@ -29,9 +36,11 @@ class TableWriter:
 
     A batch is a table or a mapping of columns. The first one, or `schema`, says which columns there are; later ones may
     store integers wider, have other strings, or lack values where none lacked before. The dataset appears when the
-    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. With `append`
-    rows follow those that are there, with `overwrite` they replace them. `narrow=True` stores each shard in the least
-    integer types that hold all values up to there; other options are those of `Table.save`.
+    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. A writer that
+    is dropped before it is closed loses its rows, and warns. With `append` rows follow those that are there, with
+    `overwrite` they replace them, unless somebody else has changed the dataset since the writer was made.
+    `narrow=True` stores each shard in the least integer types that hold all values up to there; other options are
+    those of `Table.save`.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -91,17 +100,33 @@ class TableWriter:
         if os.fspath(path).endswith(".safetensors"):
             raise ValueError(f"a writer makes a folder of shards, but {os.fspath(path)!r} is the name of one file")
         self._folder, self._declared, self._end = dataset_folder(path), schema, end
-        if not (end.append or end.part):
-            require_place(self._folder, end.overwrite)
-        before = read_manifest(self._folder) if end.append else None
+        before = self._begun()
         storing = as_given if narrow is None else Narrowest() if narrow else widest
         self._shards = Shards(self._folder, storing, rows_per_shard, composed)
         self._closed = False
         self._guessed: set[str] = set()
-        if before is not None:
-            self._shards.schema = before.schema
+        if end.append and before is not None:
+            self._shards.begin_after(before)
         elif isinstance(schema, Schema):
             self._shards.schema = schema
+        self._unclosed = Unclosed(self._folder.where, sys._getframe(2))
+        self._watched = weakref.finalize(self, self._unclosed.warn)
+
+    def _begun(self) -> Manifest | None:
+        """What is there when the writer begins."""
+        end, self._generation, before = self._end, None, None
+        if not (end.append or end.part):
+            before = require_place(self._folder, end.overwrite)
+        elif end.append:
+            self._folder.create()
+            self._folder.require_lock()
+            before = read_manifest(self._folder)
+        else:
+            with suppress(TableFormatError):  # commit says so, if it matters then
+                before = read_manifest(self._folder)
+                self._generation = 0 if before is None else before.generation
+        self._basis = Basis(before)
+        return before
 
     def write(self, rows: Table | Mapping[str, Any]) -> None:
         """Add rows: a table, or a mapping of columns from which one can be made."""
@@ -115,11 +140,12 @@ class TableWriter:
                     "a table without rows, as t[3] is, cannot be added to others; unsqueeze() gives it one"
                 )
             self._settle(rows.schema, void=())
-            self._add(rows.schema, (rows_of(source, rows.schema) for source in rows.sources))
+            self._add(rows.schema, len(rows), (rows_of(source, rows.schema) for source in rows.sources))
+            self._basis = replace(self._basis, read=self._basis.read | shards_read(rows, self._folder))
         elif isinstance(rows, Mapping):
             block = self._built(rows)
             self._settle(block.schema, void=[name for name in block.schema if _is_void(block, name)])
-            self._add(block.schema, [block])
+            self._add(block.schema, block.rows, [block])
         else:
             raise TypeError(f"a writer takes tables and mappings of columns, got {type(rows).__name__}")
 
@@ -137,15 +163,16 @@ class TableWriter:
         while some := list(islice(waiting, _ROWS_AT_ONCE)):
             self.write(columns_of(some, self._shards.schema or self._declared))
 
-    def _add(self, schema: Schema, blocks: Iterable[Block]) -> None:
+    def _add(self, schema: Schema, rows: int, blocks: Iterable[Block]) -> None:
         """Rows that do not fit are refused before anything changes; after any other error the writer is closed."""
-        self._shards.require(schema)
+        self._shards.require(schema, rows)
         try:
             for block in blocks:
                 self._shards.add(block, copy=True)
         except BaseException:
             self.discard()
             raise
+        self._unclosed.rows += rows
 
     def _built(self, rows: Mapping[str, Any]) -> Block:
         known = self._shards.schema
@@ -185,10 +212,14 @@ class TableWriter:
             shards.finish(empty=not end.append)
             if end.part:
                 written = tuple(shards.shards)
-                Part(shards.writer, end.order, end.started, shards.stored, written).write(self._folder)
+                part = Part(shards.writer, end.order, end.started, shards.stored, written, self._generation)
+                part.write(self._folder)
             elif shards.stored is not None:
-                with self._folder.locked():
-                    publish(self._folder, shards.stored, shards.shards, append=end.append, overwrite=end.overwrite)
+                with self._folder.locked(needed=end.append):
+                    publish(
+                        self._folder, shards.stored, shards.shards, append=end.append, overwrite=end.overwrite,
+                        basis=self._basis,
+                    )  # fmt: skip
             elif not end.append:
                 raise ValueError(
                     f"nothing was written to {self._folder.where}, and no schema says what would have been"
@@ -196,15 +227,20 @@ class TableWriter:
         except BaseException:
             self.discard()
             raise
-        self._closed = True
-        shards.release()
+        self._end_now()
 
     def discard(self) -> None:
         """Take back all that was written, and close."""
         if not self._closed:
-            self._closed = True
-            discard(self._folder, self._shards.shards)
-            self._shards.release()
+            try:
+                discard(self._folder, self._shards.shards)
+            finally:
+                self._end_now()
+
+    def _end_now(self) -> None:
+        self._closed = True
+        self._watched.detach()
+        self._shards.release()
 
     def __enter__(self) -> TableWriter:
         return self
@@ -218,6 +254,30 @@ class TableWriter:
 def _is_void(block: Block, name: str) -> bool:
     """Whether a column has no entries, or only missing ones, which do not tell what it holds."""
     return not bool(block.valid[name].any()) if name in block.valid else not block.values[name].shape[0]
+
+
+class Unclosed:
+    """What is said of a writer that nobody has and nobody closed: its rows are lost, which must not go unseen.
+
+    They are not kept, since a writer is dropped by an exception too, and then has only some of the rows. The warning is
+    none of those that Python hides, names the line that made the writer, and comes at the end of the program at last.
+    """
+
+    def __init__(self, where: str, maker: FrameType) -> None:
+        self.rows = 0
+        self._where, self._process = where, os.getpid()
+        self._file, self._line = maker.f_code.co_filename, maker.f_lineno
+
+    def warn(self) -> None:
+        """Say so, but for the copy of a writer that a forked process has."""
+        if os.getpid() != self._process:
+            return
+        words = (
+            f"a TableWriter for {self._where} was dropped before it was closed, and all rows that were written to it "
+            f"({self.rows}) are lost; use it in a `with` block, or call close() to keep the rows, or discard() to drop "
+            f"them; serrate.table.repair deletes the files that it left"
+        )
+        warnings.warn_explicit(words, RuntimeWarning, self._file, self._line)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from serrate.table.block import Block, Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.joining import as_stored, compacted, join_blocks
 from serrate.table.schema import Schema
-from serrate.table.storage.committing import discard, publish, require_place
+from serrate.table.storage.committing import Basis, discard, publish, require_place
 from serrate.table.storage.contents import faults_of_block
-from serrate.table.storage.folders import Folder, LocalFolder, folder_at, naming, parent_folder
+from serrate.table.storage.folders import Folder, LocalFolder, Place, folder_at, naming, parent_folder
 from serrate.table.storage.layout import write_block
 from serrate.table.storage.progress import progress
 from serrate.table.storage.sharding import Narrowest, Shards, widest
@@ -98,7 +98,7 @@ def _save_folder(
     composed: bool,
 ) -> None:
     folder = dataset_folder(path)
-    require_place(folder, overwrite)
+    basis = Basis(require_place(folder, overwrite), shards_read(table, folder))
     shards = Shards(folder, stored, rows_per_shard, composed)
     try:
         if has_rows(stored):
@@ -111,8 +111,11 @@ def _save_folder(
             (source,) = table.sources
             shards.put(as_stored(rows_of(source, table.schema), stored))
         assert shards.stored is not None
-        with folder.locked():
-            publish(folder, shards.stored, shards.shards, append=False, overwrite=overwrite)
+        with folder.locked(needed=False):
+            publish(folder, shards.stored, shards.shards, append=False, overwrite=overwrite, basis=basis)
+        if basis.read:  # so that it, and what it was made of, may replace this once more
+            for origin in table.sources.origins:
+                origin.files.update(folder.place(shard.file) for shard in shards.shards)
     except BaseException:
         discard(folder, shards.shards)
         raise
@@ -120,9 +123,19 @@ def _save_folder(
         shards.release()
 
 
+def shards_read(table: Table, folder: Folder) -> frozenset[str]:
+    """The names of the files of a folder that a table is read from, or was made from."""
+    names: dict[Place, set[str]] = {}
+    for files, path in set().union(*(origin.files for origin in table.sources.origins)):
+        above, _, name = path.rpartition("/")
+        names.setdefault((files, above), set()).add(name)
+    return frozenset().union(*(held for place, held in names.items() if folder.is_at(*place)))
+
+
 def dataset_folder(path: str | os.PathLike[str]) -> Folder:
     """The folder of a dataset; NotADirectoryError if there is something else."""
     folder = folder_at(path)
+    folder.require_writable()
     if isinstance(folder, LocalFolder) and folder.path.exists() and not folder.path.is_dir():
         raise NotADirectoryError(
             f'{folder.where} is a file, but a dataset is a folder; a path that ends in ".safetensors" means one file'
@@ -132,6 +145,7 @@ def dataset_folder(path: str | os.PathLike[str]) -> Folder:
 
 def _save_file(table: Table, stored: Schema, path: str | os.PathLike[str], overwrite: bool, composed: bool) -> None:
     folder, name = parent_folder(path)
+    folder.require_writable()
     if isinstance(folder, LocalFolder) and (folder.path / name).is_dir():
         raise IsADirectoryError(f'{os.fspath(path)} is a folder, but a path that ends in ".safetensors" means one file')
     if not overwrite and name in folder.names():
@@ -143,6 +157,3 @@ def _save_file(table: Table, stored: Schema, path: str | os.PathLike[str], overw
         with folder.writing(name) as stream:
             write_block(stream, compacted(block), composed=composed)
     folder.sync()
-
-
-# ------------------------------------------------------------------------------------------------------------ writer

@@ -9,11 +9,13 @@ import torch
 
 from serrate.tensor.convert.chain import cells_of, from_levels, to_levels
 from serrate.tensor.partition import Partition
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
+@untraced
 def from_arrow(array: Any) -> Tensor:
     """A pyarrow list array as a Tensor over the same memory, which must not be written to. Booleans are unpacked.
 

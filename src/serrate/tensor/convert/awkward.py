@@ -10,11 +10,13 @@ import torch
 
 from serrate.tensor.convert.chain import cells_of, from_levels, to_levels
 from serrate.tensor.partition import Partition
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
+@untraced
 def from_awkward(array: Any) -> Tensor:
     """An Awkward array of numbers as a Tensor. Records, strings, unions and missing values have no place in one.
 

@@ -11,8 +11,10 @@ from serrate.errors import RaggednessError
 from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_offsets
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Sequence[int] | None = None) -> Tensor:
     """FBGEMM's triple as a Tensor. Max lengths below the longest row would cut values off, so they are refused.
 
@@ -35,6 +37,7 @@ def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Seque
     return x
 
 
+@untraced
 def to_jagged(x: Tensor) -> tuple[torch.Tensor, list[torch.Tensor], list[int]]:
     """(values, [offsets], [max lengths]) as FBGEMM's operators take them: 2-D values, levels outermost first.
 

@@ -10,11 +10,13 @@ from serrate.errors import RaggednessError
 from serrate.tensor.combine import exact
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
+@untraced
 def from_nested(nt: torch.Tensor) -> Tensor:
     """A `torch.nested` tensor as a Tensor: no copy in the jagged layout, gradients flow.
 

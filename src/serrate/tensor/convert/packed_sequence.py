@@ -10,11 +10,13 @@ from torch.nn.utils.rnn import PackedSequence
 from serrate.errors import RaggednessError
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import Ragged, Structure
+from serrate.tensor.tracing import untraced
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
+@untraced
 def from_packed_sequence(packed: PackedSequence) -> Tensor:
     """A PackedSequence as `[B, ragged, …]`, rows in the order the sequences were packed in.
 

@@ -12,8 +12,10 @@ from serrate.tensor.combine import exact
 from serrate.tensor.construct import from_lengths
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor, as_tensor
+from serrate.tensor.tracing import untraced
 
 
+@untraced
 def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
     """The features of a KeyedJaggedTensor, views by key, and their weights (None if it has none).
 
@@ -51,6 +53,7 @@ def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
     return features, key_weights if weights is not None else None
 
 
+@untraced
 def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None) -> Any:
     """A KeyedJaggedTensor of `[B, ragged]` tensors, one per key; `weights` must have the same keys and raggedness.
 
@@ -77,6 +80,7 @@ def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None 
     )
 
 
+@untraced
 def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
     """A TorchRec JaggedTensor as a Tensor, and its weights (None if it has none).
 
@@ -92,6 +96,7 @@ def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
     return x, None if weights is None else Tensor(weights, x.structure)
 
 
+@untraced
 def to_jt(x: Tensor, weights: Tensor | None = None) -> Any:
     """A `[B, ragged, …]` tensor as a TorchRec JaggedTensor.
 

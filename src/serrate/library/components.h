@@ -1,0 +1,149 @@
+// What is made of each component's rows, by trees.h: sums, distances from the mean, the sums of their squares.
+
+namespace {
+
+// What is written for a component: the sums of its rows, or with kRows as many rows.
+struct Sums {
+  static constexpr bool kRows = false;
+  template <class T, class Rows, class Way>
+  static SERRATE_INLINE void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                                   T* out) {
+    Wide<T> sums[kTile];
+    if constexpr (std::is_integral_v<T>) {  // in any order
+      std::fill(sums, sums + width, T(0));
+      for (int64_t i = 0; i < count; ++i) {
+        const T* row = rows.row(i);
+        for (int64_t j = 0; j < width; ++j) sums[j] += row[j];
+      }
+    } else {
+      if constexpr (std::is_same_v<Rows, Packed<T>>) {
+        if (Few<T>::is_one(count, plan)) {
+          *out = static_cast<T>(Few<T>(rows, count).sum());
+          return;
+        }
+      }
+      add(rows, count, width, Plain(), plan, way, sums);
+    }
+    for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
+  }
+};
+
+// The mean of rows, `lanes` numbers, which repeat it where rows have few columns.
+template <class T, class Rows, class Way>
+SERRATE_APART void find_mean(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                             int64_t lanes, Wide<T>* mean) {
+  add(rows, count, width, std::conditional_t<std::is_same_v<T, Wide<T>>, Plain, Exact>(), plan, way, mean);
+  for (int64_t j = 0; j < width; ++j) mean[j] /= static_cast<Wide<T>>(count);
+  for (int64_t j = width; j < lanes; ++j) mean[j] = mean[j - width];
+}
+
+// The sums of the squares of their distances from the mean.
+struct Distances {
+  static constexpr bool kRows = false;
+  template <class T, class Rows, class Way>
+  static SERRATE_INLINE void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                                   T* out) {
+    if (Few<T>::is_one(count, plan)) *out = static_cast<T>(Few<T>(rows, count).distances());
+    else write_many(rows, count, width, plan, way, out);
+  }
+
+  template <class T, class Rows, class Way>
+  static SERRATE_APART void write_many(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                                       T* out) {
+    Wide<T> sums[kTile], mean[kTile];
+    find_mean<T>(rows, count, width, plan, way, plan.width > kNarrow ? 0 : plan.rows_of(count) * width, mean);
+    add(rows, count, width, Squares<Wide<T>>{mean}, plan, way, sums);
+    for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
+  }
+};
+
+// These distances, row by row; rows of few columns several at a time.
+struct Centred {
+  static constexpr bool kRows = true;
+  template <class T, class Rows, class Way>
+  static SERRATE_APART void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
+                                  T* out) {
+    Wide<T> mean[kTile];
+    const int64_t together = plan.width > kNarrow ? 1 : std::max<int64_t>(plan.rows_of(count), 1);
+    const int64_t columns = width * together, step = plan.width * together;
+    find_mean<T>(rows, count, width, plan, way, columns, mean);
+    way.share((count + together - 1) / together, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const T* row = rows.values + i * step;
+        const int64_t size = std::min(columns, (count - i * together) * width);
+#pragma GCC ivdep
+        for (int64_t j = 0; j < size; ++j) out[i * step + j] = static_cast<T>(row[j] - mean[j]);
+      }
+    });
+  }
+};
+
+// Component c has the rows offsets[c] .. offsets[c + 1].
+template <class Form, class T, class Rows, class Way>
+SERRATE_INLINE void write_one(const Rows& rows, const int64_t* offsets, int64_t c, const Plan& plan, const Way& way,
+                              T* out) {
+  const int64_t count = offsets[c + 1] - offsets[c], width = plan.width;
+  out += (Form::kRows ? offsets[c] : c) * width;
+  if (!count) return Form::kRows ? void() : std::fill(out, out + width, T(0));
+  for (int64_t column = 0; column < width; column += kTile) {
+    const int64_t first = std::max<int64_t>(std::min(column, width - kLanes), 0);  // at least a vector of columns
+    const int64_t columns = std::min<int64_t>(width - first, kTile);
+    Form::write(rows.from(offsets[c], first), count, columns, plan, way, out + first);
+  }
+}
+
+// Components of more than so many rows, each by all threads.
+template <class Form, class T, class Rows>
+SERRATE_APART void write_giants(const Rows& rows, const int64_t* offsets, int64_t components, const Plan& plan,
+                                int64_t most, int64_t threads, T* out) {
+  for (int64_t c = 0; c < components; ++c) {
+    if (offsets[c + 1] - offsets[c] > most) write_one<Form>(rows, offsets, c, plan, Together{threads}, out);
+  }
+}
+
+// Components first .. last of no more rows, by one thread.
+template <class Form, class T, class Rows>
+SERRATE_APART void write_some(const Rows& rows, const int64_t* offsets, int64_t first, int64_t last, const Plan& plan,
+                              int64_t most, T* out) {
+  for (int64_t c = first; c < last; ++c) {
+    if (offsets[c + 1] - offsets[c] <= most) write_one<Form>(rows, offsets, c, plan, Alone(), out);
+  }
+}
+
+template <class Form, class T, class Rows>
+void write_all(const Rows& rows, const int64_t* offsets, int64_t components, int64_t width, int64_t threads, T* out) {
+  const Plan plan(width);
+  const int64_t begin = offsets[0], total = offsets[components] - begin;
+  if (threads == 1) return write_some<Form>(rows, offsets, 0, components, plan, total, out);
+  const int64_t tasks = threads * 8, giant = total / (2 * threads);
+  const auto start = [&](int64_t task) {
+    if (task == tasks) return components;
+    return std::lower_bound(offsets, offsets + components, begin + task * (total / tasks)) - offsets;
+  };
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int64_t task = 0; task < tasks; ++task) {
+    write_some<Form>(rows, offsets, start(task), start(task + 1), plan, giant, out);
+  }
+  write_giants<Form>(rows, offsets, components, plan, giant, threads, out);
+}
+
+inline bool are_offsets(const int64_t* offsets, int64_t components, int64_t rows) {
+  bool good = offsets[0] >= 0 && offsets[components] <= rows;
+  for (int64_t c = 0; c < components; ++c) good &= offsets[c + 1] >= offsets[c];
+  return good;
+}
+
+// For each component [width], or for each row, out of values [rows, width]; 0 for rows of no component.
+template <class Form, class T>
+int64_t of_runs(const T* values, const int64_t* offsets, int64_t components, int64_t rows, int64_t width, T* out,
+                int64_t threads) {
+  if (!are_offsets(offsets, components, rows)) return -1;
+  if (Form::kRows) {
+    std::fill(out, out + offsets[0] * width, T(0));
+    std::fill(out + offsets[components] * width, out + rows * width, T(0));
+  }
+  write_all<Form>(Packed<T>{values, width, values + rows * width}, offsets, components, width, threads, out);
+  return 0;
+}
+
+}  // namespace

@@ -1,0 +1,39 @@
+"""torch.compile: what it traces, and what runs as it is between its graphs.
+
+Work on structure is Python on numbers that differ from batch to batch: traced, it would be compiled for each of them
+anew. So a function that needs structure is `untraced`: it ends a graph and runs eagerly. What takes packed values as
+they are is traced as part of the graph of its caller, never as a graph of its own (`part`).
+
+Both only leave marks on functions: a call costs what it did.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from torch._C._dynamo import eval_frame
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def untraced(function: Callable[P, R]) -> Callable[P, R]:
+    """The function itself, which torch.compile ends a graph for and does not look into.
+
+    It is torch.compiler.disable without a wrapper, and without the import of the compiler, which takes seconds.
+    """
+    part([function])
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "Serrate works on structure eagerly"  # type: ignore[attr-defined]
+    return function
+
+
+def part(members: Iterable[Any]) -> None:
+    """Let torch.compile trace these (functions, methods, properties) only as a part of what calls them."""
+    skip = eval_frame._FrameAction.SKIP
+    for member in members:
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if isinstance(function, types.FunctionType):  # frames of its code, and what they call, run as they are
+            eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
