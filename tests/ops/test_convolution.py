@@ -434,6 +434,17 @@ def test_part_by_part_gradients_of_every_order(parts_of_one, dtype, groups, stri
     assert gradgradcheck(run, [values, weight])
 
 
+@pytest.mark.parametrize(("channels", "made"), [(0, 2), (2, 0), (0, 0)])
+def test_no_channels(channels, made):
+    lengths = LENGTHS["rows"]
+    values, weight = signals(lengths, channels).requires_grad_(), noise(made, channels, 3).requires_grad_()
+    out = sr.conv1d(sr.from_lengths(values, lengths).mT, weight, padding=1)
+    assert out.shape == (6, made, sr.Ragged(lengths))
+    assert not out.values.any()
+    found = torch.autograd.grad(out.values.sum(), [values, weight])
+    assert [g.shape for g in found] == [values.shape, weight.shape]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_gradients_of_weights_do_not_lose_digits_over_many_parts(monkeypatch, dtype):
     """Each part adds 1: in half, nothing is added to 2048 any more."""

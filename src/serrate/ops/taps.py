@@ -1,4 +1,4 @@
-"""Taps: what lies under a kernel that moves along packed rows, and the three products that convolution consists of.
+"""Taps: what lies under a kernel that moves along packed rows, and the products that convolution consists of.
 
 What lies under a kernel is as many times the input as the kernel is long, and its addresses are more than that. So a
 product takes a part of its rows at once, and its memory is little beside what it is given and gives.
@@ -79,63 +79,38 @@ def _read(
 
 def convolve(values: torch.Tensor, kernel: torch.Tensor, taps: Taps) -> torch.Tensor:
     """[old entries, channels] with a kernel [groups, out, in, size]: [new entries, out channels]."""
-    return _Under.call(values, kernel, taps)
+    return _Slide.call(values, kernel, taps, False)
 
 
-class _Under(Differentiable):
-    """Each new entry of what the kernel lies over."""
+class _Slide(Differentiable):
+    """Each new entry from the old ones under the kernel, or `back`: each old entry from the new ones that had it."""
 
     @staticmethod
-    def forward(values: torch.Tensor, kernel: torch.Tensor, taps: Taps) -> torch.Tensor:
-        size, count, device = kernel.shape[3], taps.new.num_values, values.device
-        made = [
-            _times(taps.under(values, size, *part), kernel) for part in taps.parts(count, values.shape[1], size, device)
-        ]
-        return _joined(made, values, kernel.shape[0] * kernel.shape[1])
+    def forward(values: torch.Tensor, kernel: torch.Tensor, taps: Taps, back: bool) -> torch.Tensor:
+        size, width = kernel.shape[3], values.shape[1]
+        kernel = kernel.transpose(1, 2) if back else kernel
+        read, entries = (taps.over, taps.old) if back else (taps.under, taps.new)
+        parts = taps.parts(entries.num_values, width, size, values.device)
+        made = [_times(read(values, size, *part), kernel) for part in parts]
+        if not made:
+            return values.new_zeros((0, kernel.shape[0] * kernel.shape[1]))
+        return made[0] if len(made) == 1 else torch.cat(made)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, kernel, ctx.taps = inputs
+        values, kernel, ctx.taps, ctx.back = inputs
         ctx.save_for_backward(values, kernel)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         values, kernel = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        return (
-            _Over.call(gradient, kernel.conj(), ctx.taps) if need[0] else None,
-            _Between.call(values.conj(), gradient, kernel.shape, ctx.taps) if need[1] else None,
-            None,
-        )
-
-
-class _Over(Differentiable):
-    """Each old entry of what lies over it: the gradient for old entries."""
-
-    @staticmethod
-    def forward(gradient: torch.Tensor, kernel: torch.Tensor, taps: Taps) -> torch.Tensor:
-        size, count, device = kernel.shape[3], taps.old.num_values, gradient.device
-        back = kernel.transpose(1, 2)
-        made = [
-            _times(taps.over(gradient, size, *part), back)
-            for part in taps.parts(count, gradient.shape[1], size, device)
-        ]
-        return _joined(made, gradient, kernel.shape[0] * kernel.shape[2])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        gradient, kernel, ctx.taps = inputs
-        ctx.save_for_backward(gradient, kernel)
-
-    @staticmethod
-    def backward(ctx: Any, second: torch.Tensor) -> Any:
-        gradient, kernel = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        return (
-            _Under.call(second, kernel.conj(), ctx.taps) if need[0] else None,
-            _Between.call(second, gradient.conj(), kernel.shape, ctx.taps) if need[1] else None,
-            None,
-        )
+        for_values = for_kernel = None
+        if ctx.needs_input_grad[0]:
+            for_values = _Slide.call(gradient, kernel.conj(), ctx.taps, not ctx.back)
+        if ctx.needs_input_grad[1]:
+            pair = (gradient, values.conj()) if ctx.back else (values.conj(), gradient)
+            for_kernel = _Between.call(*pair, kernel.shape, ctx.taps)
+        return for_values, for_kernel, None, None
 
 
 class _Between(Differentiable):
@@ -146,8 +121,8 @@ class _Between(Differentiable):
         wide = WAITING.get(values.dtype, values.dtype)
         total = values.new_zeros(shape, dtype=wide)
         for first, last in taps.parts(taps.new.num_values, values.shape[1], shape[3], values.device):
-            columns = taps.under(values, shape[3], first, last).view(-1, shape[3], shape[0], shape[2])
-            rows = gradient[first:last].reshape(-1, *shape[:2])
+            columns = taps.under(values, shape[3], first, last).view(last - first, shape[3], shape[0], shape[2])
+            rows = gradient[first:last].reshape(last - first, *shape[:2])
             total = total + torch.einsum("nkgc,ngo->gock", columns, rows).to(wide)
         return total.to(values.dtype)
 
@@ -161,8 +136,8 @@ class _Between(Differentiable):
         values, gradient = ctx.saved_tensors
         need = ctx.needs_input_grad
         return (
-            _Over.call(gradient.conj(), second, ctx.taps) if need[0] else None,
-            _Under.call(values.conj(), second, ctx.taps) if need[1] else None,
+            _Slide.call(gradient.conj(), second, ctx.taps, True) if need[0] else None,
+            _Slide.call(values.conj(), second, ctx.taps, False) if need[1] else None,
             None,
             None,
         )
@@ -174,9 +149,3 @@ def _times(columns: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
     if groups == 1:
         return columns.flatten(1) @ kernel[0].permute(2, 1, 0).flatten(0, 1)
     return torch.einsum("nkgc,gock->ngo", columns.view(*columns.shape[:2], groups, channels), kernel).flatten(1)
-
-
-def _joined(parts: list[torch.Tensor], like: torch.Tensor, channels: int) -> torch.Tensor:
-    if not parts:
-        return like.new_zeros((0, channels))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
