@@ -306,6 +306,9 @@ def test_wrong_calls_are_named():
         sr.group_by(x.values, good, 2).ungroup(x.values)
     with pytest.raises(RaggednessError, match="keys must be ragged as values"):
         sr.group_by(x, sr.from_lengths(good, [1, 2, 3]), 2)
+    roomy = sr.testing.device_born(sr.from_lengths(good, x.shape[1].lengths), spare=2)
+    with pytest.raises(RaggednessError, match="with room for 6 and 8 entries"):
+        sr.group_by(sr.testing.device_born(x), roomy, 2)
     with pytest.raises(ValueError, match="keys must have one entry for each row"):
         sr.group_by(x.values, good[:5], 2)
     with pytest.raises(ValueError, match="one axis of them"):
@@ -385,6 +388,11 @@ def test_bincount_of_data_born_on_a_device():
         sr.bincount(d, axis=2)
     with pytest.raises(ValueError, match=r"bins for 0 \.\. 1, but packed element"):
         sr.bincount(d, axis=2, minlength=2)
+
+
+def test_bincount_of_one_number():
+    assert sr.bincount(sr.Tensor(torch.tensor(2)), minlength=4).tolist() == [0, 0, 1, 0]
+    assert sr.bincount(torch.tensor(1), weights=torch.tensor(0.5)).tolist() == [0.0, 0.5]
 
 
 def test_bincount_on_the_torch_face():

@@ -518,3 +518,13 @@ def test_autocast_gives_what_torch_gives(name):
         got = getattr(F, name)(*ragged)
     assert got.dtype == want.dtype
     close(got, want)
+
+
+def test_a_target_that_stretches_gives_no_warning_about_packed_sizes(recwarn):
+    x = sr.from_lengths(torch.arange(6.0).view(3, 2), [2, 1])
+    target = torch.tensor([[[1.0, 2.0]]])
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+        got = getattr(sr, name)(x, target, reduction="none")
+        want = [getattr(F, name)(row.torch(), target[0].expand(len(row), 2), reduction="none").tolist() for row in x]
+        assert got.tolist() == want
+    assert not recwarn.list

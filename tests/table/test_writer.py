@@ -87,6 +87,17 @@ def test_batches_are_cut_into_shards(tmp_path: Path, rows_per_shard: int | None,
     assert counts == [min(rows_per_shard, 50 - at) for at in range(0, 50, rows_per_shard)] if rows_per_shard else [50]
 
 
+def test_an_error_among_many_rows_says_how_many_were_taken_before(tmp_path: Path) -> None:
+    rows = [{"x": [1]} for _ in range(5000)]
+    rows[4500] = {"x": [2**80]}
+    writer = TableWriter(tmp_path / "a")
+    with pytest.raises(OverflowError, match=r"entry \[404\]\[0\]") as caught:  # 4500 - 4096
+        writer.write_rows(iter(rows))
+    assert caught.value.__notes__ == ["write_rows had taken 4096 rows before; places are counted from the next row on"]
+    writer.close()
+    assert len(open_table(tmp_path / "a")) == 4096
+
+
 def test_single_rows_are_joined_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = 0
     with TableWriter(tmp_path / "a", LEVELS) as writer:

@@ -173,6 +173,26 @@ def test_special_padding_values(padding):
     torch.testing.assert_close(back.values, want, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    ("padding", "dtype"),
+    [
+        (70000, torch.float16),
+        (1e39, torch.float32),
+        (1e39, torch.bfloat16),
+        (1e39j, torch.complex64),
+        (300, torch.int8),
+    ],
+)
+def test_padding_that_the_dtype_cannot_hold(padding, dtype):
+    x = sr.ragged([[1, 2], [3]]).to(dtype)
+    with pytest.raises(ValueError, match=f"does not fit {dtype}"):
+        x.to_dense(padding)
+    assert sr.ragged([[1.0, 2.0], [3.0]], dtype=torch.float16).to_dense(-math.inf).tolist() == [
+        [1.0, 2.0],
+        [3.0, -math.inf],
+    ]
+
+
 @pytest.mark.parametrize("padding", [0, -0.0, math.nan, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_long_rows_move_bit_by_bit(dtype, padding):

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_gradtrackingtensor
 
 from serrate.errors import RaggednessError
 from serrate.ops.grouping import beside, count_of, integers
@@ -75,7 +76,7 @@ def _slots(call: Reduction, values: torch.Tensor) -> tuple[torch.Tensor, torch.S
     sizes = [1 if d in call.dims else n for d, n in enumerate(values.shape)][first:]
     kept = [n for d, n in enumerate(values.shape) if d >= first and d not in call.dims]
     features = torch.Size(sizes).numel()
-    slots = torch.arange(features, device=values.device).view(*[1] * first, *sizes)
+    slots = torch.arange(features, device=values.device).view([1] * first + sizes)
     if not first:
         return slots, torch.Size(kept)
     segments = call.segments
@@ -128,6 +129,8 @@ class Ids(Segments):
 
     def __init__(self, ids: torch.Tensor, count: int, *, covers: bool = True) -> None:
         super().__init__(DENSE, ())
+        while is_gradtrackingtensor(ids):  # integers have no gradient: they serve at every level of torch.func
+            ids = get_unwrapped(ids)
         self.ids = ids
         self.count = count
         self._covers = covers

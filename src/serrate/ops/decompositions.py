@@ -14,7 +14,7 @@ import torch
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (the operations used below)
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops.apply import apply
-from serrate.ops.stacks import LinAlgError, Stack, answer, floating, stack
+from serrate.ops.stacks import LinAlgError, Stack, answer, filled, floating, stack
 from serrate.ops.table import TABLE, Error, record, refuse_out
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
@@ -187,7 +187,10 @@ def _solved(left: Stack, sides: Stack) -> Tensor:
             break
     if structure is DENSE:
         return Tensor(_solutions(left, a.values, b.values).to(narrow), team=a.team)
-    made = _solutions(left, lay_out(a, structure, order), lay_out(b, structure, order))
+    # One matrix for all rows stays one; its gradient has no part of undefined rows, since `zeroed` leaves them none.
+    one = not a.is_ragged and a.ndim == 2
+    matrices = a.values if one else filled(lay_out(a, structure, order), structure)
+    made = _solutions(left, matrices, lay_out(b, structure, order))
     return Tensor(zeroed(made, structure).to(narrow), structure, order, a.team)
 
 

@@ -290,7 +290,9 @@ def _require_beside(x: Tensor, other: Tensor, name: str) -> None:
         raise RaggednessError(f"{name} must be as ragged as values of shape {x.shape}, got shape {other.shape}")
     seen = [c for c in x.order if c < packed]
     if not x.structure.same_as(other.structure) or list(other.order[:packed]) != seen:
-        raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}")
+        pairs = zip(x.shape, other.shape, strict=False)
+        room = next((room for mine, theirs in pairs if (room := broadcast.capacities(mine, theirs))), "")
+        raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}{room}")
 
 
 def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torch.Tensor:

@@ -38,10 +38,16 @@ def _elementwise(
         chosen = defaults | options
         positive = chosen.pop("pos_weight", None)
         x, other = _met(name, input, target)
+
+        def compared(a: torch.Tensor, b: torch.Tensor, **more: Any) -> torch.Tensor:
+            # torch warns where sizes differ; it would show sizes of packed values.
+            a, b = torch.broadcast_tensors(a, b)  # type: ignore[no-untyped-call]
+            return each(a, b, reduction="none", **more)
+
         if positive is None:
-            losses = apply(lambda a, b: each(a, b, reduction="none", **chosen), x, other)
+            losses = apply(lambda a, b: compared(a, b, **chosen), x, other)
         else:
-            losses = apply(lambda a, b, w: each(a, b, reduction="none", pos_weight=w), x, other, positive)
+            losses = apply(lambda a, b, w: compared(a, b, pos_weight=w), x, other, positive)
         if weight is None:
             return _reduced(losses, reduction)
         losses = apply(torch.mul, losses, weight)

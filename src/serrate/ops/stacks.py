@@ -15,7 +15,7 @@ import torch
 from serrate.errors import AxisError
 from serrate.ops.precision import ACCUMULATE, widened
 from serrate.tensor import host
-from serrate.tensor.structure import Ragged
+from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 LinAlgError: type[RuntimeError] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
@@ -114,14 +114,15 @@ def stack(name: str, x: Any, own: int = 2, *, square: bool = False, as_is: bool 
     if square and tensor.shape[-1] != tensor.shape[-2]:
         raise ValueError(f"{name} needs square matrices on the last two axes, got shape {tensor.shape}")
     values = tensor.values.movedim(dims, list(range(-own, 0)))
-    return Stack(tensor, own, values if as_is else _defined(widened(values), tensor))
+    return Stack(tensor, own, values if as_is else filled(widened(values), tensor.structure))
 
 
-def _defined(values: torch.Tensor, x: Tensor) -> torch.Tensor:
-    if x.structure.is_exact:
+def filled(values: torch.Tensor, structure: Structure) -> torch.Tensor:
+    """Packed matrices with the identity in place of undefined ones, and packed vectors with 0."""
+    if structure.is_exact:
         return values
     eye = torch.eye(*values.shape[-2:], dtype=values.dtype, device=values.device) if values.ndim > 2 else 0
-    return torch.where(x.structure.defined_rows(values), values, eye)
+    return torch.where(structure.defined_rows(values), values, eye)
 
 
 def last(x: Any, axes: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -65,6 +66,8 @@ def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tens
         made = torch.full((), value, dtype=dtype, device="cpu")
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ValueError(f"{value!r} does not fit {dtype}: {error}") from None
+    if cmath.isinf(made.item()) and not cmath.isinf(value):
+        raise ValueError(f"{value!r} does not fit {dtype}, which would make {made.item()} of it")
     whole = not made.is_floating_point() and not made.is_complex() and dtype != torch.bool
     if whole and made.item() != value:
         raise ValueError(f"{value!r} does not fit {dtype}, which would make {made.item()} of it")

@@ -159,9 +159,15 @@ class TableWriter:
         ...     sr.open(f"{folder}/words").tolist()
         {'id': [0, 1, 2], 'word': [[], ['a'], ['a', 'a']]}
         """
-        waiting = iter(rows)
+        waiting, taken = iter(rows), 0
         while some := list(islice(waiting, _ROWS_AT_ONCE)):
-            self.write(columns_of(some, self._shards.schema or self._declared))
+            try:
+                self.write(columns_of(some, self._shards.schema or self._declared))
+            except Exception as error:
+                if taken:
+                    error.add_note(f"write_rows had taken {taken} rows before; places are counted from the next row on")
+                raise
+            taken += len(some)
 
     def _add(self, schema: Schema, rows: int, blocks: Iterable[Block]) -> None:
         """Rows that do not fit are refused before anything changes; after any other error the writer is closed."""
