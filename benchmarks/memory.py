@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterator
 
@@ -24,9 +25,18 @@ Call = Callable[[], object]
 
 
 def peak(call: Call) -> int:
-    """The most bytes that torch has allocated on the host at any moment of `call`, beyond what was there before."""
-    with _silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        result = call()
+    """The most bytes that torch has allocated on the host at any moment of `call`, beyond what was there before.
+
+    Nothing from before is collected meanwhile, or what that gives back would hide as much of what the call takes.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            result = call()
+    finally:
+        if collects:
+            gc.enable()
     changes = [
         (event.start_ns(), event.nbytes())
         for event in seen.profiler.kineto_results.events()
