@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from benchmarks.memory import peak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ops.samples import DTYPES
@@ -17,6 +18,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError
+from serrate.ops import taps
 
 LENGTHS = {
     "rows": [5, 0, 1, 3, 8, 2],
@@ -370,3 +372,105 @@ def test_operands_of_unlike_dtypes_are_refused():
     for wrong in ((x, weight.double()), (x.to(torch.bfloat16), weight), (x, weight, torch.ones(2).double())):
         with pytest.raises(TypeError, match=r"dtype|float"):
             sr.conv1d(*wrong)
+
+
+# ------------------------------------------------------------------------------------------------- part by part
+
+
+@pytest.fixture
+def parts_of_one(monkeypatch):
+    """As many parts as entries: every edge of a part comes up in short rows."""
+    monkeypatch.setattr(taps, "_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(taps, "_PARTS", 1000)
+
+
+@pytest.mark.parametrize("spare", [None, 0, 3])
+@pytest.mark.parametrize(("stride", "padding", "dilation", "size"), SETTINGS)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_part_by_part_equals_torch_on_each_row(parts_of_one, stride, padding, dilation, size, groups, spare):
+    """Values and gradients; what is undefined in device-born tensors is NaN and reaches none of them."""
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    for lengths in LENGTHS.values():
+        if max(lengths, default=0) > 10:
+            continue
+        values = signals(lengths, 4).requires_grad_()
+        weight, bias = noise(8, 4 // groups, size, seed=1).requires_grad_(), noise(8, seed=2).requires_grad_()
+        x = sr.from_lengths(values, lengths)
+        if spare is not None:
+            x = sr.testing.device_born(x.detach(), spare=spare)
+            x.values[sum(lengths) :] = float("nan")
+            x = x.requires_grad_()
+        got = sr.conv1d(x.mT, weight, bias, **options)
+        rows = by_rows(values, lengths, weight, bias, **options)
+        want = joined(rows, 8, values)
+        defined = len(want)
+        torch.testing.assert_close(got.values[:defined], want)
+        if not want.requires_grad:
+            continue
+        g = torch.full(got.values.shape, float("nan"), dtype=torch.float64)
+        g[:defined] = noise(*want.shape, seed=3)
+        unused: Any = {"allow_unused": True, "materialize_grads": True}
+        found = torch.autograd.grad(got.values, [x.values, weight, bias], g, **unused)
+        wanted = torch.autograd.grad(want, [values, weight, bias], g[:defined], **unused)
+        torch.testing.assert_close(found[0][: sum(lengths)], wanted[0])
+        assert not found[0][sum(lengths) :].isnan().any()
+        for a, b in zip(found[1:], wanted[1:], strict=True):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 1, 2), (3, 0, 1)])
+def test_part_by_part_gradients_of_every_order(parts_of_one, dtype, groups, stride, padding, dilation):
+    lengths = [4, 0, 1, 5]
+    values = signals(lengths, 2, dtype=dtype).requires_grad_()
+    weight = noise(2, 2 // groups, 2, seed=1, dtype=dtype).requires_grad_()
+
+    def run(v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x = sr.from_lengths(v, lengths).mT
+        return sr.conv1d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups).values
+
+    assert gradcheck(run, [values, weight], check_forward_ad=True)
+    assert gradgradcheck(run, [values, weight])
+
+
+@pytest.mark.parametrize(("channels", "made"), [(0, 2), (2, 0), (0, 0)])
+def test_no_channels(channels, made):
+    lengths = LENGTHS["rows"]
+    values, weight = signals(lengths, channels).requires_grad_(), noise(made, channels, 3).requires_grad_()
+    out = sr.conv1d(sr.from_lengths(values, lengths).mT, weight, padding=1)
+    assert out.shape == (6, made, sr.Ragged(lengths))
+    assert not out.values.any()
+    found = torch.autograd.grad(out.values.sum(), [values, weight])
+    assert [g.shape for g in found] == [values.shape, weight.shape]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_gradients_of_weights_do_not_lose_digits_over_many_parts(monkeypatch, dtype):
+    """Each part adds 1: in half, nothing is added to 2048 any more."""
+    monkeypatch.setattr(taps, "_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(taps, "_PARTS", 10_000)
+    x = sr.from_lengths(torch.ones(4096, 1, dtype=dtype), [4000, 96]).mT
+    weight = torch.ones(1, 1, 1, dtype=dtype, requires_grad=True)
+    (found,) = torch.autograd.grad(sr.conv1d(x, weight).values.sum(), [weight])
+    assert found.item() == 4096
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize(("stride", "size"), [(1, 3), (1, 9), (3, 5)])
+def test_memory_is_a_few_times_the_input(stride, size, channels):
+    """However long the kernel is; with gradients the input's gradient and the gradient given are in memory too."""
+    lengths = [1000] * (4000 // channels)  # beside this, what a part takes at least is little
+    values = torch.randn(sum(lengths), channels)
+    x = sr.from_lengths(values, lengths).mT
+    weight = torch.randn(channels, channels, size)
+    with torch.no_grad():
+        assert peak(lambda: sr.conv1d(x, weight, stride=stride, padding=size // 2)) <= 4 * values.nbytes
+    leaf = values.requires_grad_()
+    x, weight = sr.from_lengths(leaf, lengths).mT, weight.requires_grad_()
+
+    def train() -> Any:
+        out = sr.conv1d(x, weight, stride=stride, padding=size // 2)
+        return torch.autograd.grad(out.values.sum(), [leaf, weight])
+
+    assert peak(train) <= 6 * values.nbytes

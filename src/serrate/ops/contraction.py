@@ -216,6 +216,12 @@ class _Tiles:
         """Whether one chunk is enough."""
         return len(self.cells[0]) <= self.chunk
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether an operand has no rows: lengths may come from the other, which has room for some, all undefined."""
+        sides = ((self.plan.left, self.left), (self.plan.right, self.right))
+        return any(side.tail and not values.shape[0] for side, values in sides)
+
     def compute(self) -> torch.Tensor:
         """The product; what stands past the last offset is in no tile."""
         plan, rows = self.plan, self.plan.out.rows.num_values
@@ -223,7 +229,8 @@ class _Tiles:
         summed = not plan.out.tail
         shape = (rows + (not summed), *self.features)
         out = torch.zeros(shape, dtype=wide if summed else self.left.dtype, device=self.left.device)
-        for first in range(0, self.cells[0].shape[0], self.chunk):
+        tiles = 0 if self.is_empty else self.cells[0].shape[0]
+        for first in range(0, tiles, self.chunk):
             cells, valid, component = (part[first : first + self.chunk] for part in self.cells)
             blocks = [
                 self._block(side.tail, values, cells, valid, component)

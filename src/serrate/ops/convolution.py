@@ -9,6 +9,7 @@ import torch
 from serrate.errors import AxisError
 from serrate.ops.precision import for_products
 from serrate.ops.table import record
+from serrate.ops.taps import Taps, convolve
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -40,8 +41,9 @@ def _conv1d(
     old = tensor.structure.partition_of(1)
     new = _lengths(old, before + after - reach, step)
     structure = tensor.structure if new is old else Structure((len(tensor), Ragged(new)), new.num_values)
-    columns = _columns(values, old, new, step, before, apart, kernel.shape[2])
-    made = _product(zeroed(columns, structure), kernel, groups)
+    taps = Taps(old, new, step, before, apart)
+    shaped = kernel.reshape(groups, kernel.shape[0] // groups, *kernel.shape[1:])
+    made = convolve(values, shaped, taps)
     made = zeroed(made if offset is None else made + offset.to(made.dtype), structure)
     return assemble(tensor, made, list(enumerate(structure.axes)), tensor.order, [2])
 
@@ -99,29 +101,6 @@ def _lengths(old: Partition, extra: int, step: int) -> Partition:
     made = torch.where((lengths > 0) & (lengths + extra > 0), (lengths + extra - 1) // step + 1, 0)
     capacity = (old.num_values + old.num_components * max(extra, 0)) // step + old.num_components
     return old.with_lengths(made, capacity=capacity)
-
-
-def _columns(
-    values: torch.Tensor, old: Partition, new: Partition, step: int, before: int, apart: int, size: int
-) -> torch.Tensor:
-    """For each new entry the `size` entries under the kernel, 0 beyond the row: [entries, size, channels]."""
-    device = values.device
-    if old.num_components == 0 or values.shape[0] == 0:
-        return values.new_zeros((new.num_values, size, values.shape[1]))
-    positions = new.positions_on(device)[:, None] * step - before + torch.arange(size, device=device) * apart
-    starts = new.spread(old.offsets_on(device)[:-1].to(torch.int64))[:, None]
-    valid = (positions >= 0) & (positions < new.spread(old.lengths_on(device).to(torch.int64))[:, None])
-    cells = torch.where(valid, starts + positions, 0).clamp(max=values.shape[0] - 1)
-    found = values.index_select(0, cells.flatten()).view(*cells.shape, values.shape[1])
-    return torch.where(valid[..., None], found, 0)
-
-
-def _product(columns: torch.Tensor, kernel: torch.Tensor, groups: int) -> torch.Tensor:
-    if groups == 1:
-        return columns.flatten(1) @ kernel.permute(2, 1, 0).flatten(0, 1)
-    taken = columns.view(*columns.shape[:2], groups, columns.shape[2] // groups)
-    shared = kernel.reshape(groups, kernel.shape[0] // groups, *kernel.shape[1:])
-    return torch.einsum("nkgc,gock->ngo", taken, shared).flatten(1)
 
 
 def _answer(

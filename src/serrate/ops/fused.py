@@ -1,23 +1,25 @@
-"""Attention by torch's kernels, which want rectangles: one call per length class of rows.
+"""Attention by torch's kernels, which want rectangles: one or a few calls per length class of rows.
 
 The first derivative is the kernel's own; the second, which kernels lack, goes through scores.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from serrate.ops.bands import Bands, Block
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.classes import LengthClass
 from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.scores import Call, gradients
-from serrate.tensor import host
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
@@ -30,53 +32,176 @@ class Packed:
     keys: Partition
     call: Call
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """torch's kernel: on packed rows where it has one for them, else on each length class."""
-        packed = varlen(self, q, k, v)
-        if packed is not None:
-            return packed
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: list[Attended] | None = None
+    ) -> torch.Tensor:
+        """Each length class by torch's kernel; what its gradient needs is added to `kept`."""
         lengths = Lengths({"q": self.queries, "k": self.keys})
-        ours, theirs = Side(("q",), (), self.queries), Side(("k",), (), self.keys)
-        parts: list[torch.Tensor] = []
-        places: list[torch.Tensor] = []
+        sides = Side(("q",), (), self.queries), Side(("k",), (), self.keys)
+        out: torch.Tensor | None = None
         for group in lengths.classes:
-            queries, keys, values = (_block(lengths, s, group, x) for s, x in ((ours, q), (theirs, k), (theirs, v)))
-            seen = self._seen(lengths, group, q.device)
-            seen = seen if seen is None or seen.dtype == torch.bool else seen.to(q.dtype)
-            plain = self.call.causal is True and seen is None
-            made = F.scaled_dot_product_attention(queries, keys, values, seen, 0.0, plain, scale=self.call.scale)
-            parts.append(made.transpose(1, 2).flatten(0, 1))
-            if lengths.run(ours, group) == (0, q.shape[0]):
-                return parts[0]
-            places.append(lengths.cells(ours, group, q.device).places(q.shape[0]))
-        out = q.new_zeros((q.shape[0] + 1, q.shape[1], v.shape[2]))
-        if parts:
-            out = out.to(parts[0].dtype).index_copy(0, torch.cat(places), torch.cat(parts))
-        return out[:-1]
+            ours, theirs = (_Rows(lengths, side, group) for side in sides)
+            made = Attended(ours, theirs, self.call.scale, kept is not None)
+            rows = made.compute(ours.read(q), theirs.read(k), theirs.read(v), self._bands(lengths, group, q))
+            if kept is not None:
+                kept.append(made)
+            if ours.run == (0, q.shape[0]):
+                return rows.flatten(0, 1)
+            if out is None:  # the row past the last takes what stands for no query
+                out = rows.new_zeros((q.shape[0] + 1, q.shape[1], v.shape[2]))
+            ours.write(rows, out)
+        return q.new_zeros((q.shape[0], q.shape[1], v.shape[2])) if out is None else out[:-1]
 
-    def _seen(self, lengths: Lengths, group: LengthClass, device: torch.device) -> torch.Tensor | None:
-        """The mask of a class, [members or 1, 1, q, k]; None where all is seen, or causality alone decides."""
-        call = self.call
+    def _bands(self, lengths: Lengths, group: LengthClass, q: torch.Tensor) -> Bands:
         wide, high = (group.sizes[lengths.number[label]] for label in ("q", "k"))
-        own_rows = self.queries is self.keys  # then what a causal query sees is never beyond its row
-        if call.causal is True and call.window is None and call.dense_mask is None and (group.is_exact or own_rows):
+        width = q.shape[1] * q.shape[2]
+        rows = self.queries, self.keys
+        return Bands(self.call, group.members, rows, wide, high, group.is_exact, width, q.dtype, q.device)
+
+
+@dataclass(eq=False)
+class _Rows:
+    """Where the rows of a class lie among packed ones, as [members, sequence, heads, features]."""
+
+    lengths: Lengths
+    side: Side
+    group: LengthClass
+
+    @property
+    def run(self) -> tuple[int, int] | None:
+        """The first of them and how many, where they lie one after the other."""
+        return self.lengths.run(self.side, self.group)
+
+    @property
+    def size(self) -> int:
+        """The longest member's length."""
+        (longest,) = self.lengths.sizes(self.side, self.group)
+        return longest
+
+    def read(self, values: torch.Tensor) -> torch.Tensor:
+        """A view, or a copy with 0 where there is no row, so that nothing of another row is ever multiplied."""
+        if self.run is not None:
+            return self._shaped(values.narrow(0, *self.run))
+        return self._shaped(self.lengths.cells(self.side, self.group, values.device).read(values, blank=True))
+
+    def write(self, blocks: torch.Tensor, values: torch.Tensor) -> None:
+        """Into packed rows, of which the one past the last is for what there is no row for."""
+        if self.run is not None:
+            self.read(values).copy_(blocks)
+            return
+        places = self.lengths.cells(self.side, self.group, values.device).places(values.shape[0] - 1)
+        values.index_copy_(0, places, blocks.flatten(0, 1))
+
+    def room(self, values: torch.Tensor) -> torch.Tensor:
+        """Where rows of the class are added up: these packed rows, or what is written to them afterwards."""
+        if self.run is not None:
+            return self.read(values)
+        return values.new_zeros((self.group.members.numel(), self.size, *values.shape[1:]))
+
+    def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
+        count = self.group.members.numel()
+        return rows.view(count, rows.shape[0] // count, *rows.shape[1:])
+
+
+@dataclass(eq=False)
+class Attended:
+    """The calls of the kernel for one class, each a block of queries, and what their gradients need."""
+
+    ours: _Rows
+    theirs: _Rows
+    scale: float
+    keeps: bool
+    """Whether somebody will ask for gradients."""
+    calls: list[tuple[Block, list[torch.Tensor], torch.Tensor]] = field(default_factory=list)
+    """Of each block of queries what the kernel was given, and what it gave, with the kernel's own graph."""
+
+    def compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bands: Bands) -> torch.Tensor:
+        """What the queries of a class get; like what is given, [members, sequence, heads, features]."""
+        out: torch.Tensor | None = None
+        for block in bands:
+            given = [q[:, block.queries], k[:, block.keys], v[:, block.keys]]
+            made = self._call(block, given)
+            if made.shape[1] == q.shape[1]:
+                return made
+            if out is None:
+                out = made.new_empty((*q.shape[:3], v.shape[3]))
+            out[:, block.queries] = made
+        assert out is not None
+        return out
+
+    def _call(self, block: Block, given: list[torch.Tensor]) -> torch.Tensor:
+        if block.keys.start == block.keys.stop:  # nothing to see
+            return given[0].new_zeros((*given[0].shape[:3], given[2].shape[3]))
+        mask = None if block.mask is None else block.mask()
+        if self.keeps:
+            given = [x.detach().requires_grad_() for x in given]
+        with _not_kept(mask, block):
+            heads = [x.transpose(1, 2) for x in given]
+            made = F.scaled_dot_product_attention(
+                heads[0], heads[1], heads[2], mask, 0.0, block.causal, scale=self.scale
+            )
+        made = made.transpose(1, 2)
+        if self.keeps:
+            self.calls.append((block, given, made))
+        return made.detach()
+
+    def pass_back(self, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """The gradients of all packed rows, where one call of the kernel had all of them."""
+        whole = [place.run == (0, x.shape[0]) for place, x in zip(self._places, inputs, strict=True)]
+        if not all(whole) or not self._at_once:
             return None
-        keys = torch.arange(high, device=device)
-        have = [
-            p.lengths_on(device).to(torch.int64)[host.send(group.members, device)] for p in (self.keys, self.queries)
-        ]
-        seen = call.visible(torch.arange(wide, device=device)[:, None], keys, (have[0] - have[1])[:, None, None])
-        seen = seen[:, None] if seen is not None and seen.ndim == 3 else seen
-        if not group.is_exact:
-            valid = (keys < have[0][:, None])[:, None, None]
-            seen = valid if seen is None else seen & valid
-        given = call.dense_mask
-        if given is None:
-            return seen
-        block = given[:wide, :high]
-        if seen is None:
-            return block
-        return block & seen if block.dtype == torch.bool else torch.where(seen, block, -float("inf"))
+        return [part.flatten(0, 1) for part in self._found(0, self.ours.read(gradient))]
+
+    def add_back(self, gradient: torch.Tensor, packed: list[torch.Tensor]) -> None:
+        """The gradients of the class's queries, keys and values written to packed rows that are 0."""
+        got = self.ours.read(gradient)
+        if self._at_once:
+            parts = self._found(0, got)
+            for place, rows in zip(self._places, packed, strict=True):
+                place.write(parts.pop(0), rows)
+            return
+        sums = [place.room(rows) for place, rows in zip(self._places, packed, strict=True)]
+        for number, (block, _, _) in enumerate(self.calls):
+            wheres = block.queries, block.keys, block.keys
+            for total, part, where in zip(sums, self._found(number, got), wheres, strict=True):
+                total[:, where] += part
+        for place, rows in zip(self._places, packed, strict=True):
+            total = sums.pop(0)
+            if place.run is None:
+                place.write(total, rows)
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether one call of the kernel had all queries and all keys of the class."""
+        if len(self.calls) != 1:
+            return False
+        _, given, made = self.calls[0]
+        return made.shape[1] == self.ours.size and given[1].shape[1] == self.theirs.size
+
+    @property
+    def _places(self) -> tuple[_Rows, _Rows, _Rows]:
+        """Where queries, keys and values lie."""
+        return self.ours, self.theirs, self.theirs
+
+    def _found(self, number: int, got: torch.Tensor) -> list[torch.Tensor]:
+        block, given, made = self.calls[number]
+        return list(torch.autograd.grad(made, given, got[:, block.queries], retain_graph=True))
+
+
+def _not_kept(mask: torch.Tensor | None, block: Block) -> contextlib.AbstractContextManager[Any]:
+    """A context in which autograd keeps how a mask is made rather than the mask, unless other blocks have it too."""
+    make = block.mask
+    if mask is None or make is None or block.shared or torch._C._are_functorch_transforms_active():
+        return contextlib.nullcontext()
+    memory = mask.untyped_storage().data_ptr()
+
+    def pack(saved: torch.Tensor) -> Any:
+        return saved if saved.untyped_storage().data_ptr() != memory else (make, saved.shape)
+
+    def unpack(kept: Any) -> torch.Tensor:
+        return kept if isinstance(kept, torch.Tensor) else kept[0]().expand(kept[1])
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
 def varlen(rows: Packed, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor | None:
@@ -117,26 +242,28 @@ def _varlen_attention(
     return made
 
 
-def _block(lengths: Lengths, side: Side, group: LengthClass, values: torch.Tensor) -> torch.Tensor:
-    """The class's rows as [members, heads, sequence, features]; 0 where there is no row, so that nothing of another
-    row is ever multiplied."""
-    run = lengths.run(side, group)
-    if run is not None:
-        made = values.narrow(0, *run)
-    else:
-        made = lengths.cells(side, group, values.device).read(values, blank=True)
-    count = group.members.numel()
-    return made.view(count, made.shape[0] // count, *values.shape[1:]).transpose(1, 2)
-
-
 class Saved:
-    """What a call keeps for its gradient: the kernel's own graph, where it can be used, and how rows are shaped."""
+    """What a call keeps for its gradient: the kernel's own graphs, where they can be used, and how rows are shaped."""
 
     def __init__(self, packed: Packed, shaped: list[Tensor]) -> None:
         self.packed = packed
         self.shaped = shaped
+        self.classes: list[Attended] = []
         self.inputs: list[torch.Tensor] = []
         self.out: torch.Tensor | None = None
+        """Of the kernel for packed rows."""
+
+    def pass_back(self, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients of queries, keys and values."""
+        if self.out is not None:
+            return list(torch.autograd.grad(self.out, self.inputs, gradient, retain_graph=True))
+        made = self.classes[0].pass_back(gradient, inputs) if len(self.classes) == 1 else None
+        if made is not None:
+            return made
+        packed = [x.new_zeros((x.shape[0] + 1, *x.shape[1:])) for x in inputs]
+        for each in self.classes:
+            each.add_back(gradient, packed)
+        return [x[:-1] for x in packed]
 
 
 class _Attend(Differentiable):
@@ -146,8 +273,10 @@ class _Attend(Differentiable):
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, saved: Saved) -> torch.Tensor:
         with torch.enable_grad():
             saved.inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-            saved.out = saved.packed.attend(*saved.inputs)
-        return saved.out.detach()
+            saved.out = varlen(saved.packed, *saved.inputs)
+            if saved.out is not None:
+                return saved.out.detach()
+            return saved.packed.attend(q.detach(), k.detach(), v.detach(), saved.classes)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -160,10 +289,7 @@ class _Attend(Differentiable):
         if torch.is_grad_enabled() or beyond_gradients() or _transformed(gradient):
             q, k, v = (like._with(x) for like, x in zip(saved.shaped, ctx.saved_tensors, strict=True))
             return (*gradients(q, k, v, q._with(gradient), saved.packed.call), None)
-        assert saved.out is not None
-        if saved.out.grad_fn is None:  # no row has both queries and keys
-            return (*(torch.zeros_like(x) for x in saved.inputs), None)
-        return (*torch.autograd.grad(saved.out, saved.inputs, gradient, retain_graph=True), None)
+        return (*saved.pass_back(gradient, ctx.saved_tensors), None)
 
 
 def _transformed(values: torch.Tensor) -> bool:
@@ -194,7 +320,8 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
         like = [_by_heads(x, r) for x, r in zip((q, k, v), rows, strict=True)]
         values = _Attend.call(*rows, Saved(packed, like))
     else:
-        values = packed.attend(*rows)
+        made = varlen(packed, *rows)
+        values = packed.attend(rows[0], rows[1], rows[2]) if made is None else made
     return _without_heads(q, values)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from serrate.errors import RaggednessError
 from serrate.ops.table import TABLE
-from serrate.tensor.broadcast import lay_out
+from serrate.tensor.broadcast import capacities, lay_out
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
@@ -83,7 +83,7 @@ def check_sizes(left: Labelled, right: Labelled) -> None:
         a, b = left.axis(label), right.axis(label)
         if isinstance(a, Ragged) and isinstance(b, Ragged):
             if left.parents(label) != right.parents(label) or not a.partition.same_as(b.partition):
-                raise RaggednessError(f"the axes multiplied have different raggedness: {a} and {b}")
+                raise RaggednessError(f"the axes multiplied have different raggedness: {a} and {b}{capacities(a, b)}")
         elif isinstance(a, Ragged) or isinstance(b, Ragged):
             raise RaggednessError(f"an axis is ragged in one operand and uniform in the other: {a} and {b}")
         elif a != b:
@@ -91,6 +91,16 @@ def check_sizes(left: Labelled, right: Labelled) -> None:
                 f"axes of size {a} and {b} do not go together; the operands have shapes {left.x.shape} and "
                 f"{right.x.shape}"
             )
+
+
+def stored_like(one: Labelled, other: Labelled) -> Labelled:
+    """`one` with its packed rows in the order of the other's, which has the same packed axes."""
+    if one.nest == other.nest:
+        return one
+    stored = (*other.nest, *one.features)
+    order = tuple(stored.index(label) for label in one.labels)
+    structure = other.x.structure
+    return Labelled(Tensor(lay_out(one.x, structure, order), structure, order, one.x.team), one.labels)
 
 
 def nested_alike(left: Labelled, right: Labelled, out: Sequence[str]) -> tuple[Labelled, Labelled]:

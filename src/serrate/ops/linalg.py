@@ -13,7 +13,7 @@ from serrate.ops.apply import apply
 from serrate.ops.labels import Labelled, summed_alone
 from serrate.ops.products import product
 from serrate.ops.table import TABLE, record
-from serrate.tensor.promotion import WIDE, promote
+from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -28,8 +28,8 @@ def _tensors(name: str, *given: Any) -> tuple[list[Tensor], torch.dtype]:
 
 
 def _back(result: Tensor, dtype: torch.dtype) -> Tensor:
-    """A result in the dtype it was not computed in; others have their own, or autocast's."""
-    return result.to(dtype) if dtype in WIDE else result
+    """A result of integers in their dtype: some are computed in int64. Others have their own dtype, or autocast's."""
+    return result.to(dtype) if dtype in INTEGERS else result
 
 
 def _batch(count: int, most: int) -> tuple[str, ...]:

@@ -15,12 +15,12 @@ import torch
 from serrate.errors import AxisError
 from serrate.ops.blocks import Lengths, Side
 from serrate.ops.contraction import Contraction
-from serrate.ops.labels import Labelled, check_sizes, met, nested_alike, summed_alone
+from serrate.ops.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
 from serrate.ops.table import TABLE
 from serrate.tensor import host
 from serrate.tensor.broadcast import require_one_device
-from serrate.tensor.combine import group_partition, zeroed
-from serrate.tensor.layout import assemble, identical
+from serrate.tensor.combine import fitted, group_partition, zeroed
+from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
@@ -40,6 +40,8 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     shared = [label for label in left.labels if label in right.labels and label in packed]
     if not shared and not (left.x.is_ragged and right.x.is_ragged):
         return _rowwise(left, right, out)
+    if {*left.nest} == {*right.nest} <= {*out}:
+        right = stored_like(right, left)
     if left.nest == right.nest and len({label in out for label in left.nest}) == 1:
         return _row_by_row(left, right, out)
     kept = _to_sum_later(left, right, out)
@@ -97,7 +99,7 @@ def _row_by_row(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     """Both have the same packed rows, of which the result has all or none."""
     keeps = left.nest[0] in out
     features = tuple(label for label in out if label not in left.nest)
-    pair = [x.values if keeps else zeroed(x.values, x.structure) for x in (left.x, right.x)]
+    pair = [fitted(x.values if keeps else zeroed(x.values, x.structure), left.x.structure) for x in (left.x, right.x)]
     rows = ("rows",) if keeps else ()
     values = _dense(pair[0], ("rows", *left.features), pair[1], ("rows", *right.features), (*rows, *features))
     if not keeps:
@@ -152,14 +154,13 @@ def _by_cells(
 def _blockwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     """Both operands as blocks of the same components."""
     components = _components(left, right, out)
-    home = left if all(label in left.nest for label in components) and left.x.is_ragged else right
-    axes = _axes(left, right)
     a, b = _Part.of(left, components, right, out), _Part.of(right, components, left, out)
     members = {**a.members, **b.members}
     tail = [run for run in dict.fromkeys((*a.tail, *b.tail)) if members[run][0] in out]
     features = [f for f in dict.fromkeys((*a.features, *b.features)) if f in out and f not in tail]
     packed = [*components, *(label for run in tail for label in members[run])]
-    structure = _structure(packed, axes, home.x.structure)
+    structure = _structure(packed, left, right)
+    home = right if structure is right.x.structure or not left.x.is_ragged else left
     rows = _rows(structure, len(components), structure.whole)
     extents = {**a.extents, **b.extents}
     side = Side(tuple(tail), tuple(features), rows)
@@ -246,17 +247,14 @@ def _rows(structure: Structure, depth: int, nest: tuple[int, ...]) -> Partition:
     return group_partition(structure, depth, nest)
 
 
-def _axes(left: Labelled, right: Labelled) -> dict[str, tuple[Axis, tuple[str, ...]]]:
-    """Each label's axis and the labels of its parents."""
-    made = {label: (right.axis(label), right.parents(label)) for label in right.labels}
-    return made | {label: (left.axis(label), left.parents(label)) for label in left.labels}
-
-
-def _structure(packed: list[str], axes: dict[str, tuple[Axis, tuple[str, ...]]], like: Structure) -> Structure:
-    """The nest of these labels; `like` itself if it is the same."""
+def _structure(packed: list[str], left: Labelled, right: Labelled) -> Structure:
+    """The nest of these labels: that of an operand which has the same, so that the rows it has room for are known."""
+    for one in (left, right):
+        if one.nest == tuple(packed):
+            return one.x.structure
     made: list[Axis] = []
     for label in packed:
-        axis, parents = axes[label]
-        made.append(Ragged(axis.partition, map(packed.index, parents)) if isinstance(axis, Ragged) else axis)
-    structure = Structure(made)
-    return like if identical(structure, like) else structure
+        one = left if label in left.labels else right
+        axis = one.axis(label)
+        made.append(Ragged(axis.partition, map(packed.index, one.parents(label))) if isinstance(axis, Ragged) else axis)
+    return Structure(made)

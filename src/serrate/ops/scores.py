@@ -15,11 +15,13 @@ from serrate.ops.precision import widened
 from serrate.ops.reductions import extreme_values, reduction, sum_values
 from serrate.ops.table import TABLE
 from serrate.tensor.broadcast import align
-from serrate.tensor.structure import Ragged
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Nest, Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 from serrate.tensor.unpad import from_dense
 
 Causal = bool | Literal["upper_left", "lower_right"]
+Reach = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,22 +53,20 @@ class Call:
         """Whether the fused form can do it."""
         return not self.dropout and ((not self.biases and self.mask is None) or self.dense_mask is not None)
 
-    def visible(self, queries: torch.Tensor, keys: torch.Tensor, shift: Any = 0) -> torch.Tensor | None:
-        """Whether the key at a position may be seen from the query at another; None where all may.
+    @property
+    def reach(self) -> Reach:
+        """How many keys before and behind its own position a query sees; None for all."""
+        before, after = (None if side < 0 else side for side in self.window or (-1, -1))
+        return before, 0 if self.causal else after
 
-        `shift` is how much longer a row of keys is than the row of queries, for the lower right corner.
-        """
-        seen: torch.Tensor | None = None
-        if self.causal == "lower_right":
-            queries = queries + shift
-        if self.causal:
-            seen = keys <= queries
-        if self.window is not None:
-            before, after = self.window
-            for bound, inside in ((before, keys >= queries - before), (after, keys <= queries + after)):
-                if bound >= 0:
-                    seen = inside if seen is None else seen & inside
+
+def within(queries: torch.Tensor, keys: torch.Tensor, reach: Reach) -> torch.Tensor | None:
+    """Whether the key at one position is in reach of the query at another; None where all are."""
+    before, after = reach
+    seen = None if before is None else keys >= queries - before
+    if after is None:
         return seen
+    return keys <= queries + after if seen is None else seen & (keys <= queries + after)
 
 
 def by_scores(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor]:
@@ -112,13 +112,45 @@ def _hidden(scores: Tensor, call: Call) -> Tensor | None:
     hidden: Tensor | None = None
     if call.mask is not None:
         hidden = TABLE["logical_not"].eager(_like(call.mask, scores, "mask"))
-    if call.causal or call.window is not None:
-        queries, keys = _positions(scores, -2), _positions(scores, -1)
-        seen = call.visible(queries, keys, _shift(scores))
-        if seen is not None:
-            made = _on_rows(scores, ~seen)
-            hidden = made if hidden is None else apply(torch.logical_or, hidden, made)
+    if call.reach != (None, None):
+        made = _on_rows(scores, _out_of_reach(scores, call))
+        hidden = made if hidden is None else apply(torch.logical_or, hidden, made)
     return hidden
+
+
+def _out_of_reach(scores: Tensor, call: Call) -> torch.Tensor:
+    """Whether the key of each score is out of its query's reach, broadcastable to the values."""
+    packed = len(scores.structure.axes)
+    if scores.order[-1] == packed - 1 and scores.order[-2] < packed:
+        return _outside_runs(scores, call)
+    queries, keys = _positions(scores, -2), _positions(scores, -1)
+    seen = within(queries + _shift(scores, scores.structure.whole, call), keys, call.reach)
+    assert seen is not None
+    return ~seen
+
+
+def _outside_runs(scores: Tensor, call: Call) -> torch.Tensor:
+    """The same where the keys of each query are a run of packed rows: what it sees is a part of the run.
+
+    A part begins and ends with a mark, and marks are added up: no row needs to know which run it is in.
+    """
+    structure, device, number = scores.structure, scores.device, scores.order[-2]
+    outer = structure.whole[:-1]
+    runs = structure.level(structure.whole)
+    assert isinstance(runs, Partition)
+    queries = structure.positions(outer, number, device)
+    queries = queries + _shift(scores, outer, call).reshape(-1)
+    before, after = call.reach
+    lengths, starts = (each.to(torch.int64) for each in (runs.lengths_on(device), runs.offsets_on(device)[:-1]))
+    begin = torch.zeros_like(queries) if before is None else torch.minimum((queries - before).clamp(min=0), lengths)
+    end = lengths if after is None else torch.minimum((queries + after + 1).clamp(min=0), lengths)
+    end = torch.maximum(begin, end)
+    marks = torch.zeros(runs.num_values + 1, dtype=torch.int8, device=device)
+    marks[0] = 1
+    one = torch.ones_like(begin, dtype=torch.int8)
+    marks.index_add_(0, starts + begin, -one).index_add_(0, starts + end, one)
+    hidden = torch.cumsum(marks, 0, dtype=torch.int8)[:-1].view(torch.bool)
+    return hidden.view(-1, *[1] * (scores.values.ndim - 1))
 
 
 def _positions(x: Tensor, axis: int) -> torch.Tensor:
@@ -132,20 +164,23 @@ def _positions(x: Tensor, axis: int) -> torch.Tensor:
     return torch.arange(x.values.shape[dim], device=x.device).view(-1, *[1] * (x.values.ndim - 1 - dim))
 
 
-def _shift(scores: Tensor) -> torch.Tensor | int:
-    """How many more keys than queries there are, for each packed row."""
-    sizes = []
-    for axis in (-1, -2):
+def _shift(scores: Tensor, nest: Nest, call: Call) -> torch.Tensor:
+    """How much farther along keys are than queries at one position: 0, or as many as there are more of them.
+
+    For each cell of `nest`, shaped to meet values; or one number for all.
+    """
+    ahead = torch.zeros((), dtype=torch.int64, device=scores.device)
+    for axis, sign in ((-1, 1), (-2, -1)) if call.causal == "lower_right" else ():
         size = scores.shape[axis]
-        if isinstance(size, Ragged):
-            number = scores.order[axis]
-            nest = (*scores.structure.axes[number].parents, number)  # type: ignore[union-attr]
-            rows = scores.structure.project(scores.structure.whole, nest[:-1], scores.device)
-            lengths = size.partition.lengths_on(scores.device).to(torch.int64)
-            sizes.append(lengths[rows].view(-1, *[1] * (scores.values.ndim - 1)) if lengths.numel() else 0)
-        else:
-            sizes.append(size)
-    return sizes[0] - sizes[1]
+        if isinstance(size, int):
+            ahead = ahead + sign * size
+            continue
+        parents = tuple(scores.order[p] for p in size.parents)
+        cells = scores.structure.project(nest, parents, scores.device)
+        lengths = size.partition.lengths_on(scores.device).to(torch.int64)
+        if lengths.numel():
+            ahead = ahead + sign * lengths[cells].view(-1, *[1] * (scores.values.ndim - 1))
+    return ahead
 
 
 def _on_rows(x: Tensor, values: torch.Tensor) -> Tensor:
