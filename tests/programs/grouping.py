@@ -25,16 +25,18 @@ def group_by(draw: Draw) -> Step | None:
     if name is None or name in draw.program.plain:
         return None
     x = draw[name]
-    packed = packed_axes(x)
-    outer = shape_only(x.axes[:packed])
     count = draw.integer(1, 3)
     copies = draw.choice((None, None, 1, 2)) if not x.is_ragged else None
+    # Rows of a dense tensor stand on the axes that keys have; keys for several groups have all but the last, or one.
+    most = max(len(x.axes) - 1, 1)
+    packed = packed_axes(x) if x.is_ragged else draw.integer(1, most) if copies is None else most
+    outer = shape_only(x.axes[:packed])
     values = {index: draw.integer(-1, count - 1) for index in outer.indices}
     if copies is None:
         leaf = like(draw.random, outer, torch.int64, values=values)
     else:
         numbers = [draw.integer(-1, count - 1) for _ in range(len(outer.indices) * copies)]
-        leaf = Leaf((len(outer.indices), copies), tuple(numbers), torch.int64, plain=True)
+        leaf = Leaf((*x.axes[:packed], copies), tuple(numbers), torch.int64, plain=True)
     if leaf is None:
         return None
     keys = draw.given(leaf)

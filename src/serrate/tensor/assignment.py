@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor import bits, broadcast, indexing, keys, plan, promotion
+from serrate.tensor import bits, broadcast, host, indexing, keys, plan, promotion
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -127,6 +127,8 @@ def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:
 
 
 def shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both see one memory, by what torch remembers of views (function transforms hide storage itself)."""
+    """Whether both see one memory: by what torch remembers of views, as function transforms hide memory itself."""
+    if not (host.stands_in(tensor) or host.stands_in(other)):
+        return bool(tensor.untyped_storage()._cdata == other.untyped_storage()._cdata)
     base, other_base = tensor._base, other._base
     return (tensor if base is None else base) is (other if other_base is None else other_base)
