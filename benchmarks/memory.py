@@ -32,7 +32,7 @@ def peak(call: Call) -> int:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with _silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        with _silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
             result = call()
     finally:
         if collects:

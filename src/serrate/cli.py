@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     fix.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     fix.add_argument("--parts", action="store_true", help="also parts that were finished but never committed")
     fix.add_argument(
-        "--alone", action="store_true", help="nobody is at work: also what writers to a URL left that did not end"
+        "--alone",
+        action="store_true",
+        help="say that no other process is writing: files of unfinished writers to a URL go, too",
     )
     convert = command("convert", _convert, "write a table in another format, or in other shards")
     convert.add_argument("source", nargs="+", help=f"{path}, .parquet files or a folder of them, or a .nrt file")

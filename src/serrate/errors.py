@@ -62,5 +62,5 @@ class TableFormatError(ValueError):
 class ConflictError(RuntimeError):
     """A dataset that somebody else changed, or is changing, while it was written to; says what to do.
 
-    What the other one did stays. Of what this writer would have changed nothing is there.
+    The changes of the other writer are kept. None of the changes of this writer were made.
     """

@@ -123,5 +123,9 @@ def test_embeddings_without_elements_have_derivatives():
         (second,) = torch.autograd.grad(first.sum(), table, allow_unused=True)
         assert not first.any()
         assert second is None or not second.any()
+    layer = torch.nn.Embedding(5, 3, sparse=True)
+    torch.sum(layer(sr.zeros((2, sr.Ragged([0, 0])), dtype=torch.int64))).backward()
+    assert layer.weight.grad.is_sparse
+    torch.optim.SparseAdam(layer.parameters()).step()
     with pytest.raises(IndexError, match="index 3"):
         sr.embedding(sr.ragged([[3]]), torch.ones(1, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections import namedtuple
 from typing import Any
@@ -248,3 +250,33 @@ def test_forward_hooks_see_ragged_tensors():
         assert sr.sum(nn.ReLU()(x)).item() == 0.0
     finally:
         handle.remove()
+
+
+def _print(module: nn.Module, grad_input: Any, grad_output: Any) -> None:
+    """A hook that another process can find by its name."""
+
+
+def test_a_module_with_hooks_is_pickled_and_copied():
+    layer = nn.Linear(4, 2, dtype=torch.float64)
+    sr.register_full_backward_hook(layer, _print)
+    loaded = pickle.loads(pickle.dumps(layer))
+    assert torch.equal(loaded(batch()).values, layer(batch()).values)
+    recorder = Recorder()
+    sr.register_full_backward_hook(layer, recorder)
+    copied = copy.deepcopy(layer)
+    sr.sum(copied(batch())).backward()
+    assert not recorder.seen
+    sr.sum(layer(batch())).backward()
+    assert len(recorder.seen) == 1
+
+
+@pytest.mark.parametrize("gives", [list, lambda made: {"a": made[0]}])
+def test_results_that_hooks_cannot_see_are_named(gives):
+    class Other(nn.Module):
+        def forward(self, x: sr.Tensor) -> Any:
+            return gives((x * 2,))
+
+    module = Other()
+    sr.register_full_backward_hook(module, Recorder())
+    with pytest.raises(TypeError, match=r"a tensor or a tuple of them, got (list|dict)"):
+        module(batch())

@@ -84,7 +84,7 @@ class Leaf:
         if isinstance(axis, int):
             return str(axis)
         lengths = str([axis.table[key] for key in sorted(axis.table)])
-        lengths = f"torch.tensor({lengths}, dtype=torch.int32)" if self.int32 else lengths
+        lengths = f"torch.tensor({lengths}, dtype=torch.int32, device='cpu')" if self.int32 else lengths
         return f"R({lengths})" if axis.parents == (0,) else f"R({lengths}, {axis.parents})"
 
     def mapped(self) -> Mapped:

@@ -43,7 +43,20 @@ def run(program: Program, born: bool, device: str = "cpu") -> str:
     """Run a program with lengths that the host knows, or as its leaves say, and compare; "ended" if refused midway."""
     with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore")  # torch's, about stretched targets and complex numbers
-        return _run(program, born)
+        try:
+            return _run(program, born)
+        finally:
+            _forget_deferred()
+
+
+def _forget_deferred() -> None:
+    """What a device found out late belongs to no later program."""
+    while True:
+        try:
+            sr.testing.raise_deferred()
+        except DOCUMENTED:
+            continue
+        return
 
 
 def _run(program: Program, born: bool) -> str:
@@ -74,6 +87,7 @@ def _run_one(statement: Statement, outcome: Outcome, names: dict[str, Any], born
         raise Difference(f"waits for the device: {error}") from None
     except Exception as error:
         names.update(before)
+        _forget_deferred()  # a call may have several faults
         _judge_error(statement, outcome, names, error, born)
         return
     if verdict.results is None:
@@ -121,6 +135,8 @@ def _judge_error(statement: Step, outcome: Outcome, names: dict[str, Any], error
     if not isinstance(error, allowed):
         if statement.writes and "is a view and is being modified inplace" in str(error):
             raise _Ends  # what a function of autograd gave may not be written to
+        if isinstance(error, NotImplementedError) and "_cuda" in str(error):
+            raise _Ends  # torch has no such kernel for a GPU: products of integers, say
         refused = isinstance(error, ValueError)
         if born and refused and ("with room for" in str(error) or _capacities_differ(statement, names)):
             raise _Ends  # equal lengths with different capacities are refused, as nobody waits to compare them
@@ -153,7 +169,10 @@ def _check_memory(name: str, statement: Step, outcome: Outcome, names: dict[str,
         wanted = (name, used) in outcome.views
         if shares(x, names[used]) is not wanted and x.values.numel():
             raise Difference(f"{name} {'is a copy, not a view of' if wanted else 'shares memory with'} {used}")
-    if not born and not x.structure.is_host_born:
+    # Lengths of groups are born where the keys lie, and so are those of what is made of them.
+    used = [y for n in statement.uses if isinstance(y := names[n], sr.Tensor)]
+    grouped = statement.operation == "group_by" and x.device.type != "cpu"
+    if not x.structure.is_host_born and not grouped and all(y.structure.is_host_born for y in used):
         raise Difference(f"{name} has device-born lengths, but all operands are host-born")
     if x.is_ragged and not x.structure.is_host_born:
         _poison(name, x, names)

@@ -85,11 +85,12 @@ def main() -> None:
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--most", type=int, default=20, help="how many kinds of failures are shown as programs")
+    parser.add_argument("--device", default="cpu", help="where tensors lie")
     options = parser.parse_args()
     torch.set_num_threads(1)
     counts: Counter[str] = Counter()
     kinds: dict[str, list[Found]] = {}
-    for found in search(range(options.first, options.first + options.count), counts):
+    for found in search(range(options.first, options.first + options.count), counts, options.device):
         kinds.setdefault(found.kind, []).append(found)
     for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
         print(f"===== {len(members)} × {kind}: seeds {[f.program.seed for f in members[:6]]}", flush=True)

@@ -183,3 +183,8 @@ def test_lists_that_change_while_they_are_read():
     written, values = np.zeros(2, np.int64), torch.zeros(2, dtype=torch.int64)
     arguments = (places.ctypes.data, counts.ctypes.data, written.ctypes.data, values.data_ptr())
     assert not grown.serrate_fill(nested, 1, 0, *arguments)
+
+
+def test_lists_among_strings_are_named():
+    with pytest.raises(TypeError, match=r"column 'a' mixes strings with list: entry \[0\]\[1\] is \[1\]"):
+        sr.Table({"a": [["x", [1]], []]})

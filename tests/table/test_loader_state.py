@@ -303,3 +303,11 @@ def test_a_loader_shows_its_options(table: Table) -> None:
         "Loader(rows=83, batch_size=8, shuffle=True, seed=0, pool=16384, oversize='error', keep='head')"
     )
     assert table.loader(8).table is table
+
+
+def test_a_table_with_half_a_character_has_a_state():
+    one, other = (sr.Table({"a": [word, "b"]}).loader(batch_size=1) for word in ("\ud800", "\ud801"))
+    state = one.state_dict()
+    one.load_state_dict(state)
+    with pytest.raises(ValueError, match="another"):
+        other.load_state_dict(state)

@@ -340,6 +340,21 @@ def test_a_lock_that_was_left(shared: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert content(append, url) == joined(rows(0), rows(2))
 
 
+def test_a_lock_that_cannot_be_read_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may say that a file exists, and that there is none, for as long as its answers are old."""
+    monkeypatch.setattr(stores, "PATIENCE", 0.1)
+    monkeypatch.setattr(stores, "_PAUSE", (0.001, 0.002))
+    folder = stores.RemoteFolder(Steps(), "a", "steps://a")
+    monkeypatch.setattr(folder, "_holder", lambda: None)
+
+    def exists(name: str, content: bytes) -> None:
+        raise FileExistsError(name)
+
+    monkeypatch.setattr(folder, "_create", exists)
+    with pytest.raises(ConflictError, match="nobody whose name can be read"):
+        folder._wait_for_lock(b"me")
+
+
 def test_a_lock_that_is_let_go_is_waited_for(shared: str) -> None:
     url = f"{shared}://a"
     overwrite(url, 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -499,6 +501,7 @@ def test_a_table_that_grew_since_it_was_opened_is_not_replaced_by_itself(tmp_pat
         lambda t: t.sort_by("x"), lambda t: t[0].unsqueeze(), lambda t: t.with_column("x", [3, 4]),
         lambda t: t.map(lambda held: {"x": held["x"] + 1}), lambda t: t[[1]].drop([]),
         lambda t: t.rename({"x": "y"})[:1].rename({"y": "x"}),
+        lambda t: pickle.loads(pickle.dumps(t[[1, 0]])), lambda t: copy.deepcopy(t[[1, 0]]), copy.deepcopy,
     ]  # fmt: skip
     old = open_table(other)
     tables = [make(old) for make in made]

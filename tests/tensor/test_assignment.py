@@ -350,3 +350,24 @@ def test_operators_in_place_have_gradients(born):
     sr.sum(y).backward()
     assert y.tolist() == [[0.5, 1.0], [1.5]]
     assert v.grad == -6 / 4  # of 6 / v
+
+
+def test_in_place_powers_have_gradients():
+    x = sr.ragged([[1.0, 2.0], [], [3.0]]).requires_grad_()
+    y = x * 1
+    y **= 3
+    sr.sum(y).backward()
+    assert x.grad.tolist() == [[3.0, 12.0], [], [27.0]]
+
+
+def test_in_inference_mode_copies_are_copies_and_overlapping_rows_are_read_first():
+    with torch.inference_mode():
+        x = sr.ragged([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        y = sr.take(x, 0, axis=0)
+        y += 100
+        assert x.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+        x[1:] = x[:-1]
+        assert x.tolist() == [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]
+        wide = sr.zeros((1, sr.Ragged([1]), 1), dtype=torch.uint16)
+        sr.take(wide, 0, axis=2).values.fill_(7)
+        assert wide.tolist() == [[[0]]]

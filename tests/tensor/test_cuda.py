@@ -241,3 +241,49 @@ def test_a_loader_pins_values_and_offsets_so_that_moving_does_not_wait(workers):
             x = batch["ids"].to("cuda", non_blocking=True)
             cut = x[:, :1]
         assert cut.tolist() == [[0][: i % 3] for i in range(4 * number, 4 * number + 4)]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[:, torch.tensor([2], device="cuda")],  # a uniform axis of the structure
+        lambda x: x[..., torch.tensor([0, 7], device="cuda")],  # features
+        lambda x: x[
+            torch.tensor([0], device="cuda"), torch.tensor([0], device="cuda"), torch.tensor([9], device="cuda")
+        ],
+        lambda x: sr.Tensor(x.values)[torch.tensor([99], device="cuda")],  # dense
+        lambda x: sr.zeros((0, sr.Ragged([])), device="cuda")[torch.tensor([0], device="cuda"), [0]],
+        lambda x: sr.testing.device_born(sr.zeros((0, sr.Ragged([])), device="cuda"))[[0, 0], [0, 0]],
+        lambda x: sr.zeros((2, sr.Ragged([3, 0]), 0), device="cuda")[[0], [0], [0]],
+        lambda x: x[:, :, 9],
+    ],
+)
+def test_indices_out_of_range_are_reported_and_the_device_goes_on(use):
+    x = sr.zeros((2, 2, sr.Ragged([1, 2, 0, 1], parents=(0, 1)), 2), device="cuda")
+    for given in (x, sr.testing.device_born(x, spare=2)):
+
+        def call(given: sr.Tensor = given) -> None:
+            use(given)
+            sr.testing.raise_deferred()
+
+        with pytest.raises(IndexError):
+            call()
+        torch.cuda.synchronize()
+
+
+def test_numbers_beside_tensors_of_a_device():
+    x = sr.ragged([[1.0, 2.0], []]).to("cuda")
+    with sr.testing.forbid_sync():
+        made = [getattr(sr, name)(x, 2) for name in ("logaddexp", "atan2", "hypot", "copysign", "maximum", "nextafter")]
+        sr.linalg.vector_norm(x, ord=float("inf"), axis=0)
+        sr.linalg.vector_norm(torch.zeros(1, 0, device="cuda"), ord=float("inf"), axis=(0, 1))
+        sr.segment_prod(
+            torch.ones(3, dtype=torch.complex64, device="cuda"), torch.zeros(3, dtype=torch.int64, device="cuda"), 2
+        )
+    assert all(each.device.type == "cuda" for each in made)
+
+
+def test_different_raggedness_is_named_where_nobody_may_wait():
+    x = sr.testing.device_born(sr.ragged([[1.0, 2.0], []]).to("cuda"))
+    with sr.testing.forbid_sync(), pytest.raises(RaggednessError, match=r"on cuda:0\].*with room for 2 and 4 entries"):
+        x + sr.testing.device_born(sr.ragged([[1.0, 2.0], []]).to("cuda"), spare=2)

@@ -263,3 +263,15 @@ def test_tree_functions_that_change_the_axes_make_no_tensor(x):
     assert pytree.keystr(path) == "['a'].values"
     dense = pytree.tree_map(lambda v: v.sum(0), sr.asarray(noise(3, 2)))
     assert dense.shape == (2,)
+
+
+def test_offsets_of_tensors_inside_of_transforms():
+    values = torch.arange(5.0)
+    offsets = torch.tensor([0, 2, 5])
+
+    def total(given: torch.Tensor) -> torch.Tensor:
+        return sr.sum(sr.from_offsets(given, offsets) ** 2).torch()
+
+    assert torch.func.grad(total)(values).tolist() == (2 * values).tolist()
+    _, tangent = torch.func.jvp(total, (values,), (torch.ones(5),))
+    assert tangent.item() == 20.0

@@ -203,7 +203,7 @@ struct Copier {
     else if (n * in_width == 4) std::memcpy(to, in, 4);
     else ::copy(to, in, n * in_width);
     if (words < 0) return 0;
-    if (!convert) most = greatest(in, in_size, n);
+    if (!convert) most = greatest(to, in_size, n);  // what was copied: the file may change meanwhile
     return most < limit ? 0 : check(first, n);
   }
 

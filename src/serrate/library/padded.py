@@ -118,7 +118,7 @@ class _Unpadded(Differentiable):
         return _unchanged(_Padded.call(gradient, ctx.ends, ctx.most, None)), None, None
 
 
-# The same by torch's operations, which know tangents and lines; `ends` are checked.
+# The same by torch's operations, which support forward mode and vmap; `ends` are already checked.
 
 
 def _cells(ends: torch.Tensor, rows: int, most: int) -> torch.Tensor:

@@ -177,9 +177,14 @@ struct Elements {
     const In* from = values + first;
     Out* to = out + place;
     if (n > kLong || first + n + kLanes > readable || place + n + kLanes > last_cell) {
-      if constexpr (Coded) most[0] = std::max<Code>(most[0], greatest<Code>(reinterpret_cast<const char*>(from), n));
       if constexpr (sizeof(In) == sizeof(Out)) copy(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), n * sizeof(Out));
       else for (int64_t j = 0; j < n; ++j) to[j] = from[j];
+      // What was written is looked at, since the file may change meanwhile.
+      if constexpr (Coded) {
+        Code found = 0;
+        for (int64_t j = 0; j < n; ++j) found = std::max<Code>(found, static_cast<Code>(to[j]));
+        most[0] = std::max<Code>(most[0], found);
+      }
       return 0;
     }
     const Vector<Lane> lanes = {0, 1, 2, 3, 4, 5, 6, 7};

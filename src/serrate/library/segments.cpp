@@ -1,7 +1,7 @@
 // Sums of packed rows on the CPU: of neighbours, by components.h, and of rows that an index or their position puts
 // together.
 //
-// A sum that waits in memory for its next row is of float64; of rows of float64 it keeps beside it what rounding took.
+// Sums that are updated row by row are kept in float64. For rows of float64 the rounding error is kept beside each sum.
 // Which way a sum is made depends on sizes alone, so that results have the same bits for any number of threads.
 //
 // Nothing is read or written by wrong offsets or indices: they give -1. Where memory is short it is -2.

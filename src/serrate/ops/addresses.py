@@ -260,7 +260,8 @@ def values_of(source: Any, like: Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What is written, laid out to meet the values of `like`, as `dtype`, which must hold it."""
     aligned = broadcast.align(source, like)
     exact = {float: torch.float64, complex: torch.complex128}.get(type(aligned))  # as a float32, a number loses digits
-    made = aligned if isinstance(aligned, torch.Tensor) else torch.as_tensor(aligned, dtype=exact, device=like.device)
+    made = aligned if isinstance(aligned, torch.Tensor) else torch.as_tensor(aligned, dtype=exact, device="cpu")
+    made = host.send(made, like.device)
     if not torch.can_cast(made.dtype, dtype):
         raise TypeError(f"elements of {made.dtype} do not go into a tensor of {dtype}")
     return made.to(dtype)

@@ -16,7 +16,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.ops import unsigned
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
-from serrate.tensor import bits, broadcast, promotion
+from serrate.tensor import bits, broadcast, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
 STANDARD: dict[str, Callable[..., torch.Tensor]] = {}
@@ -82,7 +82,9 @@ def _applied(
         first = i == 0 and len(given) > 1
         if isinstance(operand, broadcast.SCALARS) and (first or function.__name__ in _TENSORS_ONLY):
             # A 0-d tensor counts as a number when dtypes are chosen.
-            given[i] = promotion.as_operand(operand, promotion.narrow(promotion.beside(tensors[0].dtype, operand)))
+            number = promotion.as_operand(operand, promotion.narrow(promotion.beside(tensors[0].dtype, operand)))
+            # Not all of these functions take a number of the host beside tensors of a device.
+            given[i] = host.send(number, tensors[0].device)
     return _through_int64(function, given, options) if wide else broadcast.elementwise(function, given, options)
 
 
@@ -169,6 +171,9 @@ def by_standard(
             if beyond is not None:
                 return beyond
         made = [_operand(v, dtype, name, i == 0 or not numbers) for i, v in enumerate(values)]
+        if not numbers:  # nor do all of these functions take a number of the host beside tensors of a device
+            device = next(v.device for v in values if isinstance(v, torch.Tensor))
+            made = [host.send(v, device) if v.ndim == 0 else v for v in made]
         if dtype in promotion.WIDE:
             return unsigned.compute(name, function, made, options)
         return function(*made, **options)

@@ -268,7 +268,9 @@ class _Layout:
 
     def weights(self, given: Any, dtype: torch.dtype) -> torch.Tensor:
         """A weight for each index."""
-        made = torch.as_tensor(broadcast.align(given, self.x), dtype=dtype, device=self.x.device)
+        aligned = broadcast.align(given, self.x)
+        made = aligned if isinstance(aligned, torch.Tensor) else torch.as_tensor(aligned, dtype=dtype, device="cpu")
+        made = host.send(made, self.x.device).to(dtype)
         made = made.expand(self.x.values.shape)
         return self._vector(zeroed(made, self.x.structure) if self.partial else made)
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch._C._functorch import get_unwrapped, is_gradtrackingtensor
 
 from serrate.errors import RaggednessError
 from serrate.ops.grouping import beside, count_of, integers
@@ -129,9 +128,7 @@ class Ids(Segments):
 
     def __init__(self, ids: torch.Tensor, count: int, *, covers: bool = True) -> None:
         super().__init__(DENSE, ())
-        while is_gradtrackingtensor(ids):  # integers have no gradient: they serve at every level of torch.func
-            ids = get_unwrapped(ids)
-        self.ids = ids
+        self.ids = host.settled(ids)
         self.count = count
         self._covers = covers
 

@@ -39,7 +39,8 @@ class Differentiable(torch.autograd.Function):
 
     @classmethod
     def composed(cls, *args: Any) -> torch.Tensor:
-        """The same function made of torch's operations, none of them in place; `forward`, unless that is not so."""
+        """The same function made of torch's operations, none of them in place. It is `forward`; a class whose `forward`
+        writes in place, or calls a kernel, has another."""
         return cls._plain(*args)  # type: ignore[attr-defined, no-any-return]
 
     @classmethod

@@ -48,14 +48,14 @@ def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **opti
         given, values = values, values.clamp(0, max(rows - 1, 0))
         host.defer((given != values).any().to(torch.int64), lambda _: _out_of_table(given, rows))
     try:
-        if values.numel() and table.shape[-1]:
+        if (values.numel() and table.shape[-1]) or options.get("sparse"):
             made = F.embedding(values, table, padding_idx, **options)
         else:  # torch has no derivative of an embedding without elements, and checks no index of a table without width
             width = table.shape[-1]
             looked_up = F.embedding(
                 values, table.detach() if width else table.new_zeros((rows, 1)), padding_idx, **options
             )
-            made = looked_up[..., :width] + 0 * table.sum()
+            made = looked_up[..., :width] + 0 * table[:0].sum()
         made = zeroed(made, tensor.structure)
     except IndexError:  # torch has looked at every index; which one it was, it does not say
         raise _out_of_table(values, rows) from None

@@ -77,21 +77,41 @@ def _register(module: Module, hook: Any = None, pre_hook: Any = None) -> Handle:
         raise TypeError(f"a backward hook belongs to a torch.nn.Module, got {type(module).__name__}")
     if not callable(pre_hook if hook is None else hook):
         raise TypeError(f"a hook must be callable, got {pre_hook if hook is None else hook!r:.60}")
-    calls = threading.local()  # those of the module that have begun and not ended; a call may contain another
+    calls = _Calls(hook, pre_hook)
+    return Handle(
+        module.register_forward_pre_hook(calls.before), module.register_forward_hook(calls.after, always_call=True)
+    )
 
-    def before(module: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        call = _Call(module, hook, pre_hook)
-        calls.begun = [*getattr(calls, "begun", ()), call]
+
+class _Calls:
+    """The calls of a module that have begun and not ended, for each thread; a call may contain another."""
+
+    def __init__(self, hook: Any, pre_hook: Any) -> None:
+        self.hook, self.pre_hook = hook, pre_hook
+        self._begun: dict[int, list[_Call]] = {}
+
+    def __getstate__(self) -> tuple[Any, Any]:
+        return self.hook, self.pre_hook  # a copy of the module has no calls yet
+
+    def __setstate__(self, state: tuple[Any, Any]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def before(self, module: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a call that begins."""
+        call = _Call(module, self.hook, self.pre_hook)
+        self._begun.setdefault(threading.get_ident(), []).append(call)
         return call.enter(args)
 
-    def after(module: Module, args: tuple[Any, ...], result: Any) -> Any:
-        """Also where the call failed, so that none is left over; then there is no result."""
-        if not getattr(calls, "begun", ()):
+    def after(self, module: Module, args: tuple[Any, ...], result: Any) -> Any:
+        """The result of a call that ends, or None where it failed, so that none is left over."""
+        here = threading.get_ident()
+        begun = self._begun.get(here)
+        if not begun:
             return None
-        *calls.begun, call = calls.begun
+        call = begun.pop()
+        if not begun:
+            del self._begun[here]
         return None if result is None else call.leave(result)
-
-    return Handle(module.register_forward_pre_hook(before), module.register_forward_hook(after, always_call=True))
 
 
 class _Call:
@@ -112,6 +132,10 @@ class _Call:
     def leave(self, result: Any) -> Any:
         """The result, its gradient to be seen."""
         several = isinstance(result, tuple)
+        if not several and not isinstance(result, (Tensor, torch.Tensor)):
+            raise TypeError(
+                f"a backward hook needs a module that gives a tensor or a tuple of them, got {type(result).__name__}"
+            )
         self.results = result if several else (result,)
         made = _wrapped(self.results, self.hook.setup_output_hook(_values(self.results)))  # type: ignore[no-untyped-call]
         if not several:

@@ -104,8 +104,8 @@ def stored_like(one: Labelled, other: Labelled) -> Labelled:
 
 
 def nested_alike(left: Labelled, right: Labelled, out: Sequence[str]) -> tuple[Labelled, Labelled]:
-    """Both operands, where a uniform axis that one has packed and the other as a feature, or not at all outside of one
-    they share, is packed in both."""
+    """Both operands with the same uniform axes packed: an axis that one packs, and that the other has as a feature or
+    lacks outside of an axis that they share, is packed in both."""
     at = 0
     while left.x.is_ragged and right.x.is_ragged and at < max(len(left.nest), len(right.nest)):
         a, b = (one.nest[at] if at < len(one.nest) else "" for one in (left, right))

@@ -41,8 +41,9 @@ def _shifted(call: Reduction) -> torch.Tensor:
 
 
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
-    made = _along_a_dimension(torch.softmax, _wide(x, "softmax"), axis)
-    return (_softmax_of_rows(x, axis) if made is None else made).to(as_tensor(x).dtype)
+    wide = _wide(x, "softmax")
+    made = _along_a_dimension(torch.softmax, wide, axis)
+    return (_softmax_of_rows(wide, axis) if made is None else made).to(as_tensor(x).dtype)
 
 
 def _along_a_dimension(function: Callable[..., torch.Tensor], x: Tensor, axis: Any) -> Tensor | None:
@@ -56,8 +57,8 @@ def _along_a_dimension(function: Callable[..., torch.Tensor], x: Tensor, axis: A
 
 
 @untraced
-def _softmax_of_rows(x: Any, axis: int | Sequence[int]) -> Tensor:
-    call = reduction(_wide(x, "softmax"), axis)
+def _softmax_of_rows(x: Tensor, axis: int | Sequence[int]) -> Tensor:
+    call = reduction(x, axis)
     segments = call.segments
     if segments is not None and not call.dims:
         made = _Softmax.call(call.x.values, segments)
@@ -98,13 +99,14 @@ class _Softmax(Differentiable):
 
 
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
-    made = _along_a_dimension(torch.log_softmax, _wide(x, "log_softmax"), axis)
-    return (_log_softmax_of_rows(x, axis) if made is None else made).to(as_tensor(x).dtype)
+    wide = _wide(x, "log_softmax")
+    made = _along_a_dimension(torch.log_softmax, wide, axis)
+    return (_log_softmax_of_rows(wide, axis) if made is None else made).to(as_tensor(x).dtype)
 
 
 @untraced
-def _log_softmax_of_rows(x: Any, axis: int | Sequence[int]) -> Tensor:
-    call = reduction(_wide(x, "log_softmax"), axis)
+def _log_softmax_of_rows(x: Tensor, axis: int | Sequence[int]) -> Tensor:
+    call = reduction(x, axis)
     shifted = _shifted(call)
     return call.x._with(shifted - call.spread(sum_values(call, shifted.exp()).log()))
 

@@ -160,8 +160,10 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
         if not _operand(other):
             return NotImplemented
         aligned = broadcast.align(operands_of(operation, (self, other))[1], self)
-        recorded = torch.is_grad_enabled() and isinstance(aligned, torch.Tensor) and aligned.requires_grad
-        before = self.values.clone() if recorded else self.values  # the gradient of `other` needs what is overwritten
+        # What is overwritten is needed for the gradient of `other`, and for that of a power.
+        asked = isinstance(aligned, torch.Tensor) and aligned.requires_grad
+        asked = asked or (operation == "pow" and self.values.requires_grad)
+        before = self.values.clone() if asked and torch.is_grad_enabled() else self.values
         new = STANDARD[operation](before, aligned)
         if not _goes_into(new.dtype, self.dtype):
             raise TypeError(f"{operation} gives {new.dtype}, which does not go back into {self.dtype} in place")

@@ -228,8 +228,11 @@ def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.T
         made = sum_values(call, sizes)
     elif abs(order) == float("inf"):
         made = extreme_values(call, sizes, largest=order > 0)
-        count = torch.as_tensor(_count(call), device=made.device)
-        made = torch.where(count == 0, torch.zeros_like(made), made)
+        count = _count(call)
+        if isinstance(count, torch.Tensor):
+            made = torch.where(count == 0, 0.0, made)
+        elif count == 0:
+            made = torch.zeros_like(made)
     else:
         made = root(sum_values(call, _powers(sizes, order)), order)
     return made.to(dtype)

@@ -139,7 +139,7 @@ class Segments:
         )[: self.cells]
 
     def counts_beside(self, results: torch.Tensor) -> torch.Tensor:
-        """The same, shaped to meet `results`."""
+        """How many rows each result has, shaped to broadcast against `results`."""
         return self.counts(results.device).view(-1, *[1] * (results.ndim - 1))
 
     def spread(self, results: torch.Tensor) -> torch.Tensor:
@@ -299,6 +299,8 @@ class _Product(Differentiable):
         made = _by_runs(segments, values, "prod", 1) if grid is None else grid.prod(1)
         if made is not None:
             return made
+        if values.is_cuda and values.is_complex():  # torch multiplies those into places on the CPU alone
+            return _Product.composed(values, segments)
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
         index = _expanded(segments.index(values.device), values)
         return base.scatter_reduce(0, index, values, "prod")[: segments.cells]

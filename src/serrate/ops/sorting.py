@@ -186,7 +186,7 @@ def _rearranged(call: Along, sorter: Tensor) -> torch.Tensor:
 def _check_positions(index: torch.Tensor, have: torch.Tensor | int) -> None:
     """An IndexError, perhaps later, if a position lies outside its group."""
     bad = ((index < 0) | (index >= have)).reshape(-1)
-    flat, lengths = index.reshape(-1), torch.as_tensor(have, device=index.device).expand_as(index).reshape(-1)
+    flat, lengths = index.reshape(-1), (have + torch.zeros_like(index)).reshape(-1)
 
     def error(i: int) -> IndexError:
         return IndexError(f"sorter holds {int(flat[i])}, which is no position of a row with {int(lengths[i])} entries")

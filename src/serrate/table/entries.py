@@ -107,14 +107,21 @@ def _encoded(
 ) -> tuple[torch.Tensor, torch.Tensor | None, tuple[str, ...]]:
     """Strings as places in the vocabulary of those that occur, in order of appearance."""
     places: dict[str, int] = {}
-    made = np.fromiter((0 if word is None else places.setdefault(word, len(places)) for word in level), np.int32)
-    for word in places:
-        if not isinstance(word, str):
-            raise TypeError(
-                f"column {name!r} mixes strings with {type(word).__name__}: entry "
-                f"{entry_at(outer, level.index(word))} is {word!r:.40}"
-            )
+    try:
+        made = np.fromiter((0 if word is None else places.setdefault(word, len(places)) for word in level), np.int32)
+    except TypeError:  # an entry that has no hash, such as a list
+        raise _mixed(level, name, outer) from None
+    if not all(isinstance(word, str) for word in places):
+        raise _mixed(level, name, outer)
     return torch.from_numpy(made), valid, tuple(map(str, places))
+
+
+def _mixed(level: list[Any], name: str, outer: Sequence[torch.Tensor]) -> TypeError:
+    """What is said of the first entry that is no string among strings."""
+    at, other = next((at, each) for at, each in enumerate(level) if each is not None and not isinstance(each, str))
+    return TypeError(
+        f"column {name!r} mixes strings with {type(other).__name__}: entry {entry_at(outer, at)} is {other!r:.40}"
+    )
 
 
 def _times(
@@ -268,7 +275,7 @@ def _of_numpy(level: list[Any], name: str, outer: Sequence[torch.Tensor]) -> tor
 
 
 def _dtype_of(entry: Any) -> np.dtype[Any]:
-    """That of an array or a number, by its type."""
+    """The dtype of an array or a number, which its type alone decides."""
     if isinstance(entry, (np.generic, np.ndarray)):
         return entry.dtype
     return np.dtype(next((made for kind, made in _NUMBERS.items() if isinstance(entry, kind)), np.object_))

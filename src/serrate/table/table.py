@@ -240,7 +240,7 @@ class Table(Conversions):
         return self._sources[0].whole() if len(self._sources) == 1 else self.select([column]).block()
 
     def _holding_values(self, column: str) -> Block:
-        """The same, for who reads them: places in a vocabulary are checked."""
+        """A block with all entries of a column, whose places in a vocabulary are checked."""
         block = self._holding(column)
         if self._schema[column].text and not block.trusted:
             with _naming(self._sources):
@@ -587,4 +587,4 @@ class Table(Conversions):
     def __reduce__(self) -> tuple[Any, ...]:
         names = tuple(self.keys())  # columns that were not selected stay behind
         sources = [source.select(names) if isinstance(source, Block) else source for source in self._sources]
-        return Table._of, (self._schema, sources)
+        return Table._of, (self._schema, Sources(sources, self._sources.origins))

@@ -53,7 +53,7 @@ def _put_defined(values: torch.Tensor, target: Tensor, where: tuple[torch.Tensor
     undefined = torch.arange(new.shape[0], device=values.device) >= total
     rows = torch.where(undefined, 0, torch.arange(new.shape[0], device=values.device))
     where = tuple(index[rows] for index in where)
-    written = bits.where(total > 0, new[rows], bits.index(values, where))
+    written = bits.where(total > 0, bits.take(new, rows), bits.index(values, where))
     written = bits.where(undefined.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
     before = values.clone() if torch.is_grad_enabled() and (values.requires_grad or new.requires_grad) else None
     bits.put(values, where, written)

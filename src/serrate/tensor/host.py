@@ -69,9 +69,14 @@ def read(tensor: torch.Tensor, why: str) -> torch.Tensor:
 
     The caller calls this only for data that was born on a device; a CPU tensor may play that part in tests.
     """
-    if getattr(_state, "forbidden", False):
+    if not may_wait():
         raise SyncError(f"{why} would make the host wait for {tensor.device}, which forbid_sync() does not allow")
     return tensor.cpu()
+
+
+def may_wait() -> bool:
+    """Whether the host may wait for a device here."""
+    return not getattr(_state, "forbidden", False)
 
 
 def read_if_device(tensor: torch.Tensor, why: str) -> torch.Tensor:

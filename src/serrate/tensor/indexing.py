@@ -14,7 +14,7 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast, host, keys, plan, select
-from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_reach, require_room
+from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_room, within_reach
 from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.points import Entry, select_points
@@ -189,17 +189,18 @@ def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor], gone: set[int]) -
     Axes in `gone` do not stand between neighbours.
     """
     packed = len(x.structure.axes)
-    if x.values.numel() == 0:
-        for axis, index in arrays.items():
-            require_reach(index, x.values.shape[x.order[axis] - packed + 1], axis)
+    arrays = {
+        axis: within_reach(index, x.values.shape[x.order[axis] - packed + 1], axis, x.values)
+        for axis, index in arrays.items()
+    }
     if len(arrays) == 1 and next(iter(arrays.values())).ndim == 1:
         ((axis, index),) = arrays.items()
-        key = (*[slice(None)] * (x.order[axis] - packed + 1), host.send(index, x.device))
+        key = (*[slice(None)] * (x.order[axis] - packed + 1), index)
         return type(x)(bits.index(x.values, key), x.structure, x.order, x.team)
     others = [a for a in range(x.ndim) if x.order[a] >= packed and a not in arrays]
     dims = {a: x.order[a] - packed + 1 for a in [*arrays, *others]}
     values = x.values.permute(*[dims[a] for a in arrays], 0, *[dims[a] for a in others])
-    taken = bits.index(values, tuple(host.send(e, values.device) for e in arrays.values()))
+    taken = bits.index(values, tuple(arrays.values()))
     extra = taken.ndim - 1 - len(others)
     taken = taken.movedim(tuple(range(extra)), tuple(range(1, extra + 1)))
     where = {a: packed + extra + i for i, a in enumerate(others)}
@@ -229,10 +230,13 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             last = first - (len(chosen) - 1) * chosen.step
             entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
             flips.append(axis)
-        if values.numel() == 0 and isinstance(entry, torch.Tensor) and not is_mask(entry):
-            require_reach(entry, values.shape[axis], axis)
+        if isinstance(entry, torch.Tensor):
+            masks = is_mask(entry)
+            size = values.shape[axis] if not masks else 0
+            fixed.append(host.send(entry, values.device) if masks else within_reach(entry, size, axis, values))
+        else:
+            fixed.append(entry)
         axis += axes_taken((entry,))
-        fixed.append(host.send(entry, values.device) if isinstance(entry, torch.Tensor) else entry)
     return bits.index(values, tuple(fixed), flips)
 
 

@@ -90,8 +90,24 @@ def require_room(key: tuple[Any, ...], taken: int, shape: tuple[Axis, ...]) -> N
         raise IndexError(f"too many indices: {taken} for a tensor of {len(shape)} axes, shape {shape}")
 
 
-def require_reach(index: torch.Tensor, size: int, axis: int) -> None:
-    """An IndexError if an index array leaves an axis; torch does not look at indices of tensors without elements."""
+def within_reach(index: torch.Tensor, size: int, axis: int, values: torch.Tensor) -> torch.Tensor:
+    """An index array on the device of `values`, or an IndexError if it leaves an axis of them.
+
+    On the CPU torch looks at each index, but not at those of tensors without elements. On CUDA it would end the
+    process, so there the error is raised by a later call, and the indices that are used lie within the axis.
+    """
+    if not index.is_cuda and not values.is_cuda:
+        if values.numel() == 0:
+            _require_reach(index, size, axis)
+        return index
+    _require_reach(index, size, axis)
+    sent = host.send(index, values.device)
+    return sent.clamp(-size, size - 1) if index.is_cuda and size else sent
+
+
+def _require_reach(index: torch.Tensor, size: int, axis: int) -> None:
+    if size == 0 and index.numel():
+        raise IndexError(f"an index array of {index.numel()} entries is out of range for axis {axis} with size 0")
     flat = index.reshape(-1)
 
     def error(i: int) -> IndexError:

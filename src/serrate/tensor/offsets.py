@@ -66,7 +66,7 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
 def _shares_memory(made: torch.Tensor, given: Any) -> bool:
     """Whether `made` may still look at the memory of `given`: never for a list, perhaps for other foreign buffers."""
     if isinstance(given, torch.Tensor):
-        return made.data_ptr() == given.data_ptr()
+        return made.data_ptr() == host.settled(given).data_ptr()
     if isinstance(given, np.ndarray):
         return bool(np.shares_memory(made.numpy(), given))
     return not isinstance(given, (list, tuple, range))
@@ -203,7 +203,12 @@ def _defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int,
 
 
 def preview_lengths(offsets: torch.Tensor, edge: int = 3) -> str:
-    """The lengths between `offsets` as text, elided past a few, in constant time: `[1, 2, 3, …, 7, 8, 9]`."""
+    """The lengths between `offsets` as text, elided past a few, in constant time: `[1, 2, 3, …, 7, 8, 9]`.
+
+    Where the host must not wait for them, the text says only where they are, so that an error can still be raised.
+    """
+    if offsets.device.type != "cpu" and not host.may_wait():
+        return f"[… on {offsets.device}]"
     if offsets.numel() - 1 <= 2 * edge + 2:
         return str(torch.diff(host.read_if_device(offsets, "printing lengths")).tolist())
     ends = torch.stack([offsets[: edge + 1], offsets[-edge - 1 :]])

@@ -152,6 +152,8 @@ class Place:
         rows = outer.clamp(min=0)[:, None]
         if isinstance(self.old, int):
             cells = rows * self.old + torch.where(positions < 0, positions + self.old, positions)
+            # What leaves the axis is reported, but perhaps by a later call.
+            cells = cells.clamp(0, max(self.plan.structure.cells(self.nest) - 1, 0))
         else:
             lengths = self.old.lengths_on(positions.device).to(torch.int64)[rows]
             cells = step_into(self.old, rows, torch.where(positions < 0, positions + lengths, positions))
@@ -174,7 +176,8 @@ class Place:
         cells = self.outer_cells(self.home)
         if cells.numel() == 0:
             return
-        lengths = self.old.lengths_on(self.home).to(torch.int64)[cells.clamp(min=0)]
+        have = self.old.lengths_on(self.home).to(torch.int64)
+        lengths = have[cells.clamp(min=0)] if have.numel() else torch.zeros_like(cells)
         lacking = (lengths < -index.min()) | (lengths <= index.max())
         missing = self.missing(self.home)
         lacking = lacking if missing is None else lacking & ~missing
@@ -301,7 +304,8 @@ class Plan:
         cells = self.source(self.structure.whole, values.device)
         if isinstance(cells, range):
             return values if len(cells) == values.shape[0] else values.narrow(0, cells.start, len(cells))
-        return take_or_fill(values, cells, fill) if self.misses else bits.take(values, cells)
+        misses = self.misses or values.shape[0] == 0  # then every cell is out of range, and a later call may say so
+        return take_or_fill(values, cells, fill) if misses else bits.take(values, cells)
 
 
 Reader = Callable[[Plan, torch.Tensor], torch.Tensor]

@@ -31,8 +31,9 @@ def select_points(
     x = stored_as_seen(x, depth)
     home = x.structure.home
     given = [
-        plan.host_index(e, x.structure) if isinstance(e, torch.Tensor) else torch.tensor(e, device=home)
+        torch.full((), e, device=home) if isinstance(e, int) else plan.host_index(e, x.structure)
         for e in entries
+        if isinstance(e, (int, torch.Tensor))
     ]
     try:
         common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]

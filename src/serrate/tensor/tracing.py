@@ -15,6 +15,18 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch._C._dynamo import eval_frame
 
+
+def _as_it_is() -> Any:
+    """How the compiler is told to run frames of a function, and what they call, as they are; None if it has no name
+    for that: these calls of torch are private, and a program that compiles nothing must not need them."""
+    names = ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")
+    if not all(hasattr(eval_frame, name) for name in names):
+        return None
+    skip = eval_frame._FrameAction.SKIP
+    return eval_frame._FrameExecStrategy(skip, skip)
+
+
+_AS_IT_IS = _as_it_is()
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -32,8 +44,7 @@ def untraced(function: Callable[P, R]) -> Callable[P, R]:
 
 def part(members: Iterable[Any]) -> None:
     """Let torch.compile trace these (functions, methods, properties) only as a part of what calls them."""
-    skip = eval_frame._FrameAction.SKIP
     for member in members:
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-        if isinstance(function, types.FunctionType):  # frames of its code, and what they call, run as they are
-            eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+        if isinstance(function, types.FunctionType) and _AS_IT_IS is not None:
+            eval_frame.set_code_exec_strategy(function.__code__, _AS_IT_IS)

@@ -87,7 +87,7 @@ class Sources(tuple[Source, ...]):
         return self._made_from or ((Origin(files),) if files else ())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sources, (tuple(self),)
+        return Sources, (tuple(self), self._made_from)
 
     def words(self, column: str) -> Words:
         """The words of a column of strings: those of the first source, then the new ones of the second, …"""

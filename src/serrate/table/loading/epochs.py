@@ -52,7 +52,7 @@ class Epochs:
     def _read(self) -> dict[str, str | None]:
         """Which table is read: its name, and what tells it from others, or None if rows cannot be read just now."""
         found = None
-        with suppress(OSError, TableFormatError):  # a state can be kept also where what it is of is out of reach
+        with suppress(OSError, TableFormatError):  # a state can be saved even if the table cannot be read just now
             found = fingerprint(self._table)
         return {"dataset": name_of(self._table), "fingerprint": found}
 

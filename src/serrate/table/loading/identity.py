@@ -81,7 +81,7 @@ def _add_words(digest: Any, codes: Any, there: Any, words: Any) -> None:
     places[order] = np.arange(len(order))
     digest.update(memory_of(torch.from_numpy(places[inverse])))
     for code in found[order].tolist():
-        word = words[code].encode()
+        word = words[code].encode("utf-8", "surrogatepass")  # a table in memory may have half a character
         digest.update(f"{len(word)}\0".encode() + word)
 
 

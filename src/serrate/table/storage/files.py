@@ -222,7 +222,7 @@ class _View:
 
 @dataclass
 class _Opened:
-    """A file that was opened; mapped for who reads it in order, for who reads a little here and there, or for both."""
+    """An opened file. It may be mapped for reading in order, for reading at random, or for both."""
 
     header: Header
     in_order: _View | None = None

@@ -81,7 +81,7 @@ class Folder(Protocol):
         """Delete a file, if it is there."""
 
     def require_lock(self) -> None:
-        """Nothing, or an error where the place cannot keep those apart who change the manifest."""
+        """Raise an error if the place has no lock that keeps two writers of the manifest apart."""
 
     def locked(self, *, needed: bool = True, alone: bool = False) -> AbstractContextManager[None]:
         """Alone among those who change the manifest.
@@ -113,7 +113,7 @@ class LocalFolder:
         return None, str(self.path / name)
 
     def require_writable(self) -> None:
-        """Nothing: the system says so when it is tried."""
+        """Do nothing: the system reports missing permissions when a file is written."""
 
     def create(self) -> None:
         """Make the folder and those above it."""

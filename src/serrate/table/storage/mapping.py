@@ -40,9 +40,9 @@ def _limit() -> int:
 MOST_MAPPED = _limit() // 2
 """Of the mappings that a process may have so many are for files; libraries, threads and memory need some too."""
 _mapped: set[int] = set()
-"""The addresses of files that are mapped. What is done to it and to the next one cannot be interrupted by threads."""
+"""The addresses of mapped files. Single calls on this set and on `_owners` are atomic, so they need no lock."""
 _owners: OrderedDict[int, weakref.ref[Owner]] = OrderedDict()
-"""Who mapped them and was not asked to give them back yet, in the order in which they were mapped."""
+"""For each of these addresses its owner, the oldest first, unless the owner was asked to give it back."""
 
 # A writable private mapping would otherwise count against the memory that the system is willing to promise, and files
 # are larger than that. The mmap module of Python 3.11 does not name the flag.

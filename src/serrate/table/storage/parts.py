@@ -29,7 +29,7 @@ class Part:
     """None if nothing was written and nothing is known."""
     shards: tuple[Shard, ...]
     generation: int | None = None
-    """That of the dataset when its writer started, 0 if there was none; None: not known."""
+    """The generation of the dataset when the writer started; 0 if there was no dataset, None if it is not known."""
 
     @property
     def file(self) -> str:

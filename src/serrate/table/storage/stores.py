@@ -26,10 +26,10 @@ from serrate.table.storage.folders import Place, new_name
 LOCK = ".serrate-commit.lock"
 """The file that whoever changes the manifest has made."""
 PATIENCE = 30.0
-"""Seconds to wait for somebody else who changes the manifest, which takes some requests."""
+"""How many seconds to wait for another process that is changing the manifest."""
 _PAUSE = 0.05, 0.3
 _creating: dict[int, threading.Lock] = {}
-"""For each process a lock, since a file system in its memory looks first and writes then."""
+"""One lock for each process: fsspec's file system in memory checks first and then writes, so two threads may meet."""
 
 
 class RemoteFolder:
@@ -233,10 +233,11 @@ class RemoteFolder:
                 return
             if holder is None and failure is not None and not isinstance(failure, FileExistsError):
                 raise failure
-            if holder is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
+                who = "nobody whose name can be read" if holder is None else f"{holder.decode(errors='replace'):.200}"
                 raise ConflictError(
                     f"somebody else is changing the dataset at {self.where}, and did not end within {PATIENCE:g} "
-                    f"seconds: {holder.decode(errors='replace'):.200}; try again, or if that process has ended, let "
+                    f"seconds: {who}; try again, or if that process has ended, let "
                     f"serrate.table.repair({self.where!r}, alone=True) remove its lock"
                 ) from None
             time.sleep(random.uniform(*_PAUSE))

@@ -266,7 +266,7 @@ class Unclosed:
     """What is said of a writer that nobody has and nobody closed: its rows are lost, which must not go unseen.
 
     They are not kept, since a writer is dropped by an exception too, and then has only some of the rows. The warning is
-    none of those that Python hides, names the line that made the writer, and comes at the end of the program at last.
+    one that Python does not hide. It names the line that made the writer, and comes at the exit of the program at last.
     """
 
     def __init__(self, where: str, maker: FrameType) -> None:
