@@ -163,8 +163,11 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("more", ["nothing", "mask", "bias", "ragged bias", "dropout"])
-@pytest.mark.parametrize("causal", [False, True, "lower_right"])
+@pytest.mark.parametrize(
+    "more",
+    ["nothing", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mask", "bias", "ragged bias", "dropout"))],
+)
+@pytest.mark.parametrize("causal", [False, True, pytest.param("lower_right", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_window_takes_no_more_memory_than_all_keys(size, causal, more):
     """Forward, with gradients, and with the gradients of those; in float32 and bfloat16."""

@@ -418,7 +418,7 @@ def test_part_by_part_equals_torch_on_each_row(parts_of_one, stride, padding, di
             torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.complex128, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 1, 2), (3, 0, 1)])
 def test_part_by_part_gradients_of_every_order(parts_of_one, dtype, groups, stride, padding, dilation):

@@ -43,6 +43,7 @@ def run(program: Program, born: bool, device: str = "cpu") -> str:
     """Run a program with lengths that the host knows, or as its leaves say, and compare; "ended" if refused midway."""
     with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore")  # torch's, about stretched targets and complex numbers
+        _forget_deferred()
         try:
             return _run(program, born)
         finally:
@@ -110,7 +111,7 @@ def _run_one(statement: Statement, outcome: Outcome, names: dict[str, Any], born
     for name in statement.names:
         if statement.same_shape:
             _check_shape(names[name], names[statement.uses[0]])
-        _check_memory(name, statement, outcome, names, born)
+        _check_memory(name, statement, outcome, names)
 
 
 def _check_shape(x: Any, operand: Any) -> None:
@@ -138,7 +139,8 @@ def _judge_error(statement: Step, outcome: Outcome, names: dict[str, Any], error
         if isinstance(error, NotImplementedError) and "_cuda" in str(error):
             raise _Ends  # torch has no such kernel for a GPU: products of integers, say
         refused = isinstance(error, ValueError)
-        if born and refused and ("with room for" in str(error) or _capacities_differ(statement, names)):
+        unknown = any(isinstance(names[n], sr.Tensor) and not names[n].structure.is_host_born for n in statement.uses)
+        if unknown and refused and ("with room for" in str(error) or _capacities_differ(statement, names)):
             raise _Ends  # equal lengths with different capacities are refused, as nobody waits to compare them
         due = f"; {' or '.join(e.__name__ for e in allowed)} was due" if allowed else ""
         raise Difference(f"{type(error).__name__}: {error}{due}")
@@ -160,7 +162,7 @@ def _capacities_differ(statement: Step, names: dict[str, Any]) -> bool:
     return len(rows) > 1 or len(sizes) > 1
 
 
-def _check_memory(name: str, statement: Step, outcome: Outcome, names: dict[str, Any], born: bool) -> None:
+def _check_memory(name: str, statement: Step, outcome: Outcome, names: dict[str, Any]) -> None:
     """Results share memory with operands just where the oracle says so; host-born ones stay so; undefined rows hurt."""
     x = names[name]
     if not isinstance(x, sr.Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
 
@@ -268,6 +269,8 @@ def test_indices_out_of_range_are_reported_and_the_device_goes_on(use):
 
         with pytest.raises(IndexError):
             call()
+        with contextlib.suppress(IndexError):  # a call may have two faults
+            sr.testing.raise_deferred()
         torch.cuda.synchronize()
 
 
@@ -285,5 +288,6 @@ def test_numbers_beside_tensors_of_a_device():
 
 def test_different_raggedness_is_named_where_nobody_may_wait():
     x = sr.testing.device_born(sr.ragged([[1.0, 2.0], []]).to("cuda"))
+    y = sr.testing.device_born(sr.ragged([[1.0, 2.0], []]).to("cuda"), spare=2)
     with sr.testing.forbid_sync(), pytest.raises(RaggednessError, match=r"on cuda:0\].*with room for 2 and 4 entries"):
-        x + sr.testing.device_born(sr.ragged([[1.0, 2.0], []]).to("cuda"), spare=2)
+        x + y

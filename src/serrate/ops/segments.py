@@ -48,17 +48,15 @@ class Segments:
         parents = tuple(self.kept.index(p) for p in axis.parents if p in self.kept)
         if len(parents) == len(axis.parents) and all(self._same(self.kept[p], outer[p]) for p in parents):
             return Ragged(axis.partition, parents)
-        lengths = axis.partition.lengths.to(torch.int64)
         if not parents:
             return axis.partition.max_length
         left = Structure(outer)
         home = self.structure.home
+        lengths = axis.partition.lengths_on(home).to(torch.int64)
         where = {p: self.structure.positions(axis.parents, self.kept[p], home) for p in parents}
         cells = left.cells(parents)
         rank = left.rank(parents, where)
-        if (
-            not self.structure.is_host_born
-        ):  # components past the last are undefined; they count for a cell of their own
+        if not self.structure.is_host_born:  # components past the last are undefined, and count for a cell of their own
             defined = torch.arange(rank.numel(), device=home) < self.structure.defined_cells(axis.parents)
             rank = torch.where(defined, rank, cells)
         longest = torch.zeros(cells + 1, dtype=torch.int64, device=home)
