@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 SHAPES = [[3, 1, 2], [2, 4], [5, 0, 1, 1], [1], [0, 0], []]
 SIZES = [None, True]  # of torch.compile(dynamic=…)
-WAYS = [("eager", None), ("aot_eager", True)]  # backend and sizes
+WAYS = [("eager", None), pytest.param("aot_eager", True, marks=pytest.mark.slow)]  # backend and sizes
 MORE = [("eager", True), ("aot_eager", None)]
 
 

@@ -172,7 +172,7 @@ def _ended(child: int, seconds: float) -> int | None:
         time.sleep(0.002)
 
 
-@each_of(PAIRS, quick=4)
+@each_of(PAIRS, quick=2)
 def test_processes(tmp_path: Path, one: Change, two: Change) -> None:
     """The second one may have to wait for the lock of the first; then that goes on."""
     path = tmp_path / "a"
@@ -222,7 +222,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Steps.reset()
 
 
-@each_of(PAIRS + MORE)
+@each_of(PAIRS + MORE, quick=7)
 def test_threads_and_a_store(url: str, one: Change, two: Change) -> None:
     """The second one does not wait long for the lock of the first, and is told so."""
     lost: list[int] = []

@@ -144,7 +144,13 @@ def test_killed_at_random_moments(tmp_path: Path, action: Callable[..., None], k
 
 @pytest.mark.parametrize(
     ("action", "repaired"),
-    [(overwrite, True), (append, True), (parts, True), (one_file, True), (repairing, True), (overwrite, False)],
+    [
+        *((overwrite, True), (append, True), (repairing, True)),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((parts, True), (one_file, True), (overwrite, False))
+        ),
+    ],
 )
 def test_killed_at_every_step(tmp_path: Path, action: Callable[..., None], repaired: bool) -> None:
     """Before each call by which a file system is changed, one process after the other."""

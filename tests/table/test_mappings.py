@@ -52,7 +52,7 @@ def is_mapped(source: Any) -> bool:
     return source.path in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("workers", [0, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options", [{"batch_size": 1}, {"batch_size": 16, "shuffle": True}, {"max_tokens": 30, "tokens_at": "visits",
     "bucket_by": "visits", "to": "dense"}], ids=str
