@@ -22,9 +22,29 @@ struct Sums {
           return;
         }
       }
+      if (count <= kFirst && plan.width > kNarrow && !std::is_same_v<T, Wide<T>>) return add_few(rows, count, width, out);
       add(rows, count, width, Plain(), plan, way, sums);
     }
     for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
+  }
+
+  // As few rows as are added up in their own type, without a detour through a wider one.
+  template <class T, class Rows>
+  static SERRATE_INLINE void add_few(const Rows& rows, int64_t count, int64_t width, T* out) {
+    const T* row[kFirst];
+    for (int64_t i = 0; i < kFirst; ++i) row[i] = rows.row(std::min(i, count - 1));
+    switch (count) {
+      case 1: return void(std::copy(row[0], row[0] + width, out));
+      case 2: return each_column(width, out, [&](int64_t j) { return row[0][j] + row[1][j]; });
+      case 3: return each_column(width, out, [&](int64_t j) { return row[0][j] + row[1][j] + row[2][j]; });
+      default: return each_column(width, out, [&](int64_t j) { return row[0][j] + row[1][j] + row[2][j] + row[3][j]; });
+    }
+  }
+
+  template <class T, class Function>
+  static SERRATE_INLINE void each_column(int64_t width, T* out, const Function& function) {
+#pragma GCC ivdep
+    for (int64_t j = 0; j < width; ++j) out[j] = function(j);
   }
 };
 

@@ -18,6 +18,7 @@ from serrate.ops.precision import widened
 from serrate.ops.segments import Segments, centred_by, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
 from serrate.ops.unsigned import comparable, restored, summed, summed_by_torch
+from serrate.tensor import host
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -135,7 +136,9 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     if not (values.is_floating_point() or values.is_complex()):
         raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
     wide = widened(values)  # a sum of halves may be more than a half holds
-    return (sum_values(call, wide) / _count(call)).to(values.dtype)
+    total, count = sum_values(call, wide), _count(call)
+    own = call.segments is not None and host.is_constant(total)  # sums of segments are nobody else's memory
+    return (total.div_(count) if own else total / count).to(values.dtype)
 
 
 def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
