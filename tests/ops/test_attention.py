@@ -834,3 +834,15 @@ def test_batch_axes_are_paired_as_they_are_seen():
         )
     with pytest.raises((RaggednessError, AxisError)):
         sr.attention(turned, k, k)
+
+
+def test_a_result_that_the_gradient_needs_is_not_written_to():
+    """The kernel keeps its result: a write to it would make the gradient wrong, so torch refuses it, as of its own."""
+    x = sr.from_lengths(torch.randn(5, 4, dtype=torch.float64), [3, 2]).requires_grad_()
+    made = sr.attention(x, x, x, causal=True)
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        made -= 1.0
+    with torch.no_grad():
+        free = sr.attention(x, x, x, causal=True)
+        free -= 1.0
+        torch.testing.assert_close(free.values + 1.0, made.values)

@@ -568,3 +568,19 @@ def test_keys_and_ids_out_of_range_are_reported_on_a_device_too(device):
     with pytest.raises(ValueError, match="packed element 0 is -4"):
         use(lambda x: sr.bincount(x, axis=1, minlength=3), torch.tensor([[-4]]))
     assert sr.segment_sum(torch.ones(2, device=device), torch.tensor([0, 1], device=device), 2).tolist() == [1.0, 1.0]
+
+
+def test_keys_stored_in_another_order_than_values():
+    q, k = sr.Partition.from_lengths([2, 1]), sr.Partition.from_lengths([1, 3])
+    x = sr.from_product(torch.arange(5.0), q, k)
+    keys = sr.from_product(torch.tensor([0, 1, 0, 1, -1]), k, q).permute_dims((0, 2, 1))
+    assert x.shape == keys.shape
+    copy = sr.Tensor(
+        torch.tensor([keys[b, i, j].item() for b, n, m in ((0, 2, 1), (1, 1, 3)) for i in range(n) for j in range(m)]),
+        x.structure,
+    )
+    assert copy.tolist() == keys.tolist()
+    for weights in (None, keys * 1.0):
+        got, want = (sr.group_by(x, by, 2, weights=weights) for by in (keys, copy))
+        assert got.tolist() == want.tolist()
+        assert got.ungroup(got).tolist() == want.ungroup(want).tolist()

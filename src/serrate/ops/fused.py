@@ -269,6 +269,8 @@ class Saved:
 class _Attend(Differentiable):
     """The fused form; its first derivative is the kernel's own, others go through scores."""
 
+    keeps_result = True  # the kernel's own graph does
+
     @staticmethod
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, saved: Saved) -> torch.Tensor:
         with torch.enable_grad():

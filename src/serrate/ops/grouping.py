@@ -17,6 +17,8 @@ from serrate.errors import RaggednessError
 from serrate.ops.differentiable import Differentiable
 from serrate.ops.table import record
 from serrate.tensor import bits, broadcast, host, trees
+from serrate.tensor.broadcast import lay_out
+from serrate.tensor.layout import shape_of
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -228,6 +230,8 @@ def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None
     x, by, count = as_tensor(values), integers(keys, "keys"), count_of(num_groups, "num_groups")
     if x.ndim == 0:
         raise ValueError("group_by needs rows, got a 0-d tensor")
+    if x.is_ragged or by.is_ragged:
+        by = _beside(x, by, "keys")
     lead = _row_axes(x, by)
     rows = _features_as_seen(x).flatten(0, len(lead) - 1)
     wanted = by.values.to(torch.int64).flatten(0, len(lead) - 1)
@@ -245,8 +249,7 @@ def _row_axes(x: Tensor, by: Tensor) -> tuple[int, ...]:
     Of a dense tensor, keys with fewer axes than it has an entry for each row, [B, T] for [B, T, D] and [N] for [N];
     with as many axes or more, their last one is that of several groups, [N, k] for [N, D] and [B, T, k] for [B, T, D].
     """
-    if x.is_ragged or by.is_ragged:
-        _require_beside(x, by, "keys")
+    if x.is_ragged:
         count = 1
     else:
         broadcast.require_one_device(x, by)
@@ -282,24 +285,29 @@ def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch
     return places, Partition._of(offsets, keys.numel(), device_born=True, exact=keys.numel() == 0)
 
 
-def _require_beside(x: Tensor, other: Tensor, name: str) -> None:
-    """An error unless both are ragged alike."""
+def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
+    """`other` with its rows stored in the order of those of x, or an error unless both are ragged alike."""
     broadcast.require_one_device(x, other)
     packed = len(x.structure.axes)
     if x.is_ragged != other.is_ragged:
         raise RaggednessError(f"{name} must be as ragged as values of shape {x.shape}, got shape {other.shape}")
-    seen = [c for c in x.order if c < packed]
-    if not x.structure.same_as(other.structure) or list(other.order[:packed]) != seen:
+    seen = tuple(c for c in x.order if c < packed)
+    if x.structure.same_as(other.structure) and other.order[:packed] == seen:
+        return other
+    wanted = shape_of(x.values.new_empty(x.values.shape[0]), x.structure, seen)
+    if other.shape[:packed] != wanted:
         pairs = zip(x.shape, other.shape, strict=False)
         room = next((room for mine, theirs in pairs if (room := broadcast.capacities(mine, theirs))), "")
         raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}{room}")
+    order = (*seen, *range(packed, other.ndim))
+    return Tensor(lay_out(other, x.structure, order), x.structure, order, other.team)
 
 
 def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torch.Tensor:
     """A weight for each copy of each row: as many as keys, or one for each row."""
     given = as_tensor(weights)
     if x.is_ragged or given.is_ragged:
-        _require_beside(x, given, "weights")
+        given = _beside(x, given, "weights")
     else:
         broadcast.require_one_device(x, given)
     wanted = by.values.shape
