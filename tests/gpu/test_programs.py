@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from tests.programs.search import search
+from tests.programs.shrinking import failure_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,5 +19,7 @@ pytestmark = [
 def test_programs(first: int) -> None:
     counts: Counter[str] = Counter()
     for found in search(range(first, first + 100), counts, "cuda"):
+        if failure_of(found.program, found.born, "cuda") is None:
+            continue  # libraries of CUDA make the host wait when they are used for the first time
         pytest.fail(found.report(), pytrace=False)
     assert counts["device-born done"] > 75

@@ -73,6 +73,10 @@ def _run(program: Program, born: bool) -> str:
         compare_gradients(program, names)
     except Difference as found:
         raise Failure(len(program.statements) - 1, str(found)) from None
+    except NotImplementedError as error:
+        if "the derivative for" not in str(error):
+            raise
+        return "ended"  # torch lacks a derivative, which the newest one has
     return "done"
 
 
