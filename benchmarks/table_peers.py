@@ -13,7 +13,7 @@ import torch
 
 import serrate as sr
 from benchmarks import table_limit
-from serrate.library import gather
+from serrate.native import gather
 from serrate.table.storage import reading
 
 Array = np.ndarray[Any, Any]

@@ -65,7 +65,7 @@ from serrate.tensor.tensor import Tensor as Tensor
 from serrate.tensor.trees import register as register
 from serrate.tensor.unpad import from_dense as from_dense
 from serrate.tensor.views import view_as_nested as view_as_nested
-from serrate.ops.runs import Indexed
+from serrate.eager.runs import Indexed
 from serrate.ops.sets import UniqueAll
 from serrate.ops.sets import UniqueCounts
 from serrate.ops.sets import UniqueInverse

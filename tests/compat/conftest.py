@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from serrate.library import padded, products, rows
+from serrate.native import padded, products, rows
 
 
 @pytest.fixture(params=["compiled", "torch"])

@@ -18,6 +18,7 @@ from serrate.fusion import ParallelType as P
 from serrate.fusion.evaluate import bind
 from serrate.fusion.raggedness import Listed
 from serrate.kernel import cpp
+from serrate.kernel.signatures import signature
 from serrate.runtime.compiler import Library, compile
 
 
@@ -52,7 +53,7 @@ def library(index: str) -> Library:
 def test_compiled(name: str, index: str) -> None:
     lowered, (_, inputs, want) = prepared(name, f"kernel{COMPILED.index(name)}", index)
     check(lowered, inputs)  # first: what writes out of bounds would end the process
-    vars(lowered)["function"] = library(index).function(lowered.kernel)
+    vars(lowered)["function"] = library(index).function(signature(lowered.kernel))
     same(lowered(*inputs)[0], want)
 
 

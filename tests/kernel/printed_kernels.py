@@ -26,6 +26,7 @@ from serrate.kernel.ir import (
     Let,
     Store,
 )
+from serrate.kernel.signatures import signature
 from serrate.runtime.compiler import compile
 
 K, N, D = symbol("K"), symbol("N"), symbol("D")
@@ -45,7 +46,7 @@ def f32(name: str, index: Scalar | int) -> Scalar:
 
 
 def run(kernel: Kernel, *arguments: object) -> None:
-    compile(cpp.source([kernel])).function(kernel)(*arguments)
+    compile(cpp.source([kernel])).function(signature(kernel))(*arguments)
 
 
 def body_of(text: str) -> str:

@@ -16,6 +16,7 @@ from tests.kernel.harness import check, compare
 from serrate.fusion.scalar import COMPARISONS, Scalar, evaluate
 from serrate.kernel import Lowered, cpp
 from serrate.kernel.ir import For, If, Let, Statement, children, expressions, walk
+from serrate.kernel.signatures import signature
 from serrate.kernel.source import prelude
 from serrate.runtime.compiler import Library, compile
 
@@ -65,7 +66,7 @@ def library() -> Library:
 @pytest.mark.parametrize("name", [name for name in GOLDENS if lowered(name).target == "cpp"])
 def test_compiled(name: str, lengths: list[int]) -> None:
     kernel = lowered(name)
-    vars(kernel)["function"] = library().function(kernel.kernel)  # one library for all
+    vars(kernel)["function"] = library().function(signature(kernel.kernel))  # one library for all
     given = inputs(kernel, lengths)
     check(kernel, given)  # first: what writes out of bounds would end the process
     outputs = kernel(*given)

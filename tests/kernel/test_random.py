@@ -19,6 +19,7 @@ from tests.kernel.random_schedules import Case, draw, schedule
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.kernel import Lowered, cpp, states
+from serrate.kernel.signatures import signature
 from serrate.kernel.source import prelude
 from serrate.runtime.compiler import compile
 
@@ -111,7 +112,7 @@ def test_compiled(seed: int) -> None:
     library = compile(cpp.source([lowered.kernel for _, lowered in cases]), flags=("-O1",))
     for case, lowered in cases:
         try:
-            vars(lowered)["function"] = library.function(lowered.kernel)  # one library for all
+            vars(lowered)["function"] = library.function(signature(lowered.kernel))  # one library for all
             run_compiled(case, lowered)
         except Exception as error:
             error.add_note(f"{case}\n{lowered.kernel}")

@@ -266,7 +266,7 @@ def test_slices_are_not_aligned() -> None:
 def test_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the four is compiled when it is first called, and once."""
     compiled: list[Kernel] = []
-    monkeypatch.setattr("serrate.runtime.cuda.compile", lambda kernel: compiled.append(kernel) or (lambda *_: None))
+    monkeypatch.setattr("serrate.kernel.lowered.on_cuda", lambda kernel: compiled.append(kernel) or (lambda *_: None))
     lowered = lower(*flat(), target="cuda")
     memory = torch.zeros(65)
     for given in (memory[:64], memory[:64], memory[1:], memory[:32]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serrate.library import segments as library
+from serrate.native import row_sums as library
 
 
 @pytest.fixture(params=["compiled", "torch"])

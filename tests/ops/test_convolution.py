@@ -17,8 +17,8 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
+from serrate.eager import taps
 from serrate.errors import AxisError
-from serrate.ops import taps
 
 LENGTHS = {
     "rows": [5, 0, 1, 3, 8, 2],

@@ -11,8 +11,8 @@ from tests.ops.samples import DTYPES, NAMES, leaves, sample
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
+from serrate.eager.classes import length_classes
 from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
-from serrate.ops.classes import length_classes
 from serrate.tensor.structure import Structure
 
 Q, K = [3, 0, 5, 2, 3, 1], [1, 2, 4, 0, 1, 7]
@@ -268,7 +268,7 @@ def test_device_born_lengths_are_not_waited_for():
 
 def test_tiles_in_several_chunks(monkeypatch):
     """As where the matrices of all tiles together would fill the memory."""
-    monkeypatch.setattr("serrate.ops.contraction._COPIES", 30)
+    monkeypatch.setattr("serrate.eager.contraction._COPIES", 30)
     test_device_born_lengths_are_not_waited_for()
 
 

@@ -15,7 +15,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.utils.checkpoint import checkpoint
 
 import serrate as sr
-from serrate.ops import philox
+from serrate.eager import philox
 from serrate.ops.table import TABLE
 
 CPU = torch.device("cpu")

@@ -110,7 +110,7 @@ def test_scans_of_any_structure_equal_enumeration(made: Sample):
 def test_positions_too_many_for_one_number_are_compared_one_after_the_other(monkeypatch):
     x = sample("two levels", torch.float64)
     want = [sr.cumulative_sum(x, axis=axis).tolist() for axis in (0, 1)]
-    monkeypatch.setattr("serrate.ops.runs._ROOM", 1)
+    monkeypatch.setattr("serrate.eager.runs._ROOM", 1)
     for tensor in (x, sr.testing.device_born(x, spare=3)):
         assert [sr.cumulative_sum(tensor, axis=axis).tolist() for axis in (0, 1)] == want
 

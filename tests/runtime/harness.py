@@ -13,6 +13,7 @@ import torch
 from serrate.fusion.scalar import const, load, symbol
 from serrate.kernel import cpp
 from serrate.kernel.ir import Buffer, For, Kernel, Store
+from serrate.kernel.signatures import signature
 from serrate.runtime import compiler
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ SOURCE = cpp.source([add_one()])
 
 def check_add_one(library: compiler.Library, kernel: Kernel | None = None) -> None:
     x, y = torch.arange(5.0), torch.zeros(6)
-    library.function(kernel or add_one())(x, y, 5)
+    library.function(signature(kernel or add_one()))(x, y, 5)
     assert y.tolist() == [1, 2, 3, 4, 5, 0]
 
 

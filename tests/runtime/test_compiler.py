@@ -14,6 +14,7 @@ from serrate.fusion.scalar import call, ceildiv, const, load, maximum, minimum, 
 from serrate.fusion.types import ParallelType
 from serrate.kernel import cpp
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Memory, Store
+from serrate.kernel.signatures import signature
 from serrate.runtime import compiler
 from serrate.runtime.compiler import compile
 
@@ -40,7 +41,7 @@ def test_call() -> None:
 def test_wrong_arguments(arguments: tuple[object, ...], words: str) -> None:
     kernel = add_one()
     with pytest.raises(TypeError, match=words):
-        compile(cpp.source([kernel])).function(kernel)(*arguments)
+        compile(cpp.source([kernel])).function(signature(kernel))(*arguments)
 
 
 def test_sizes_are_evaluated() -> None:
@@ -162,7 +163,7 @@ def test_accumulators_are_vectors(combine: str) -> None:
     rows = torch.randn(50, 128)
     rows[7, 5] = torch.nan
     out = torch.empty(128)
-    compile(cpp.source([kernel])).function(kernel)(rows, out, 50)
+    compile(cpp.source([kernel])).function(signature(kernel))(rows, out, 50)
     expected = rows.sum(0) if combine == "add" else torch.cat([rows, torch.zeros(1, 128)]).amax(0)
     torch.testing.assert_close(out, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
     text = disassembled(cpp.source([kernel]))

@@ -13,6 +13,7 @@ from serrate.fusion.scalar import Scalar, const, load, lt, symbol
 from serrate.fusion.types import ParallelType
 from serrate.kernel import cpp
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Memory, Statement, Store
+from serrate.kernel.signatures import signature
 from serrate.runtime.compiler import compile
 
 n, k, m, i, j, c = map(symbol, ("n", "k", "m", "i", "j", "c"))
@@ -44,7 +45,7 @@ def whole() -> Kernel:
 
 @pytest.mark.parametrize("too_many", TOO_MANY)
 def test_outside_loops(too_many: int) -> None:
-    run = compile(cpp.source([whole()])).function(whole())
+    run = compile(cpp.source([whole()])).function(signature(whole()))
     x, y = torch.arange(7.0), torch.zeros(7)
     for _ in range(2):
         with pytest.raises(MemoryError, match="reverse: no memory"):
@@ -58,7 +59,7 @@ def test_outside_loops(too_many: int) -> None:
 @pytest.mark.parametrize("parallel", [ParallelType.Thread, ParallelType.Serial])
 def test_rows_that_ask_for_too_much(parallel: ParallelType, guarded: bool) -> None:
     kernel = by_rows(parallel, guarded)
-    run = compile(cpp.source([kernel])).function(kernel)
+    run = compile(cpp.source([kernel])).function(signature(kernel))
     x, y = torch.randn(300, 5), torch.zeros(300, 5)
     wanted = torch.full([300], 5)
     wanted[::3] = 2**58
@@ -86,14 +87,14 @@ def test_no_elements_are_not_too_many() -> None:
     )
     result = torch.zeros(1)
     with ThreadPoolExecutor(1) as fresh:
-        fresh.submit(compile(cpp.source([kernel])).function(kernel), result, 0).result()
+        fresh.submit(compile(cpp.source([kernel])).function(signature(kernel)), result, 0).result()
     assert result.item() == 1
 
 
 def test_threads_learn_of_their_shortages() -> None:
     """Calls of several threads at once: whoever lacked memory raises."""
     kernel = by_rows(ParallelType.Serial)
-    run = compile(cpp.source([kernel])).function(kernel)
+    run = compile(cpp.source([kernel])).function(signature(kernel))
 
     def call(wanted: int) -> bool:
         x, y = torch.randn(20, 50), torch.zeros(20, 50)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import serrate as sr
-from serrate.library import gather
+from serrate.native import gather
 
 HALF = 2**31
 

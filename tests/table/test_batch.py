@@ -13,7 +13,7 @@ import torch
 from tests.table import blocks
 
 import serrate as sr
-from serrate.library import gather as library
+from serrate.native import gather as library
 from serrate.table.block import Block
 from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Packed

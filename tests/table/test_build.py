@@ -10,7 +10,7 @@ import torch
 
 import serrate as sr
 from serrate.errors import RaggednessError
-from serrate.library import nesting
+from serrate.native import nesting
 
 NESTED = [[[7, 5], [1, 1, 2, 8], [4]], [], [[5, 5, 9], []]]
 

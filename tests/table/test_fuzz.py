@@ -22,7 +22,7 @@ from tests.table.test_hostile import CONTENT, MANIFEST, SHARD, TABLE
 
 import serrate as sr
 from serrate.errors import TableFormatError
-from serrate.library import gather as library
+from serrate.native import gather as library
 from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Packed
 from serrate.table.gathering.padding import Padding

@@ -15,7 +15,7 @@ import torch
 from tests.table import blocks
 
 from serrate.errors import TableFormatError
-from serrate.library import gather as library
+from serrate.native import gather as library
 from serrate.table.block import Block
 from serrate.table.gathering import gather
 from serrate.table.gathering.gather import Pieces, Sources

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.table import blocks
 
-from serrate.library import gather as library
+from serrate.native import gather as library
 from serrate.table.block import Block
 from serrate.table.gathering import gather
 from serrate.table.gathering.batch import Dense

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import serrate as sr
-from serrate.library import nesting
+from serrate.native import nesting
 from serrate.table.schema import DTYPES, Column, is_integer
 
 DIGITS = [1700000001.5, 1e39, -1e300, 0.1, 2.0**53 + 2, math.inf, -math.inf]

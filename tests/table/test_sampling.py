@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from serrate.library import shuffling
+from serrate.native import shuffling
 from serrate.table.loading.sampling import Blocks, Order, draw, key_of, shuffled
 
 

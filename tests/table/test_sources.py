@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.table import blocks
 
-from serrate.library import gather as library
+from serrate.native import gather as library
 from serrate.table.block import Block
 from serrate.table.gathering.sources import Pieces, choose, located
 from serrate.table.gathering.sources import Sources as Held

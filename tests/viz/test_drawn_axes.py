@@ -143,3 +143,12 @@ def test_a_fusion_shows_tensors_axes_and_operations() -> None:
         "{k - 1} BIDx", "{[offsets]}", "{8}", "{k - 1} BIDx", "{[offsets_by_4]}", "{4} TIDx", "{3}", "{3}",
     ]  # fmt: skip
     assert fusion.draw().svg == draw_fusion(fusion).svg
+
+
+def test_drawing_without_serrate_viz_says_what_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serrate.fusion.drawing.DRAWN", {})
+    fusion = Fusion()
+    with pytest.raises(RuntimeError, match=r"drawing a tensor yet; import serrate\.viz first"):
+        fusion.input("x", [3]).draw()
+    with pytest.raises(RuntimeError, match=r"drawing a fusion yet; import serrate\.viz first"):
+        fusion.draw()

@@ -11,6 +11,7 @@ import torch
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
+from serrate.fusion.drawing import drawn
 from serrate.fusion.operations import BINARY, REDUCTIONS, UNARY, result_dtype
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import BOOL, COMPARISONS, FLOATS, Scalar, const
@@ -451,10 +452,8 @@ class Fusion:
         return hash(self.key())
 
     def draw(self) -> Any:
-        """A drawing of the tensors and their axes; shown by notebooks."""
-        from serrate.viz import draw_fusion
-
-        return draw_fusion(self)
+        """A drawing of the tensors and their axes; shown by notebooks. `serrate.viz` has to be imported."""
+        return drawn("fusion", self)
 
     def __str__(self) -> str:
         lines = ["inputs:"] + [f"  {tensor}" for tensor in self.inputs]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import TensorDomain, existing, history
+from serrate.fusion.drawing import drawn
 from serrate.fusion.expressions import Combine, Merge, Split, divides_all
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar
@@ -295,10 +296,8 @@ class TensorView:
         return self
 
     def draw(self) -> Any:
-        """A drawing of the axes, from root to loops; shown by notebooks."""
-        from serrate.viz import draw_tensor
-
-        return draw_tensor(self)
+        """A drawing of the axes, from root to loops; shown by notebooks. `serrate.viz` has to be imported."""
+        return drawn("tensor", self)
 
     def __add__(self, other: TensorView | float) -> TensorView:
         return self.fusion.binary("add", self, other)

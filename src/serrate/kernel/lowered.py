@@ -18,6 +18,7 @@ from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Kernel
 from serrate.kernel.launching import Check
 from serrate.kernel.parameters import is_offsets
+from serrate.kernel.signatures import on_cuda, signature
 from serrate.kernel.wide import alignments, widened
 
 _NARROW = 2**31 - 2**24  # elements and one tile
@@ -45,7 +46,7 @@ class Lowered:
         from serrate.kernel import cpp
         from serrate.runtime import compiler
 
-        return compiler.compile(cpp.source([self.kernel])).function(self.kernel)
+        return compiler.compile(cpp.source([self.kernel])).function(signature(self.kernel))
 
     @cached_property
     def wide(self) -> Kernel:
@@ -83,10 +84,8 @@ class Lowered:
         return bool(needed) and all(made[name].data_ptr() % size == 0 for name, size in needed.items())
 
     def _compiled(self, narrow: bool, wide: bool) -> Any:
-        from serrate.runtime import cuda
-
         kernel = self.wide if wide else self.kernel
-        return cuda.compile(replace(kernel, index="int32") if narrow else kernel)
+        return on_cuda(replace(kernel, index="int32") if narrow else kernel)
 
     @property
     def source(self) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from serrate.eager import unsigned
 from serrate.errors import RaggednessError
-from serrate.ops import unsigned
 from serrate.ops.table import TORCH, Error, Kind, Op, Result, define, torch_names
 from serrate.tensor import bits, broadcast, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor

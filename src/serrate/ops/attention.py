@@ -154,7 +154,7 @@ record(
     kinds=("float",),
     shape="own",
     dtype="same",
-    fusion="serrate.library.attention:library_call",
+    fusion="serrate.native.attention:library_call",
     samples=(
         "x[..., None], x[..., None], x[..., None]",
         "x[..., None], x[..., None], x[..., None], causal=True, window=1",

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.runs import along
+from serrate.eager.sums import blocks_of, sum_of_runs
 from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable, beyond_gradients
 from serrate.ops.reductions import Reduction
-from serrate.ops.runs import along
-from serrate.ops.sums import blocks_of, sum_of_runs
 from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
+from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.offsets import INT32_MAX
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
@@ -323,7 +323,7 @@ record(
     kinds=("int",),
     shape="own",
     dtype="own",
-    fusion="serrate.library.bags:library_call",
+    fusion="serrate.native.bags:library_call",
     samples=(
         "x.to(torch.int64), torch.ones(6, 2)",
         "x.to(torch.int64), torch.ones(6, 2), mode='max'",

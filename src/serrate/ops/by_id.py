@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from serrate.eager.addresses import beside
+from serrate.eager.precision import widened
+from serrate.eager.segments import Segments
+from serrate.eager.unsigned import comparable, restored
 from serrate.errors import RaggednessError
-from serrate.ops.grouping import beside, count_of, integers
-from serrate.ops.precision import widened
+from serrate.ops.grouping import count_of, integers
 from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
-from serrate.ops.segments import Segments
 from serrate.ops.table import Kind, Result, record
-from serrate.ops.unsigned import comparable, restored
 from serrate.tensor import bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor

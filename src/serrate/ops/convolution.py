@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from serrate.eager.precision import for_products
+from serrate.eager.taps import Taps, convolve
 from serrate.errors import AxisError
-from serrate.ops.precision import for_products
 from serrate.ops.table import record
-from serrate.ops.taps import Taps, convolve
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -131,7 +131,7 @@ record(
     shape="own",
     dtype="same",
     capacity="bounded",
-    fusion="serrate.library.convolution:library_call",
+    fusion="serrate.native.convolution:library_call",
     samples=(
         "sr.from_offsets(x.values.flatten()[:, None], [0, 0, x.values.numel()]).mT, torch.ones(3, 1, 2, dtype=x.dtype)",
     ),

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from serrate.eager.stacks import LinAlgError, Stack, answer, filled, floating, stack
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (the operations used below)
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops.apply import apply
-from serrate.ops.stacks import LinAlgError, Stack, answer, filled, floating, stack
 from serrate.ops.table import TABLE, Error, record, refuse_out
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
@@ -280,7 +280,7 @@ def _record(
         gradient=gradient,
         shape="own",
         dtype=rule,
-        fusion="serrate.library.decompositions:library_call",
+        fusion="serrate.native.decompositions:library_call",
         example=(call or f"{_D.format(name)}.tolist()", gives),
         samples=samples,
         errors=errors,

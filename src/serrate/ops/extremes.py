@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from serrate.eager.unsigned import comparable
 from serrate.ops.apply import apply
-from serrate.ops.differentiable import beyond_gradients
 from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, least, reduces, reduction, sum_values
 from serrate.ops.table import TORCH
-from serrate.ops.unsigned import comparable
 from serrate.tensor import host
 from serrate.tensor.combine import exact
+from serrate.tensor.differentiable import beyond_gradients
 from serrate.tensor.tensor import Tensor, as_tensor
 
 

@@ -88,7 +88,7 @@ def _answer_linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     return _linear(input, weight, bias)
 
 
-_LIBRARY = "serrate.library.features:library_call"
+_LIBRARY = "serrate.native.features:library_call"
 
 record(
     "features",

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.precision import ACCUMULATE, widened
+from serrate.eager.stacks import dimensions, floating
 from serrate.errors import AxisError
-from serrate.ops.precision import ACCUMULATE, widened
-from serrate.ops.stacks import dimensions, floating
 from serrate.ops.table import TORCH, Error, members, record, refuse_out
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -195,7 +195,7 @@ def _refuse_out(out: Any) -> None:
 
 # -------------------------------------------------------------------------------------------------------- records
 
-_LIBRARY = "serrate.library.fourier:library_call"
+_LIBRARY = "serrate.native.fourier:library_call"
 _X = "x[..., None] * torch.tensor([2, -1, 3, 1], dtype=x.dtype)"
 _XX = "x[..., None, None] * torch.tensor([[2, -1, 3], [1, 4, 2]], dtype=x.dtype)"
 _RAGGED = r" of shape \(3, Ragged\(\[3, 1, 2\]\), 2\) is ragged; the array API has no meaning"

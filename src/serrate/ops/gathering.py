@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from serrate.eager.addresses import Address, beside, combined, depends_on, lengths_of, values_of
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.addresses import Address, combined, depends_on, lengths_of, values_of
-from serrate.ops.grouping import beside, integers
+from serrate.ops.grouping import integers
 from serrate.ops.reductions import ALL, NUMERIC
 from serrate.ops.table import TORCH, Error, Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
@@ -286,7 +286,7 @@ def _record(
         kinds=kinds,
         shape="same" if kinds is NUMERIC or name == "scatter" else "own",
         dtype="same",
-        fusion="serrate.library.gathering:library_call",
+        fusion="serrate.native.gathering:library_call",
         samples=samples,
         errors=errors,
     )

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
-from serrate.ops.differentiable import Differentiable
 from serrate.ops.table import record
 from serrate.tensor import bits, broadcast, host, trees
 from serrate.tensor.broadcast import lay_out
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.layout import shape_of
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -129,11 +130,6 @@ def _fetch(entries: torch.Tensor, route: Route) -> torch.Tensor:
 def _over_copies(copies: torch.Tensor, route: Route) -> torch.Tensor:
     """The sum over the copies of each row."""
     return copies if route.copies is None else copies.view(route.rows, route.copies, *copies.shape[1:]).sum(1)
-
-
-def beside(each: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """A vector with an entry per row, shaped to meet `rows`."""
-    return each.view(-1, *[1] * (rows.ndim - 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -352,7 +348,7 @@ record(
     shape="own",
     dtype="same",
     capacity="bounded",
-    fusion="serrate.library.grouping:library_call",
+    fusion="serrate.native.grouping:library_call",
     samples=(
         "x, sr.positions(x, 0) % 2, 2",
         "x.values, torch.arange(x.values.shape[0]) % 4 - 1, 3",

@@ -167,7 +167,7 @@ def _answer_outer(input: Any, vec2: Any, out: Any = None) -> Tensor:
 
 _X = "sr.ragged([[[1., 2.]], []], ragged_rank=1)"
 _NUMBERS = ("float", "complex", "int")
-_FUSION = "serrate.library.product:library_call"
+_FUSION = "serrate.native.product:library_call"
 _WRONG_SIZE = ("x, torch.ones(5, 3)", ValueError, "do not go together")
 _NO_TENSOR = ("x, None", TypeError, "expected an sr.Tensor")
 

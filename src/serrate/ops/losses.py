@@ -234,7 +234,7 @@ record(
     kinds=("float",),
     shape="own",
     dtype="same",
-    fusion="serrate.library.losses:library_call",
+    fusion="serrate.native.losses:library_call",
     samples=("x[:, None], sr.zeros_like(x, dtype=torch.int64)",),
     errors=(
         ("x, sr.ragged([[0] * 3, [0], [0] * 2])", AxisError, "classes at axis 1"),

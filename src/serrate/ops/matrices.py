@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from serrate.eager.stacks import dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
 from serrate.ops import reductions as _reductions  # noqa: F401 (the operations used below)
-from serrate.ops.stacks import dimensions, floating, last, numeric, stack
 from serrate.ops.table import TABLE, TORCH, Error, record, refuse_out
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -141,7 +141,7 @@ def _record(
         gradient=gradient,
         shape=shape,
         dtype=dtype,
-        fusion="serrate.library.decompositions:library_call",
+        fusion="serrate.native.decompositions:library_call",
         example=(call, gives),
         samples=samples,
         errors=errors,

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.precision import widened
+from serrate.eager.segments import Segments
 from serrate.errors import AxisError
 from serrate.ops.apply import apply
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import widened
 from serrate.ops.reductions import (
     Reduction,
     centred_values,
@@ -21,9 +21,9 @@ from serrate.ops.reductions import (
     root,
     sum_values,
 )
-from serrate.ops.segments import Segments
 from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.tensor import Tensor, as_tensor
 from serrate.tensor.tracing import untraced
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
+from serrate.eager.blocks import Lengths, Side
+from serrate.eager.contraction import Contraction
 from serrate.errors import AxisError
-from serrate.ops.blocks import Lengths, Side
-from serrate.ops.contraction import Contraction
 from serrate.ops.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
 from serrate.ops.table import TABLE
 from serrate.tensor import host

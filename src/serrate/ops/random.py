@@ -26,9 +26,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.ops import philox
+from serrate.eager import philox
+from serrate.eager.philox import Key, next_key, seed
 from serrate.ops.creation import beside, form, like
-from serrate.ops.philox import Key, next_key, seed
 from serrate.ops.table import TORCH, record
 from serrate.tensor import host, plan, rearrange, select
 from serrate.tensor.layout import assemble

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from serrate.eager.precision import widened
+from serrate.eager.segments import Segments, centred_by, neutral, segments_of
+from serrate.eager.unsigned import comparable, restored, summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.precision import widened
-from serrate.ops.segments import Segments, centred_by, neutral, segments_of
 from serrate.ops.table import TORCH, Kind, Result, record, torch_names
-from serrate.ops.unsigned import comparable, restored, summed, summed_by_torch
 from serrate.tensor import host
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble

@@ -12,12 +12,8 @@ from typing import Any
 
 import torch
 
-from serrate.errors import AxisError
-from serrate.ops.differentiable import Differentiable, beyond_gradients
-from serrate.ops.runs import (
-    BAD_AXIS,
+from serrate.eager.runs import (
     MOST_TAGS,
-    NO_TENSOR,
     Along,
     Indexed,
     Runs,
@@ -27,9 +23,11 @@ from serrate.ops.runs import (
     settled,
     tagged,
 )
-from serrate.ops.table import Error, Kind, Result, record, refuse_out, torch_names
-from serrate.ops.unsigned import summed, summed_by_torch
+from serrate.eager.unsigned import summed, summed_by_torch
+from serrate.errors import AxisError
+from serrate.ops.table import BAD_AXIS, NO_TENSOR, Error, Kind, Result, record, refuse_out, torch_names
 from serrate.tensor.combine import exact
+from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.join import concat
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
+from serrate.eager.precision import widened
 from serrate.ops.apply import apply
-from serrate.ops.precision import widened
 from serrate.ops.reductions import extreme_values, reduction, sum_values
 from serrate.ops.table import TABLE
 from serrate.tensor.broadcast import align

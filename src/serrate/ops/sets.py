@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from serrate.eager.runs import Along, along, ordered, sort_rows
 from serrate.errors import AxisError
-from serrate.ops.runs import BAD_AXIS, NO_TENSOR, Along, along, ordered, sort_rows
-from serrate.ops.table import Kind, record, refuse_out, torch_names
+from serrate.ops.table import BAD_AXIS, NO_TENSOR, Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, host
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -287,7 +287,7 @@ def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives
         kinds=_ALL,
         shape="own",
         capacity="needs-host",
-        fusion="serrate.library.sets:library_call",
+        fusion="serrate.native.sets:library_call",
         samples=("x", "x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(BAD_AXIS, NO_TENSOR),
         **fields,

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.reductions import Reduction
-from serrate.ops.runs import BAD_AXIS, NO_TENSOR, Along, Indexed, along, ordered, pick, settled
-from serrate.ops.table import Kind, record
+from serrate.ops.table import BAD_AXIS, NO_TENSOR, Kind, record
 from serrate.tensor import broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -242,7 +242,7 @@ def _no_out(name: str, options: dict[str, Any]) -> None:
 
 
 _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
-_LIBRARY = "serrate.library.sort:library_call"
+_LIBRARY = "serrate.native.sort:library_call"
 
 record(
     "sorting",

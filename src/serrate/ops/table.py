@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from serrate.errors import AxisError
 from serrate.tensor.tracing import untraced
 
 Capacity = Literal["exact", "bounded", "needs-host"]
@@ -27,6 +28,8 @@ one, the complex type of a real one, the default float for integers, int64 for i
 ones), always bool, always int64, or as the summary says."""
 Error = tuple[str, type[Exception], str]
 """A call that is wrong (its arguments as text), the exception it raises, and a pattern in the message."""
+BAD_AXIS: Error = ("x, axis=5", AxisError, "axis 5 is out of range")
+NO_TENSOR: Error = ("None, axis=1", TypeError, "expected an sr.Tensor")
 
 TABLE: dict[str, Op] = {}
 TORCH: dict[Callable[..., Any], Callable[..., Any]] = {}

@@ -16,13 +16,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from serrate.errors import CompileError
-from serrate.fusion.scalar import Scalar
-from serrate.kernel.ir import Kernel
-from serrate.kernel.source import identifier
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
+from serrate.runtime.signature import Signature
 
 # No -ffast-math: NaN, infinities and signed zeros survive. The two of its parts that are here concern only errno and
 # floating-point exceptions, and without the second selects do not vectorize.
@@ -44,16 +40,18 @@ class Library:
         self.path = path
         self._library = ctypes.CDLL(str(path))
 
-    def function(self, kernel: Kernel) -> Callable[..., None]:
-        """The function of a kernel of the source: it takes a CPU tensor for each of its buffers, then its sizes.
+    def function(self, signature: Signature) -> Callable[..., None]:
+        """A function of the source: it takes a CPU tensor for each of its buffers, then its sizes.
 
         Where it asks for memory that there is not it raises MemoryError, and what it writes to is then undefined; so
-        do calls of such kernels that other threads make meanwhile.
+        do calls of such functions that other threads make meanwhile.
         """
-        function = self._library[identifier(kernel.name)]
+        function = self._library[signature.symbol]
         function.restype = None
-        function.argtypes = [ctypes.c_void_p] * len(kernel.buffers) + [_INDEX_TYPES[kernel.index]] * len(kernel.sizes)
-        check = arguments(kernel, "cpu")
+        function.argtypes = [ctypes.c_void_p] * len(signature.buffers) + [
+            _INDEX_TYPES[signature.index]
+        ] * signature.sizes
+        check = signature.checked("cpu")
         shortages = self._shortages()
 
         def call(*values: Any) -> None:
@@ -63,10 +61,10 @@ class Library:
             before = shortages.value
             function(*check(values))
             if shortages.value != before:
-                raise MemoryError(f"{kernel.name}: no memory for values that are kept between loops")
+                raise MemoryError(f"{signature.name}: no memory for values that are kept between loops")
 
         chosen = call if shortages is None else call_with_scratch
-        chosen.__name__ = chosen.__qualname__ = kernel.name
+        chosen.__name__ = chosen.__qualname__ = signature.name
         return chosen
 
     def _shortages(self) -> Any:
@@ -164,73 +162,3 @@ def show(source: str) -> None:
     """Print the source if `SERRATE_DEBUG` asks for it."""
     if "source" in os.environ.get("SERRATE_DEBUG", ""):
         print(source, file=sys.stderr)
-
-
-# Arguments
-
-
-def arguments(kernel: Kernel, device: str) -> Callable[[tuple[Any, ...]], list[int]]:
-    """A function that checks a kernel's arguments and gives the addresses of the tensors, then the sizes."""
-    count = len(kernel.buffers) + len(kernel.sizes)
-    needed = sizes(kernel, [buffer.size for buffer in kernel.buffers])
-    tensors = len(kernel.buffers)
-    expected = [(buffer.name, getattr(torch, buffer.dtype)) for buffer in kernel.buffers]
-
-    def check(values: tuple[Any, ...]) -> list[int]:
-        if len(values) != count:
-            raise TypeError(f"{kernel.name} takes {tensors} tensors and {count - tensors} sizes, got {len(values)}")
-        given = values[tensors:]
-        made: list[int] = []
-        for (name, dtype), tensor, least in zip(expected, values, needed(*given), strict=False):
-            if not (
-                isinstance(tensor, torch.Tensor)
-                and tensor.dtype is dtype
-                and tensor.device.type == device
-                and tensor.is_contiguous()
-                and tensor.numel() >= least
-            ):
-                raise TypeError(f"{kernel.name}: {_complaint(name, dtype, tensor, least, device)}")
-            made.append(tensor.data_ptr())
-        made.extend(given)
-        return made
-
-    return check
-
-
-def _complaint(name: str, dtype: torch.dtype, tensor: Any, least: int, device: str) -> str:
-    wanted = f"{name} must be a contiguous {dtype} tensor on {device} with at least {least} elements"
-    if not isinstance(tensor, torch.Tensor):
-        return f"{wanted}, got a {type(tensor).__name__}"
-    layout = "contiguous" if tensor.is_contiguous() else "not contiguous"
-    return f"{wanted}, got {tensor.dtype} on {tensor.device} with {tensor.numel()} elements, {layout}"
-
-
-def sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:
-    """A function of the kernel's sizes that gives what some expressions of them are worth."""
-    names = {size: f"s{position}" for position, size in enumerate(kernel.sizes)}
-    texts = [_python(node, names) for node in wanted]
-    made: Callable[..., tuple[int, ...]] = eval(
-        f"lambda {', '.join(names.values())}: ({''.join(t + ', ' for t in texts)})"
-    )
-    return made
-
-
-_PYTHON = {
-    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} // {})", "mod": "({} % {})",
-    "min": "min({}, {})", "max": "max({}, {})", "lt": "({} < {})", "le": "({} <= {})", "eq": "({} == {})",
-    "ne": "({} != {})", "and": "({} and {})", "or": "({} or {})", "not": "(not {})", "neg": "(-{})",
-    "select": "({1} if {0} else {2})", "cast": "{}",
-}  # fmt: skip
-
-
-def _python(node: Scalar, names: dict[Scalar, str]) -> str:
-    """An integer expression as Python, which is evaluated faster than by `evaluate`."""
-    if node in names:
-        return names[node]
-    if node.is_const:
-        return repr(node.value)
-    if node.op not in _PYTHON:
-        raise ValueError(
-            f"{node} is not known before the kernel runs; sizes are {', '.join(map(str, names)) or 'none'}"
-        )
-    return _PYTHON[node.op].format(*(_python(argument, names) for argument in node.args))

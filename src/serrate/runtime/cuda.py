@@ -14,17 +14,17 @@ from typing import Any
 import torch
 
 from serrate.errors import CompileError
-from serrate.kernel.cuda import source
-from serrate.kernel.ir import Kernel
-from serrate.kernel.source import identifier
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
-from serrate.runtime.compiler import arguments, show, sizes
+from serrate.runtime.compiler import show
+from serrate.runtime.signature import Signature
 
 _functions: dict[str, Callable[..., None]] = {}
 
 
-def compile(kernel: Kernel) -> Callable[..., None]:
-    """The kernel as a function that takes a CUDA tensor for each of its buffers, then its sizes.
+def compile(source: str, signature: Signature, launch: str) -> Callable[..., None]:
+    """A kernel of the source as a function that takes a CUDA tensor for each of its buffers, then its sizes.
+
+    `launch` says in words how its blocks and threads follow from its sizes, which the source does not say.
 
     It is compiled for the current device now, and for other architectures when called there; what was compiled is kept
     in memory and on disk.
@@ -32,23 +32,21 @@ def compile(kernel: Kernel) -> Callable[..., None]:
     A kernel stays loaded as long as the process: launches may still wait in a stream, and graphs that captured one
     launch it again, of which nothing is known here.
     """
-    # The launch is not in the source.
-    key = f"{kernel.launch}\n{kernel.sizes}\n{source(kernel)}"
+    key = f"{launch}\n{source}"
     if key not in _functions:
-        _functions[key] = _function(kernel)
+        _functions[key] = _function(source, signature)
     return _functions[key]
 
 
-def _function(kernel: Kernel) -> Callable[..., None]:
+def _function(text: str, signature: Signature) -> Callable[..., None]:
     try:
         from cuda.core import launch
     except ImportError as error:
         raise ImportError("CUDA kernels need cuda.core: pip install 'serrate[cuda]'") from error
 
-    text, name, tensors = source(kernel), identifier(kernel.name), len(kernel.buffers)
-    check = arguments(kernel, "cuda")
-    shape = sizes(kernel, (*kernel.launch.grid, *kernel.launch.block))
-    narrow = kernel.index == "int32"
+    name, tensors = signature.symbol, len(signature.buffers)
+    check, shape = signature.checked("cuda"), signature.grid
+    narrow = signature.index == "int32"
     _loaded(text, name, _architecture(torch.cuda.current_device()))
 
     def call(*values: Any) -> None:
@@ -59,23 +57,22 @@ def _function(kernel: Kernel) -> Callable[..., None]:
             return
         if narrow:
             made[tensors:] = map(ctypes.c_int32, given)  # a Python int is passed as 64 bits
-        device = _device(kernel, values[:tensors])
+        device = _device(signature, values[:tensors])
         with torch.cuda.device(device):
             stream = _stream(torch.cuda.current_stream(device).cuda_stream)
             launch(stream, _config(blocks_and_threads), _loaded(text, name, _architecture(device)), *made)
 
-    call.__name__ = call.__qualname__ = kernel.name
+    call.__name__ = call.__qualname__ = signature.name
     return call
 
 
-def _device(kernel: Kernel, tensors: tuple[torch.Tensor, ...]) -> int:
+def _device(signature: Signature, tensors: tuple[torch.Tensor, ...]) -> int:
     """The one device of the tensors."""
     device = tensors[0].device.index if tensors else torch.cuda.current_device()
-    for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
+    for (name, _), tensor in zip(signature.buffers, tensors, strict=True):
         if tensor.device.index != device:
-            raise TypeError(
-                f"{kernel.name}: {buffer.name} is on {tensor.device}, {kernel.buffers[0].name} on cuda:{device}"
-            )
+            first = signature.buffers[0][0]
+            raise TypeError(f"{signature.name}: {name} is on {tensor.device}, {first} on cuda:{device}")
     return int(device)
 
 

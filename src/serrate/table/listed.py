@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.library import nesting
+from serrate.native import nesting
 from serrate.table.entries import ARRAYS, LISTS, Wanted, entry_at, first_of, plain, read_entries
 
 DEEPEST = 64

@@ -13,7 +13,7 @@ import torch
 from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.padding import sizes_in
 from serrate.compat.fbgemm.structure import Levels, levels_of, only, packed
-from serrate.library import padded as library
+from serrate.native import padded as library
 
 
 def jagged_dense_elementwise_add(

@@ -12,7 +12,7 @@ import torch
 
 from serrate.compat.fbgemm.moves import Move, longest, to_grid
 from serrate.compat.fbgemm.structure import Levels
-from serrate.library import padded as library
+from serrate.native import padded as library
 
 
 @dataclass(frozen=True, eq=False)

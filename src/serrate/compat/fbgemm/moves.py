@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from serrate.compat.fbgemm.structure import Levels
-from serrate.ops.differentiable import Differentiable
 from serrate.tensor import bits, host
 from serrate.tensor.dense import grid_cells
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 

@@ -11,8 +11,8 @@ import torch
 from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.structure import Levels, level_of, levels_of, only, packed, sizes_of
 from serrate.errors import RaggednessError
-from serrate.library import padded as library
-from serrate.library import rows
+from serrate.native import padded as library
+from serrate.native import rows
 from serrate.tensor.offsets import as_count
 
 

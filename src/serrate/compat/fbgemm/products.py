@@ -12,9 +12,9 @@ import torch
 from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.moves import Move, first_rows, longest
 from serrate.compat.fbgemm.structure import level_of, packed, tensor_of
+from serrate.eager.precision import ACCUMULATE, for_products, widened
 from serrate.errors import RaggednessError
-from serrate.library import products as library
-from serrate.ops.precision import ACCUMULATE, for_products, widened
+from serrate.native import products as library
 from serrate.ops.table import TABLE
 from serrate.tensor.offsets import as_count
 from serrate.tensor.partition import Partition

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from serrate.eager.precision import ACCUMULATE
 from serrate.errors import DeviceMismatchError
-from serrate.library import rows as library
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import ACCUMULATE
+from serrate.native import rows as library
 from serrate.tensor import bits, host
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.offsets import as_index_vector, cut_by_lengths, offsets_from_lengths
 
 

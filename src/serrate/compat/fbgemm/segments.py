@@ -9,11 +9,11 @@ import torch.nn.functional as F
 
 from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.runs import check_rows, cut, is_on_host
+from serrate.eager.precision import widened
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import widened
+from serrate.native import rows as library
 from serrate.tensor import host
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.offsets import INT32_MAX, as_count, as_index_vector
 from serrate.tensor.partition import Partition
 

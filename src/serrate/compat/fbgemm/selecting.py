@@ -6,7 +6,7 @@ import torch
 
 from serrate.compat.fbgemm.runs import Rows, Runs, check_rows, check_weights, counted, cut, is_on_host, take, within
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+from serrate.native import rows as library
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector
 

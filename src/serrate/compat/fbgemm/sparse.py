@@ -7,7 +7,7 @@ import torch
 from serrate.compat.fbgemm.runs import Runs, check_rows, check_weights, complete, cut, is_on_host, take, within
 from serrate.compat.fbgemm.selecting import selected
 from serrate.errors import RaggednessError
-from serrate.library import rows as library
+from serrate.native import rows as library
 from serrate.tensor import host
 from serrate.tensor.offsets import (
     as_count,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from serrate.errors import OffsetsDeviceError, RaggednessError
-from serrate.library import padded as library
+from serrate.native import padded as library
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector, check_offsets
 from serrate.tensor.partition import Partition

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from serrate.library.gather import DEEPEST
-from serrate.library.loading import plain
+from serrate.native.gather import DEEPEST
+from serrate.native.loading import plain
 from serrate.table.block import Block
 from serrate.table.gathering.sources import Sources, check_block, name_of
 from serrate.table.schema import Schema, depth_of, parent_of

@@ -8,8 +8,8 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 import torch
 
-from serrate.library import gather as library
-from serrate.library.loading import allocate
+from serrate.native import gather as library
+from serrate.native.loading import allocate
 from serrate.table.block import Block
 from serrate.table.gathering import runs
 from serrate.table.gathering.addresses import Bound, Layout

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from serrate.errors import TableFormatError
-from serrate.library import gather as library
-from serrate.library.loading import allocate
+from serrate.native import gather as library
+from serrate.native.loading import allocate
 from serrate.table.block import Block, Source, unrenamed
 from serrate.table.schema import Schema, fits_within, least_dtype, parent_of
 from serrate.table.storage.folders import Place

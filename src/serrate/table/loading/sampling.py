@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from serrate.library import shuffling
+from serrate.native import shuffling
 
 Words = npt.NDArray[np.uint64]
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 import torch
 
-from serrate.library.loading import plain
+from serrate.native.loading import plain
 from serrate.table.block import Block
 from serrate.table.storage.header import (
     ALIGNMENT,

@@ -9,7 +9,7 @@ from itertools import chain
 
 import torch
 
-from serrate.library.loading import Routines, load
+from serrate.native.loading import Routines, load
 from serrate.table.schema import Schema, parent_of
 from serrate.table.storage.header import Header
 

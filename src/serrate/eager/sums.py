@@ -1,6 +1,6 @@
 """Sums of packed rows, by runs of neighbours or by an index: as accurate on every device as torch's of dense rows.
 
-On the CPU they are compiled (`serrate.library.segments`). Elsewhere, without a compiler, and where torch traces or
+On the CPU they are compiled (`serrate.native.row_sums`). Elsewhere, without a compiler, and where torch traces or
 transforms what it computes, they are torch's sums: of blocks of neighbours first, then of these sums; by an index in
 float64. Half types are added up in float32.
 """
@@ -13,9 +13,9 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from serrate.library import segments as library
-from serrate.library.loading import transforming
-from serrate.ops.precision import ACCUMULATE, WAITING
+from serrate.eager.precision import ACCUMULATE, WAITING
+from serrate.native import row_sums as library
+from serrate.native.loading import transforming
 from serrate.tensor.partition import Partition
 
 _BLOCK = 16  # rows

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from serrate.library import segments as library
-from serrate.ops.differentiable import Differentiable, beyond_gradients
-from serrate.ops.precision import widened
-from serrate.ops.sums import sum_by_index, sum_by_position, sum_of_runs
+from serrate.eager.precision import widened
+from serrate.eager.sums import sum_by_index, sum_by_position, sum_of_runs
+from serrate.native import row_sums as library
 from serrate.tensor.combine import group_partition
+from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 

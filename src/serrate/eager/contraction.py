@@ -16,10 +16,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.ops.blocks import Lengths, Side
-from serrate.ops.classes import LengthClass
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import WAITING, for_products
+from serrate.eager.blocks import Lengths, Side
+from serrate.eager.classes import LengthClass
+from serrate.eager.precision import WAITING, for_products
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
 _TILE = 64  # rows; fewer where components have fewer

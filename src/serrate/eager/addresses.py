@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from serrate.ops.grouping import beside
 from serrate.tensor import bits, broadcast, host, plan
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.layout import canonical
@@ -265,3 +264,8 @@ def values_of(source: Any, like: Tensor, dtype: torch.dtype) -> torch.Tensor:
     if not torch.can_cast(made.dtype, dtype):
         raise TypeError(f"elements of {made.dtype} do not go into a tensor of {dtype}")
     return made.to(dtype)
+
+
+def beside(each: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """A vector with an entry per row, shaped to meet `rows`."""
+    return each.view(-1, *[1] * (rows.ndim - 1))

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from serrate.eager.precision import ACCUMULATE, widened
 from serrate.errors import AxisError
-from serrate.ops.precision import ACCUMULATE, widened
 from serrate.tensor import host
 from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import torch
 
-from serrate.ops.classes import LengthClass, length_classes
+from serrate.eager.classes import LengthClass, length_classes
 from serrate.tensor import host
 from serrate.tensor.partition import CPU, Partition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from serrate.library.loading import Routines, load
+from serrate.native.loading import Routines, load
 
 DEEPEST = 64
 """So many levels below each other can be walked."""

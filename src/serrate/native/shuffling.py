@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from serrate.library.loading import Routines, load
+from serrate.native.loading import Routines, load
 
 
 @cache

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 import torch
-from tests.library.packed import INTS, ROWS, drawn, offsets_of, same
+from tests.native.packed import INTS, ROWS, drawn, offsets_of, same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.errors import RaggednessError
-from serrate.library import loading, padded, products, rows
+from serrate.native import loading, padded, products, rows
 
 t = torch.tensor
 

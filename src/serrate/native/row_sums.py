@@ -1,4 +1,4 @@
-"""Sums of packed rows on the CPU, by segments.cpp: accurate, and with the same bits for any number of threads.
+"""Sums of packed rows on the CPU, by row_sums.cpp: accurate, and with the same bits for any number of threads.
 
 torch has no call for rows of different lengths that does both: its sums by an index or by bags add up one row after the
 other, in the type of the rows. Every function here gives None where it does not serve: for other dtypes, for tensors
@@ -13,7 +13,7 @@ from functools import cache
 
 import torch
 
-from serrate.library.loading import Routines, empty, load, plain, size_of, threads_for, transforming
+from serrate.native.loading import Routines, empty, load, plain, size_of, threads_for, transforming
 from serrate.tensor import host
 
 _FLOATS = {torch.float32: "float32", torch.float64: "float64"}
@@ -31,7 +31,7 @@ _FORMS = {
 def _library() -> Routines | None:
     """The compiled source; None where it cannot be compiled."""
     names = [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()]
-    return load("segments.cpp", names, headers=("trees.h", "components.h"))
+    return load("row_sums.cpp", names, headers=("trees.h", "components.h"))
 
 
 def sums(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:

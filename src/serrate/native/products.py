@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, empty, load, plain, threads_for, transforming
-from serrate.library.padded import padded, unpadded
-from serrate.ops.differentiable import Differentiable
+from serrate.native.loading import Routines, empty, load, plain, threads_for, transforming
+from serrate.native.padded import padded, unpadded
+from serrate.tensor.differentiable import Differentiable
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 _LETTERS = {"product": ("blk", "bkm", "blm"), "weighted": ("bhl", "blhd", "bhd")}

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from serrate.errors import AxisError
-from serrate.ops.segments import Segments, segments_of
-from serrate.ops.table import Error
-from serrate.ops.unsigned import comparable
+from serrate.eager.segments import Segments, segments_of
+from serrate.eager.unsigned import comparable
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -26,8 +24,6 @@ from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
-BAD_AXIS: Error = ("x, axis=5", AxisError, "axis 5 is out of range")
-NO_TENSOR: Error = ("None, axis=1", TypeError, "expected an sr.Tensor")
 MOST_TAGS = 2**30
 """How many groups `tagged` tells apart."""
 _ROOM = 2**62

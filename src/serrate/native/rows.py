@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from serrate.library.loading import allocate, are_vectors, empty, load, plain, transforming
+from serrate.native.loading import allocate, are_vectors, empty, load, plain, transforming
 from serrate.tensor.offsets import INT32_MAX
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.library.loading import Routines, are_vectors, empty, load, plain, size_of, threads_for, transforming
-from serrate.ops.differentiable import Differentiable
+from serrate.native.loading import Routines, are_vectors, empty, load, plain, size_of, threads_for, transforming
 from serrate.tensor import bits
+from serrate.tensor.differentiable import Differentiable
 
 _NUMBERS = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.library.packed import INTS, ROWS, offsets_of, same
+from tests.native.packed import INTS, ROWS, offsets_of, same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from serrate.library import loading, segments
+from serrate.native import loading, segments
 
 t = torch.tensor
 
@@ -297,7 +297,7 @@ def test_where_memory_is_not_all_there_is() -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
-    assert loading.load("segments.cpp", []) is None
+    assert loading.load("row_sums.cpp", []) is None
     monkeypatch.setattr(segments, "_library", lambda: None)
     assert segments.sums(torch.ones(3), t([0, 3])) is None
     assert segments.distances(torch.ones(3), t([0, 3])) is None

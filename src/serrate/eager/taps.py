@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from serrate.ops.differentiable import Differentiable
-from serrate.ops.precision import WAITING
+from serrate.eager.precision import WAITING
+from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
 _AT_ONCE = {"cpu": 2**20, "cuda": 2**24}  # elements and addresses under the kernel; on CUDA every part costs launches

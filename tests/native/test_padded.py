@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.library.packed import INTS, ROWS, drawn, offsets_of, same
+from tests.native.packed import INTS, ROWS, drawn, offsets_of, same
 
 from serrate.errors import RaggednessError
-from serrate.library import padded
+from serrate.native import padded
 
 t = torch.tensor
 

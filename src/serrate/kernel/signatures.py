@@ -1,0 +1,64 @@
+"""What the runtime is told about a kernel: its arguments, and what expressions of its sizes are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from serrate.fusion.scalar import Scalar
+from serrate.kernel.cuda import source
+from serrate.kernel.ir import Kernel
+from serrate.kernel.source import identifier
+from serrate.runtime.signature import Signature
+
+
+def signature(kernel: Kernel) -> Signature:
+    """The function that a kernel becomes."""
+    return Signature(
+        name=kernel.name,
+        symbol=identifier(kernel.name),
+        buffers=tuple((buffer.name, getattr(torch, buffer.dtype)) for buffer in kernel.buffers),
+        sizes=len(kernel.sizes),
+        index=kernel.index,
+        needed=_of_sizes(kernel, [buffer.size for buffer in kernel.buffers]),
+        grid=_of_sizes(kernel, (*kernel.launch.grid, *kernel.launch.block)),
+    )
+
+
+def on_cuda(kernel: Kernel) -> Callable[..., None]:
+    """The kernel compiled for a GPU."""
+    from serrate.runtime import cuda  # which needs cuda.core only there
+
+    return cuda.compile(source(kernel), signature(kernel), f"{kernel.launch}\n{kernel.sizes}")
+
+
+def _of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:
+    """A function of the kernel's sizes that gives what some expressions of them are worth."""
+    names = {size: f"s{position}" for position, size in enumerate(kernel.sizes)}
+    texts = [_python(node, names) for node in wanted]
+    made: Callable[..., tuple[int, ...]] = eval(
+        f"lambda {', '.join(names.values())}: ({''.join(t + ', ' for t in texts)})"
+    )
+    return made
+
+
+_PYTHON = {
+    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} // {})", "mod": "({} % {})",
+    "min": "min({}, {})", "max": "max({}, {})", "lt": "({} < {})", "le": "({} <= {})", "eq": "({} == {})",
+    "ne": "({} != {})", "and": "({} and {})", "or": "({} or {})", "not": "(not {})", "neg": "(-{})",
+    "select": "({1} if {0} else {2})", "cast": "{}",
+}  # fmt: skip
+
+
+def _python(node: Scalar, names: dict[Scalar, str]) -> str:
+    """An integer expression as Python, which is evaluated faster than by `evaluate`."""
+    if node in names:
+        return names[node]
+    if node.is_const:
+        return repr(node.value)
+    if node.op not in _PYTHON:
+        raise ValueError(
+            f"{node} is not known before the kernel runs; sizes are {', '.join(map(str, names)) or 'none'}"
+        )
+    return _PYTHON[node.op].format(*(_python(argument, names) for argument in node.args))
