@@ -1,4 +1,4 @@
-"""The order of imports: what a folder of the package may import, lazy imports included, as CONTRIBUTING.md writes it."""
+"""The order of imports: what a folder of the package may import, lazily too, as CONTRIBUTING.md writes it."""
 
 from __future__ import annotations
 
