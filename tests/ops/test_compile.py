@@ -340,6 +340,7 @@ UNDEFINED = ("empty", "empty_like")
 
 def check_operation(op: Op, backend: str, dynamic: bool | None) -> None:
     """Each sample on batches of several shapes, as one compiled function."""
+    dtype = torch.complex128 if op.name == "imag" else kind_of(op)
     for text in op.samples:
         torch.compiler.reset()
 
@@ -350,7 +351,7 @@ def check_operation(op: Op, backend: str, dynamic: bool | None) -> None:
         for lengths in SHAPES:
             found: list[tuple[Any, Any]] = []
             for each in (function, compiled):
-                x = batch(lengths, dtype=kind_of(op))
+                x = batch(lengths, dtype=dtype)
                 torch.manual_seed(0)
                 try:
                     args, options = arguments(text, x)

@@ -19,7 +19,6 @@ def narrow(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if dtype in WIDE else dtype
 
 
-@functools.cache
 def promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """The dtype of a result of these two; torch's where it has one.
 
