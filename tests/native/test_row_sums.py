@@ -10,11 +10,11 @@ import torch
 from tests.native.packed import INTS, ROWS, offsets_of, same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from serrate.native import loading, segments
+from serrate.native import loading, row_sums
 
 t = torch.tensor
 
-pytestmark = pytest.mark.skipif(segments._library() is None, reason="needs a C++ compiler")
+pytestmark = pytest.mark.skipif(row_sums._library() is None, reason="needs a C++ compiler")
 
 FLOATS = [torch.float32, torch.float64]
 NUMBERS = [*FLOATS, torch.int64]
@@ -65,9 +65,9 @@ def test_sums_of_runs(dtype: torch.dtype, ints: torch.dtype, kind: str) -> None:
     for width in WIDTHS:
         values = drawn(sum(lengths), width, dtype)
         parts = list(values.split(lengths)) if lengths else []
-        near(segments.sums(values, offsets_of(lengths, ints)), parts)
+        near(row_sums.sums(values, offsets_of(lengths, ints)), parts)
         spare = torch.cat([values, torch.full((3, width), 97, dtype=dtype)])
-        same(segments.sums(spare, offsets_of(lengths, ints)), segments.sums(values, offsets_of(lengths, ints)))  # type: ignore[arg-type]
+        same(row_sums.sums(spare, offsets_of(lengths, ints)), row_sums.sums(values, offsets_of(lengths, ints)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -77,7 +77,7 @@ def test_distances_from_the_mean(dtype: torch.dtype, kind: str) -> None:
     for width in WIDTHS:
         values = (drawn(sum(lengths), width, dtype).clamp(-5, 5) + 1_000).to(dtype)
         offsets = offsets_of(lengths)
-        made, each = segments.distances(values, offsets), segments.centred(values, offsets)
+        made, each = row_sums.distances(values, offsets), row_sums.centred(values, offsets)
         assert made is not None
         assert each is not None
         fine = 4 * torch.finfo(dtype).eps
@@ -93,7 +93,7 @@ def test_distances_from_the_mean(dtype: torch.dtype, kind: str) -> None:
             want = t([math.fsum(d * d for d in column) for column in distances.T.tolist()], dtype=torch.float64)
             torch.testing.assert_close(line.double(), want, rtol=fine, atol=1e-9)
         spare = torch.cat([values, torch.full((3, width), torch.nan, dtype=dtype)])
-        with_spare = segments.centred(spare, offsets)
+        with_spare = row_sums.centred(spare, offsets)
         assert with_spare is not None
         same(with_spare[: len(values)], each)
         assert not with_spare[len(values) :].any()
@@ -108,7 +108,7 @@ def test_sums_by_an_index(dtype: torch.dtype, cells: int) -> None:
             values = drawn(rows, width, dtype)
             few = torch.randint(0, min(cells, 7) + 1, (rows,), generator=draw)
             index = torch.where(few == min(cells, 7), cells, few * (cells // min(cells, 7)))  # some are left out
-            made = segments.sums_by_index(values, index, cells)
+            made = row_sums.sums_by_index(values, index, cells)
             assert made is not None
             used = index.unique()[:-1] if rows and int(index.max()) == cells else index.unique()
             near(made[used], [values[index == i] for i in used])
@@ -125,7 +125,7 @@ def test_sums_by_position(dtype: torch.dtype, kind: str) -> None:
         values = drawn(sum(lengths), width, dtype)
         parts = values.split(lengths) if lengths else ()
         for cells in (longest, longest + 2):
-            made = segments.sums_by_position(values, offsets_of(lengths), cells)
+            made = row_sums.sums_by_position(values, offsets_of(lengths), cells)
             some = range(cells) if cells < 50 else [*range(20), *range(cells - 3, cells)]
             assert made is not None
             assert made.shape == (cells, width)
@@ -137,7 +137,7 @@ def test_sums_by_position(dtype: torch.dtype, kind: str) -> None:
 @pytest.mark.parametrize("width", [1, 3, 64, 130])
 @pytest.mark.parametrize("some", [False, True])
 def test_the_same_bits_for_any_number_of_threads(dtype: torch.dtype, width: int, some: bool) -> None:
-    library = segments._library()
+    library = row_sums._library()
     assert library is not None
     lengths = [101, 99, 0, 100, 100] if some else [5, 70_000 // width, 0, 300, 1, 64, 20_000 // width, 17]
     values, offsets = drawn(sum(lengths), width, dtype), offsets_of(lengths)
@@ -166,7 +166,7 @@ def test_equal_rows_have_equal_sums_wherever_they_lie() -> None:
             row = drawn(length, width, torch.float64)
             values = torch.cat([row] * 5)
             offsets = offsets_of([length] * 5)
-            for made in (segments.sums(values, offsets), segments.distances(values, offsets)):
+            for made in (row_sums.sums(values, offsets), row_sums.distances(values, offsets)):
                 assert made is not None
                 same(made, made[:1].expand_as(made))
 
@@ -185,11 +185,11 @@ def test_nan_and_inf_stay_in_their_row_and_column(dtype: torch.dtype, width: int
             component = int(torch.searchsorted(offsets, row, right=True)) - 1
             index = positions % 7
             for before, after, at in (
-                (segments.sums(clean, offsets), segments.sums(values, offsets), component),
-                (segments.sums_by_index(clean, index, 7), segments.sums_by_index(values, index, 7), int(index[row])),
+                (row_sums.sums(clean, offsets), row_sums.sums(values, offsets), component),
+                (row_sums.sums_by_index(clean, index, 7), row_sums.sums_by_index(values, index, 7), int(index[row])),
                 (
-                    segments.sums_by_position(clean, offsets, 5_000),
-                    segments.sums_by_position(values, offsets, 5_000),
+                    row_sums.sums_by_position(clean, offsets, 5_000),
+                    row_sums.sums_by_position(values, offsets, 5_000),
                     int(positions[row]),
                 ),
             ):
@@ -198,7 +198,7 @@ def test_nan_and_inf_stay_in_their_row_and_column(dtype: torch.dtype, width: int
                 torch.testing.assert_close(after[at, -1], t(bad, dtype=dtype), equal_nan=True)
                 after[at, -1] = before[at, -1]
                 same(after, before)
-            distances = segments.distances(values, offsets)
+            distances = row_sums.distances(values, offsets)
             assert distances is not None
             assert distances.isnan().nonzero().tolist() == [[component, width - 1]]
 
@@ -206,9 +206,9 @@ def test_nan_and_inf_stay_in_their_row_and_column(dtype: torch.dtype, width: int
 def test_infinities_of_both_signs_are_not_a_number() -> None:
     both = t([torch.inf, 1.0, -torch.inf, 2.0], dtype=torch.float64)
     for made in (
-        segments.sums(both, t([0, 4])),
-        segments.sums_by_index(both, t([0, 0, 0, 0]), 1),
-        segments.sums_by_position(both, t([0, 1, 2, 3, 4]), 1),
+        row_sums.sums(both, t([0, 4])),
+        row_sums.sums_by_index(both, t([0, 0, 0, 0]), 1),
+        row_sums.sums_by_position(both, t([0, 1, 2, 3, 4]), 1),
     ):
         assert made is not None
         assert made.isnan().tolist() == [True]
@@ -216,16 +216,16 @@ def test_infinities_of_both_signs_are_not_a_number() -> None:
 
 def test_sums_too_large_are_infinite() -> None:
     large = torch.full((5,), 1e308, dtype=torch.float64)
-    assert segments.sums(large, t([0, 5])).tolist() == [torch.inf]  # type: ignore[union-attr]
-    assert segments.sums_by_index(large, t([0] * 5), 1).tolist() == [torch.inf]  # type: ignore[union-attr]
-    assert segments.sums(large.float(), t([0, 5])).tolist() == [torch.inf]  # type: ignore[union-attr]
+    assert row_sums.sums(large, t([0, 5])).tolist() == [torch.inf]  # type: ignore[union-attr]
+    assert row_sums.sums_by_index(large, t([0] * 5), 1).tolist() == [torch.inf]  # type: ignore[union-attr]
+    assert row_sums.sums(large.float(), t([0, 5])).tolist() == [torch.inf]  # type: ignore[union-attr]
 
 
 def test_float64_by_an_index_loses_nothing_to_its_length() -> None:
     values = torch.full((1_000_000,), 0.1, dtype=torch.float64)
     index = torch.zeros(1_000_000, dtype=torch.int64)
     for cells in (1, 5_000):  # with and without copies of each sum
-        made = segments.sums_by_index(values, index, cells)
+        made = row_sums.sums_by_index(values, index, cells)
         assert made is not None
         assert float(made[0]) == math.fsum(values.tolist())
 
@@ -235,10 +235,10 @@ def test_memory_in_any_order() -> None:
     offsets = offsets_of([10, 0, 10])
     turned = values.T.contiguous().T
     for view in (turned[:20], values.flip(0)[:20], values[::2], values[:20, ::2], torch._neg_view(values)[:20]):
-        same(segments.sums(view, offsets), segments.sums(view.clone(), offsets))  # type: ignore[arg-type]
-    same(segments.sums(values.view(40, 2, 3), offsets), segments.sums(values, offsets).view(3, 2, 3))  # type: ignore[union-attr]
+        same(row_sums.sums(view, offsets), row_sums.sums(view.clone(), offsets))  # type: ignore[arg-type]
+    same(row_sums.sums(values.view(40, 2, 3), offsets), row_sums.sums(values, offsets).view(3, 2, 3))  # type: ignore[union-attr]
     index = torch.arange(80)[::2] % 3
-    same(segments.sums_by_index(values, index, 3), segments.sums_by_index(values, index.clone(), 3))  # type: ignore[arg-type]
+    same(row_sums.sums_by_index(values, index, 3), row_sums.sums_by_index(values, index.clone(), 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0), (0,), (3, 2, 0)])
@@ -247,60 +247,60 @@ def test_no_rows_or_no_columns(shape: tuple[int, ...]) -> None:
     rows = shape[0]
     for offsets in (t([0]), t([0, rows]), t([0, 0, rows, rows])):
         count = len(offsets) - 1
-        same(segments.sums(values, offsets), torch.zeros(count, *shape[1:]))
-        same(segments.distances(values, offsets), torch.zeros(count, *shape[1:]))
-        same(segments.centred(values, offsets), torch.zeros(shape))
-        same(segments.sums_by_position(values, offsets, rows), torch.zeros(shape))
-    same(segments.sums_by_index(values, torch.zeros(rows, dtype=torch.int64), 2), torch.zeros(2, *shape[1:]))
+        same(row_sums.sums(values, offsets), torch.zeros(count, *shape[1:]))
+        same(row_sums.distances(values, offsets), torch.zeros(count, *shape[1:]))
+        same(row_sums.centred(values, offsets), torch.zeros(shape))
+        same(row_sums.sums_by_position(values, offsets, rows), torch.zeros(shape))
+    same(row_sums.sums_by_index(values, torch.zeros(rows, dtype=torch.int64), 2), torch.zeros(2, *shape[1:]))
 
 
 @pytest.mark.parametrize("offsets", [[0, 5], [0, 3, 2], [-1, 2], [0, 2**40], [0, -1, 4], [1, 0]])
 def test_wrong_offsets(offsets: list[int]) -> None:
     values = torch.ones(4, 3)
-    assert segments.sums(values, t(offsets)) is None
-    assert segments.distances(values, t(offsets)) is None
-    assert segments.centred(values, t(offsets)) is None
-    assert segments.sums_by_position(values, t(offsets), 9) is None
+    assert row_sums.sums(values, t(offsets)) is None
+    assert row_sums.distances(values, t(offsets)) is None
+    assert row_sums.centred(values, t(offsets)) is None
+    assert row_sums.sums_by_position(values, t(offsets), 9) is None
 
 
 def test_wrong_indices() -> None:
     for width, cells in ((1, 5), (3, 5), (20, 40_000)):
         values = torch.ones(4, width)
         for wrong in (-1, cells + 1, 2**40, -(2**62)):
-            assert segments.sums_by_index(values, t([0, 1, wrong, 2]), cells) is None
-    assert segments.sums_by_position(torch.ones(4), t([0, 4]), 3) is None
+            assert row_sums.sums_by_index(values, t([0, 1, wrong, 2]), cells) is None
+    assert row_sums.sums_by_position(torch.ones(4), t([0, 4]), 3) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.complex64])
 def test_other_dtypes(dtype: torch.dtype) -> None:
     values = torch.ones(4, dtype=dtype)
-    assert segments.sums(values, t([0, 4])) is None
-    assert segments.distances(values, t([0, 4])) is None
-    assert segments.sums_by_index(values, t([0] * 4), 1) is None
+    assert row_sums.sums(values, t([0, 4])) is None
+    assert row_sums.distances(values, t([0, 4])) is None
+    assert row_sums.sums_by_index(values, t([0] * 4), 1) is None
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_where_memory_is_not_all_there_is() -> None:
     values, offsets = torch.ones(4), t([0, 4])
-    assert segments.sums(torch.nn.Parameter(values), offsets) is not None
+    assert row_sums.sums(torch.nn.Parameter(values), offsets) is not None
     with FakeTensorMode() as mode:
-        assert segments.sums(mode.from_tensor(values), mode.from_tensor(offsets)) is None
-    assert segments.sums(values.to("meta"), offsets) is None
-    assert segments.sums(values, offsets.to("meta")) is None
+        assert row_sums.sums(mode.from_tensor(values), mode.from_tensor(offsets)) is None
+    assert row_sums.sums(values.to("meta"), offsets) is None
+    assert row_sums.sums(values, offsets.to("meta")) is None
     seen: list[Any] = []
-    torch.func.vmap(lambda v: seen.append(segments.sums(v, offsets)) or v)(values[None])
+    torch.func.vmap(lambda v: seen.append(row_sums.sums(v, offsets)) or v)(values[None])
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(values, values)
-        seen += [segments.sums(dual, offsets), segments.distances(dual, offsets)]
+        seen += [row_sums.sums(dual, offsets), row_sums.distances(dual, offsets)]
     assert seen == [None] * 3
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
     assert loading.load("row_sums.cpp", []) is None
-    monkeypatch.setattr(segments, "_library", lambda: None)
-    assert segments.sums(torch.ones(3), t([0, 3])) is None
-    assert segments.distances(torch.ones(3), t([0, 3])) is None
-    assert segments.centred(torch.ones(3), t([0, 3])) is None
-    assert segments.sums_by_index(torch.ones(3), t([0, 0, 0]), 1) is None
-    assert segments.sums_by_position(torch.ones(3), t([0, 3]), 3) is None
+    monkeypatch.setattr(row_sums, "_library", lambda: None)
+    assert row_sums.sums(torch.ones(3), t([0, 3])) is None
+    assert row_sums.distances(torch.ones(3), t([0, 3])) is None
+    assert row_sums.centred(torch.ones(3), t([0, 3])) is None
+    assert row_sums.sums_by_index(torch.ones(3), t([0, 0, 0]), 1) is None
+    assert row_sums.sums_by_position(torch.ones(3), t([0, 3]), 3) is None

@@ -43,7 +43,7 @@ def decide(oracle: Any, *args: Any) -> Verdict:
         made = oracle(*args)
     except Refused as refused:
         return Verdict(None, refused.errors)
-    except Undecided:
+    except (Undecided, NotImplementedError):  # or torch has no such kernel for the oracle
         return Verdict(None)
     if isinstance(made, Verdict):
         return made

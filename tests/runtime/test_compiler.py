@@ -14,7 +14,7 @@ from serrate.fusion.scalar import call, ceildiv, const, load, maximum, minimum, 
 from serrate.fusion.types import ParallelType
 from serrate.kernel import cpp
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Memory, Store
-from serrate.kernel.signatures import signature
+from serrate.kernel.signatures import of_sizes, signature
 from serrate.runtime import compiler
 from serrate.runtime.compiler import compile
 
@@ -48,9 +48,9 @@ def test_sizes_are_evaluated() -> None:
     m = symbol("m")
     kernel = Kernel("k", (), (n, m), ())
     wanted = [ceildiv(n, 4) * m, maximum(n, m) - minimum(n, m), n % 3 + 1, const(7)]
-    assert compiler.sizes(kernel, wanted)(10, 3) == (9, 7, 2, 7)
+    assert of_sizes(kernel, wanted)(10, 3) == (9, 7, 2, 7)
     with pytest.raises(ValueError, match="not known before the kernel runs"):
-        compiler.sizes(kernel, [load("offsets", n)])
+        of_sizes(kernel, [load("offsets", n)])
 
 
 def test_failing_compiler(directory: Path) -> None:

@@ -21,8 +21,8 @@ def signature(kernel: Kernel) -> Signature:
         buffers=tuple((buffer.name, getattr(torch, buffer.dtype)) for buffer in kernel.buffers),
         sizes=len(kernel.sizes),
         index=kernel.index,
-        needed=_of_sizes(kernel, [buffer.size for buffer in kernel.buffers]),
-        grid=_of_sizes(kernel, (*kernel.launch.grid, *kernel.launch.block)),
+        needed=of_sizes(kernel, [buffer.size for buffer in kernel.buffers]),
+        grid=of_sizes(kernel, (*kernel.launch.grid, *kernel.launch.block)),
     )
 
 
@@ -33,7 +33,7 @@ def on_cuda(kernel: Kernel) -> Callable[..., None]:
     return cuda.compile(source(kernel), signature(kernel), f"{kernel.launch}\n{kernel.sizes}")
 
 
-def _of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:
+def of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:
     """A function of the kernel's sizes that gives what some expressions of them are worth."""
     names = {size: f"s{position}" for position, size in enumerate(kernel.sizes)}
     texts = [_python(node, names) for node in wanted]

@@ -269,8 +269,6 @@ class Saved:
 class _Attend(Differentiable):
     """The fused form; its first derivative is the kernel's own, others go through scores."""
 
-    keeps_result = True  # the kernel's own graph does
-
     @staticmethod
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, saved: Saved) -> torch.Tensor:
         with torch.enable_grad():
@@ -283,15 +281,16 @@ class _Attend(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         q, k, v, ctx.saved = inputs
-        ctx.save_for_backward(q, k, v)
+        ctx.save_for_backward(q, k, v, output)  # which the kernel's own graph reads: a write to it is found out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         saved: Saved = ctx.saved
+        *given, _ = ctx.saved_tensors
         if torch.is_grad_enabled() or beyond_gradients() or _transformed(gradient):
-            q, k, v = (like._with(x) for like, x in zip(saved.shaped, ctx.saved_tensors, strict=True))
+            q, k, v = (like._with(x) for like, x in zip(saved.shaped, given, strict=True))
             return (*gradients(q, k, v, q._with(gradient), saved.packed.call), None)
-        return (*saved.pass_back(gradient, ctx.saved_tensors), None)
+        return (*saved.pass_back(gradient, given), None)
 
 
 def _transformed(values: torch.Tensor) -> bool:

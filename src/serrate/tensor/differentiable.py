@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch._C._functorch import TransformType, get_interpreter_stack
@@ -30,14 +30,10 @@ class Differentiable(torch.autograd.Function):
     know every derivative and every transform.
     """
 
-    keeps_result: ClassVar[bool] = False
-    """Whether the gradient reads memory of the result, so that torch must refuse to write to it in place."""
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._plain = cls.forward  # type: ignore[attr-defined]
-        if not cls.keeps_result:
-            cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
+        cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
         # Function.apply looks for functorch, binds arguments and then calls this; `call` has seen to all of it.
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
