@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import multiprocessing
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -19,57 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.table.batches import LEVELS, TYPES, batch, files, joined, table
 
 import serrate as sr
-from serrate.errors import ConflictError, RaggednessError, TableFormatError
+from serrate.errors import RaggednessError, TableFormatError
 from serrate.table.schema import Column, Schema
 from serrate.table.storage import manifest as manifest_module
 from serrate.table.storage import parts as parts_module
 from serrate.table.storage import sharding
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
-from serrate.table.storage.folders import LocalFolder
 from serrate.table.storage.manifest import open_table, read_manifest
-from serrate.table.storage.parts import read_parts
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
-
-LEVELS = {"time": "visits", "code": "visits.codes"}
-
-
-TYPES = Schema(
-    ("rows", "visits", "visits.codes"),
-    {
-        "id": Column("rows", torch.int64),
-        "word": Column("rows", torch.int64, torch.int32, text=True),
-        "time": Column("visits", torch.int64),
-        "code": Column("visits.codes", torch.int64),
-    },
-)
-
-
-def batch(start: int, count: int) -> dict[str, Any]:
-    """Rows with numbers, words, empty lists, and now and then something missing."""
-    rows = range(start, start + count)
-    return {
-        "id": list(rows),
-        "word": [None if n % 11 == 3 else f"w{n % (n // 5 + 1)}" for n in rows],
-        "time": [[n * 10 + k for k in range(n % 4)] for n in rows],
-        "code": [[[n + k + j for j in range((n + k) % 3)] for k in range(n % 4)] for n in rows],
-    }
-
-
-def joined(*batches: dict[str, Any]) -> dict[str, Any]:
-    return {name: [row for each in batches for row in each[name]] for name in batches[0]}
-
-
-def table(columns: dict[str, Any]) -> sr.Table:
-    return sr.Table(columns, schema=TYPES)
-
-
-def files(path: Path) -> set[str]:
-    return set(os.listdir(path))
-
 
 # ----------------------------------------------------------------------------------------------------------- batches
 
@@ -478,269 +437,6 @@ def test_processes_append_at_once(tmp_path: Path) -> None:
     assert sorted(found) == [100 * n + k for n in range(4) for k in range(5)]
     assert [x for x in found if x < 100] == [0, 1, 2, 3, 4]
     assert read_manifest(tmp_path / "a").generation == 20
-
-
-# ---------------------------------------------------------------------------------------------------------- conflicts
-
-
-def _grow(path: Path | str) -> None:
-    with TableWriter(path, append=True) as writer:
-        writer.write({"x": [9]})
-
-
-@pytest.mark.parametrize("place", ["a", "link", "../a", "memory"])
-def test_a_table_that_grew_since_it_was_opened_is_not_replaced_by_itself(tmp_path: Path, place: str) -> None:
-    path: Any = "memory://test_writer/a" if place == "memory" else tmp_path / "a"
-    save(sr.Table({"x": [1, 2]}), path, overwrite=True)
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    (tmp_path / "b").mkdir()
-    other: Any = path if place == "memory" else tmp_path / "b" / place if place.startswith("..") else tmp_path / place
-    made: list[Any] = [
-        lambda t: t, lambda t: t.select(["x"]), lambda t: t.rename({"x": "y"}).rename({"y": "x"}), lambda t: t[:1],
-        lambda t: t.filter([True, False]), lambda t: sr.Table.concat([sr.Table({"x": [0]}), t]),
-        lambda t: t.sort_by("x"), lambda t: t[0].unsqueeze(), lambda t: t.with_column("x", [3, 4]),
-        lambda t: t.map(lambda held: {"x": held["x"] + 1}), lambda t: t[[1]].drop([]),
-        lambda t: t.rename({"x": "y"})[:1].rename({"y": "x"}),
-        lambda t: pickle.loads(pickle.dumps(t[[1, 0]])), lambda t: copy.deepcopy(t[[1, 0]]), copy.deepcopy,
-    ]  # fmt: skip
-    old = open_table(other)
-    tables = [make(old) for make in made]
-    _grow(path)
-    for table_ in tables:
-        with pytest.raises(ConflictError, match=r"1 rows that were not there when .* opened.*open the dataset again"):
-            save(table_, path, overwrite=True)
-        writer = TableWriter(path, overwrite=True)
-        writer.write({"x": [5]})
-        writer.write(table_)
-        with pytest.raises(ConflictError, match="1 rows that were not there"):
-            writer.close()
-    save(tables[3], tmp_path / "elsewhere", overwrite=True)  # which is another place
-    assert open_table(path)["x"].tolist() == [1, 2, 9]
-    assert repair(path) == []
-    save(open_table(path), path, overwrite=True, rows_per_shard=100)
-    assert open_table(path)["x"].tolist() == [1, 2, 9]
-    assert len(open_table(path).sources) == 1
-
-
-def test_a_table_may_replace_what_it_replaced_before(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    save(sr.Table({"x": [3, 1, 2]}), path)
-    some = open_table(path).filter([True, False, True])
-    save(some, path, overwrite=True)
-    save(some, path, overwrite=True)
-    save(some.sort_by("x"), path, overwrite=True)
-    save(some[:1], path, overwrite=True)
-    save(some.sort_by("x"), path, overwrite=True)
-    assert open_table(path)["x"].tolist() == [2, 3]
-    _grow(path)
-    with pytest.raises(ConflictError, match="1 rows that were not there"):
-        save(some, path, overwrite=True)
-    fresh = sr.Table({"x": [7]})  # which has nothing to do with it
-    for _ in range(2):
-        save(fresh, path, overwrite=True)
-        _grow(path)
-    assert open_table(path)["x"].tolist() == [7, 9]
-
-
-def test_a_dataset_that_changed_since_a_writer_began_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    save(sr.Table({"x": [1]}), path)
-    for change in (_grow, lambda path: save(sr.Table({"x": [3]}), path, overwrite=True)):
-        writer = TableWriter(path, overwrite=True)
-        writer.write({"x": [5]})
-        change(path)
-        held = open_table(path)["x"].tolist()
-        with pytest.raises(ConflictError, match=r"generation \d+ when the writing began, and is generation \d+ now"):
-            writer.close()
-        assert open_table(path)["x"].tolist() == held
-        assert repair(path) == []
-    writer = TableWriter(tmp_path / "new", overwrite=True)
-    writer.write({"x": [5]})
-    save(sr.Table({"x": [3]}), tmp_path / "new")
-    with pytest.raises(ConflictError, match="it was none when the writing began, and is generation 1 now"):
-        writer.close()
-    assert open_table(tmp_path / "new")["x"].tolist() == [3]
-
-
-def test_a_dataset_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
-    """Of the same generation, as many rows and bytes."""
-    path = tmp_path / "a"
-    save(sr.Table({"x": [1]}), path)
-    writer = TableWriter(path, overwrite=True)
-    writer.write({"x": [5]})
-    for name in os.listdir(path):
-        if not name.startswith(writer._shards.writer) and not name.startswith("."):
-            os.unlink(path / name)
-    save(sr.Table({"x": [3]}), path)
-    with pytest.raises(ConflictError, match="generation 1 now"):
-        writer.close()
-    assert open_table(path)["x"].tolist() == [3]
-
-
-def test_parts_do_not_replace_what_they_did_not_know_of(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    save(sr.Table({"x": [1]}), path)
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [2]})
-    _grow(path)
-    with pytest.raises(ConflictError, match=r"generation 1 when part-.* was begun, and has 2 now.*append=True"):
-        commit(path, overwrite=True)
-    commit(path, append=True)
-    assert open_table(path)["x"].tolist() == [1, 9, 2]
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [3]})
-    (part,) = (path / name for name in files(path) if name.startswith("part-"))
-    told = json.loads(part.read_text())
-    assert told.pop("generation") == 3
-    part.write_text(json.dumps(told))  # as earlier versions wrote them
-    _grow(path)
-    commit(path, overwrite=True)
-    assert open_table(path)["x"].tolist() == [3]
-
-
-# -------------------------------------------------------------------------------------------------------------- parts
-
-
-def _write_part(path: str, rank: int, start: Any) -> None:
-    start.wait()
-    with TableWriter.part(path, TYPES, order=rank, rows_per_shard=3, narrow=rank % 2 == 0) as writer:
-        for n in range(rank):
-            writer.write(batch(100 * rank + 7 * n, 7))
-
-
-def test_processes_write_parts(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    start = context.Event()
-    workers = [context.Process(target=_write_part, args=(str(tmp_path / "a"), n, start)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    start.set()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    with pytest.raises(FileNotFoundError):
-        open_table(tmp_path / "a")
-    assert repair(tmp_path / "a") == []
-    commit(tmp_path / "a", parts=4)
-    verify(tmp_path / "a")
-    expected = [batch(100 * rank + 7 * n, 7) for rank in range(4) for n in range(rank)]
-    back = open_table(tmp_path / "a")
-    assert back.tolist() == joined(*expected)
-    assert len(files(tmp_path / "a")) == 1 + len(back.sources) == 1 + 3 + 5 + 7
-    assert len({source.schema["code"].stored for source in back.sources}) > 1
-    assert repair(tmp_path / "a") == []
-
-
-def test_parts_without_order_come_as_they_were_started(tmp_path: Path) -> None:
-    writers = [TableWriter.part(tmp_path / "a") for _ in range(5)]
-    for n in (3, 1, 4, 0, 2):
-        writers[n].write({"x": [n]})
-        writers[n].close()
-    late = TableWriter.part(tmp_path / "a", order=7)
-    late.write({"x": [7]})
-    late.close()
-    commit(tmp_path / "a")
-    assert open_table(tmp_path / "a")["x"].tolist() == [7, 0, 1, 2, 3, 4]
-
-
-def test_commit_appends_overwrites_or_refuses(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    save(sr.Table({"x": [0]}), path)
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [1]})
-    with pytest.raises(FileExistsError):
-        commit(path)
-    commit(path, append=True)
-    assert open_table(path)["x"].tolist() == [0, 1]
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [2]})
-    commit(path, overwrite=True)
-    assert open_table(path)["x"].tolist() == [2]
-    assert len(files(path)) == 2
-
-
-def test_commit_says_what_is_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with pytest.raises(FileNotFoundError, match="no parts"):
-        commit(path)
-    save(sr.Table({"x": [0]}), path)
-    with pytest.raises(FileNotFoundError, match="no parts"):
-        commit(path, append=True)
-    for _ in range(2):
-        with TableWriter.part(path, order=1) as writer:
-            writer.write({"x": [1]})
-    with pytest.raises(ValueError, match="3 parts were expected"):
-        commit(path, append=True, parts=3)
-    with pytest.raises(ValueError, match="order 1"):
-        commit(path, append=True)
-    assert len(repair(path, parts=True)) == 4
-    with TableWriter.part(path) as writer:
-        writer.write({"y": [1]})
-    with pytest.raises(KeyError, match="'x'"):
-        commit(path, append=True)
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [1]})
-    with pytest.raises(KeyError, match="part-"):
-        commit(path, overwrite=True)
-    part = next(name for name in files(path) if name.startswith("part-"))
-    (path / part).write_text("{}")
-    with pytest.raises(TableFormatError, match=part):
-        commit(path, append=True)
-    assert open_table(path)["x"].tolist() == [0]
-
-
-def test_parts_without_rows(tmp_path: Path) -> None:
-    for _ in range(2):
-        TableWriter.part(tmp_path / "a").close()
-    with pytest.raises(ValueError, match="nothing to commit"):
-        commit(tmp_path / "a")
-    schema = Schema(("rows",), {"x": Column("rows", torch.int64)})
-    TableWriter.part(tmp_path / "a", schema).close()
-    TableWriter.part(tmp_path / "a", schema).close()
-    commit(tmp_path / "a", parts=4)
-    assert len(open_table(tmp_path / "a")) == 0
-    assert len(read_manifest(tmp_path / "a").shards) == 1
-    with TableWriter.part(tmp_path / "a") as writer:
-        writer.write({"x": [1]})
-    TableWriter.part(tmp_path / "a", schema).close()
-    commit(tmp_path / "a", append=True)
-    assert open_table(tmp_path / "a")["x"].tolist() == [1]
-
-
-def test_a_commit_that_was_interrupted_does_not_count_twice(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with TableWriter.part(path) as writer:
-        writer.write({"x": [1]})
-    (part,) = read_parts(LocalFolder(path))
-    text = (path / part.file).read_text()
-    commit(path)
-    (path / part.file).write_text(text)  # as if the commit had ended right after the manifest
-    with pytest.raises(FileNotFoundError, match="no parts"):
-        commit(path, append=True)
-    (path / part.file).write_text(text)
-    assert repair(path) == [part.file]
-    assert open_table(path)["x"].tolist() == [1]
-
-
-def test_a_part_whose_shards_are_gone(tmp_path: Path) -> None:
-    """As an interrupted commit and a replaced dataset left it, in versions before."""
-    path = tmp_path / "a"
-    for count in (1, 2):
-        with TableWriter.part(path, rows_per_shard=1) as writer:
-            writer.write({"x": [1, 2]})
-        shards = sorted(name for name in files(path) if name.endswith(".safetensors"))
-        for name in shards[:count]:
-            (path / name).unlink()
-        with pytest.raises(TableFormatError, match=rf"part-.*names the shard {shards[0]}, which is not there.*repair"):
-            commit(path, append=True)
-        assert not (path / "manifest.json").exists()
-        left = repair(path)
-        assert bool(left) == (count == 2)  # whoever has a shard may have rows that are nowhere else
-        repair(path, parts=True)
-        assert files(path) == set()
-    save(sr.Table({"x": [7]}), path)
-    with pytest.raises(FileNotFoundError, match="no parts"):
-        commit(path, append=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- length

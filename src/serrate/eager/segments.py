@@ -148,7 +148,7 @@ class Segments:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of each result's rows, accumulated in float32 or wider."""
-        return _sum(self, values)
+        return _Sum.call(values, self)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean of each result's rows, NaN of nothing."""
@@ -165,11 +165,11 @@ class Segments:
 
     def extreme(self, values: torch.Tensor, largest: bool) -> torch.Tensor:
         """The greatest or least of each result's rows, NaN if one is."""
-        return _extreme(self, values, largest)
+        return _Extreme.call(values, self, largest)
 
     def product(self, values: torch.Tensor) -> torch.Tensor:
         """The product of each result's rows."""
-        return _product(self, widened(values)).to(values.dtype)
+        return _Product.call(widened(values), self).to(values.dtype)
 
 
 class _Sum(Differentiable):
@@ -206,7 +206,7 @@ class _Spread(Differentiable):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _sum(ctx.segments, gradient), None
+        return ctx.segments.sum(gradient), None
 
 
 class _Centred(Differentiable):
@@ -332,25 +332,13 @@ class _Product(Differentiable):
         zero = values == 0
         some = torch.where(zero, 1, values)
         zeros = segments.spread(_sum_kernel(segments, zero.to(torch.int64)))
-        rest = segments.spread(_product(segments, some))
+        rest = segments.spread(_Product.call(some, segments))
         # Rows that are 0 as a sum: its value is 0, its derivative is not. It stands for the one 0 there is, or for the
         # other one of two.
-        vanishing = segments.spread(_sum(segments, torch.where(zero, values, 0)))
+        vanishing = segments.spread(segments.sum(torch.where(zero, values, 0)))
         of_zero = torch.where(zeros == 1, rest, torch.where(zeros == 2, rest * (vanishing - values), 0))
         of_others = torch.where(zeros == 0, rest / some, torch.where(zeros == 1, rest / some * vanishing, 0))
         return segments.spread(gradient) * torch.where(zero, of_zero, of_others).conj(), None
-
-
-def _product(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Product.call(values, segments)
-
-
-def _sum(segments: Segments, values: torch.Tensor) -> torch.Tensor:
-    return _Sum.call(values, segments)
-
-
-def _extreme(segments: Segments, values: torch.Tensor, largest: bool) -> torch.Tensor:
-    return _Extreme.call(values, segments, largest)
 
 
 def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:

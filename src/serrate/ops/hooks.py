@@ -90,11 +90,8 @@ class _Calls:
         self.hook, self.pre_hook = hook, pre_hook
         self._begun: dict[int, list[_Call]] = {}
 
-    def __getstate__(self) -> tuple[Any, Any]:
-        return self.hook, self.pre_hook  # a copy of the module has no calls yet
-
-    def __setstate__(self, state: tuple[Any, Any]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Calls, (self.hook, self.pre_hook)  # a copy of the module has no calls yet
 
     def before(self, module: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a call that begins."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCALARS = (bool, int, float, complex)
 _NONE: Mapping[str, Any] = {}
-NUMBERS = (bool, int, float, complex, np.generic)
+NUMBERS = (*SCALARS, np.generic)
 
 stretched: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = bits.take
 """Rows of values at an index, many times the same ones. `serrate.ops` puts one here whose gradient is accurate."""

@@ -222,7 +222,9 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
         if entry is Ellipsis:
             axis += values.ndim - taken
         elif is_mask(entry):
-            entry = fitting_mask(entry, tuple(values.shape), axis)
+            entry = host.send(fitting_mask(entry, tuple(values.shape), axis), values.device)
+        elif isinstance(entry, torch.Tensor):
+            entry = within_reach(entry, values.shape[axis], axis, values)
         elif isinstance(entry, slice) and (entry.step or 1) < 0 and axis < values.ndim:
             size = values.shape[axis]
             chosen = range(size)[entry]
@@ -230,13 +232,8 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             last = first - (len(chosen) - 1) * chosen.step
             entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
             flips.append(axis)
-        if isinstance(entry, torch.Tensor):
-            masks = is_mask(entry)
-            size = values.shape[axis] if not masks else 0
-            fixed.append(host.send(entry, values.device) if masks else within_reach(entry, size, axis, values))
-        else:
-            fixed.append(entry)
         axis += axes_taken((entry,))
+        fixed.append(entry)
     return bits.index(values, tuple(fixed), flips)
 
 
