@@ -17,7 +17,7 @@ from benchmarks.eager import log_normal, runs
 from benchmarks.tensor import lengths_of
 from benchmarks.timing import interleaved
 from serrate.fusion import Fusion, ParallelType, TensorView, symbol
-from serrate.fusion.evaluate import bind
+from serrate.fusion.binding import bind
 from serrate.kernel import Lowered, lower
 
 ROWS, FEATURES = 1024, 128

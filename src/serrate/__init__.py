@@ -38,10 +38,6 @@ from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
     asarray,
     from_dlpack,
-    from_lengths,
-    from_offsets,
-    from_product,
-    from_row_ids,
     from_rows,
     ragged,
 )
@@ -52,12 +48,9 @@ from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.convert.packed_sequence import from_packed_sequence
 from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
 from serrate.tensor.partition import Partition
-from serrate.tensor.rearrange import positions
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.trees import register
-from serrate.tensor.unpad import from_dense
-from serrate.tensor.views import view_as_nested
 
 register(Tensor)
 attach()
@@ -90,17 +83,12 @@ __all__ = [
     "float64",
     "from_arrow",
     "from_awkward",
-    "from_dense",
     "from_dlpack",
     "from_jagged",
     "from_jt",
     "from_kjt",
-    "from_lengths",
     "from_nested",
-    "from_offsets",
     "from_packed_sequence",
-    "from_product",
-    "from_row_ids",
     "from_rows",
     "iinfo",
     "inf",
@@ -114,7 +102,6 @@ __all__ = [
     "newaxis",
     "open",
     "pi",
-    "positions",
     "ragged",
     "random",
     "register_full_backward_hook",
@@ -128,5 +115,4 @@ __all__ = [
     "uint32",
     "uint64",
     "uint8",
-    "view_as_nested",
 ]

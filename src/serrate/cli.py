@@ -1,9 +1,9 @@
-"""The command `serrate`: what a table on disk holds, whether it is whole, and tables from and to other formats.
+"""This module is the command `serrate`, which shows, checks, repairs and converts tables on disk.
 
-serrate table info PATH       levels, columns, shards
+serrate table info PATH       show levels, columns and shards
 serrate table verify PATH     check every checksum and every offset
 serrate table repair PATH     delete what interrupted writes left behind
-serrate table convert A B     Parquet, .nrt, folders and single files, by their names
+serrate table convert A B     convert Parquet, .nrt, folders and single files; the names say which format
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARQUET = (".parquet", ".pq")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if all is well, 1 if not.
+    """Run a command, and return 0 if everything is right, else 1.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -55,26 +55,26 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     path = "a folder, a .safetensors file, or an fsspec URL of one"
-    command("info", _info, "what a table holds").add_argument("path", help=path)
+    command("info", _info, "show what a table holds").add_argument("path", help=path)
     command("verify", _verify, "check every checksum and every offset").add_argument("path", help=path)
     fix = command("repair", _repair, "delete what interrupted writes left behind")
     fix.add_argument("path", help=path)
     fix.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
-    fix.add_argument("--parts", action="store_true", help="also parts that were finished but never committed")
+    fix.add_argument("--parts", action="store_true", help="also delete parts that were finished but never committed")
     fix.add_argument(
         "--alone",
         action="store_true",
-        help="say that no other process is writing: files of unfinished writers to a URL go, too",
+        help="say that no other process is writing; files of unfinished writers to a URL are then deleted, too",
     )
     convert = command("convert", _convert, "write a table in another format, or in other shards")
     convert.add_argument("source", nargs="+", help=f"{path}, .parquet files or a folder of them, or a .nrt file")
     convert.add_argument("target", help="a folder, or a name that ends in .safetensors, .parquet or .nrt")
     convert.add_argument("--overwrite", action="store_true", help="replace what is there")
-    convert.add_argument("--narrow", action="store_true", help="store integers in the least types that hold them")
-    convert.add_argument("--rows-per-shard", type=int, metavar="N", help="rows of a shard; by default about 256 MB")
-    convert.add_argument("--column", action="append", metavar="NAME", help="only this column; may be repeated")
+    convert.add_argument("--narrow", action="store_true", help="store integers in the smallest types that hold them")
+    convert.add_argument("--rows-per-shard", type=int, metavar="N", help="rows of a shard; the default is about 256 MB")
+    convert.add_argument("--column", action="append", metavar="NAME", help="convert only this column; may be repeated")
     convert.add_argument(
-        "--level", action="append", default=[], metavar="LISTS=LEVEL", help="the level that lists of Parquet are"
+        "--level", action="append", default=[], metavar="LISTS=LEVEL", help="the level of these lists of Parquet"
     )
     return parser
 
@@ -113,7 +113,7 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _sizes(folder: Folder, name: str | None) -> tuple[int | None, int, int]:
-    """Rows, files and bytes."""
+    """Return the numbers of rows, files and bytes; the rows of a single file are None."""
     if name is not None:
         with folder.reading(name) as stream:
             return None, 1, stream.seek(0, os.SEEK_END)
@@ -134,7 +134,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-# ----------------------------------------------------------------------------------------------------------- convert
+# -------------------------------------------------------------------------------------------------------- conversion
 
 
 def _convert(given: argparse.Namespace) -> int:
@@ -171,7 +171,7 @@ def _pair(given: str) -> tuple[str, str]:
 
 
 def _check_foreign(given: argparse.Namespace) -> None:
-    """Nothing there that may not be replaced, and no options that only tables of ours have."""
+    """Raise an error if the target exists and may not be replaced, or if an option needs a table of Serrate."""
     if given.narrow or given.rows_per_shard is not None:
         raise ValueError(f"--narrow and --rows-per-shard are for tables of Serrate, not for {given.target}")
     folder, name = parent_folder(given.target)
@@ -180,7 +180,7 @@ def _check_foreign(given: argparse.Namespace) -> None:
 
 
 def _are_parquet(sources: list[str]) -> bool:
-    """Whether sources are Parquet files, or a folder of them that is no table of ours."""
+    """Return whether sources are Parquet files, or a folder of Parquet files that is no table of Serrate."""
     if all(source.endswith(PARQUET) for source in sources):
         return True
     folder = Path(sources[0])
@@ -201,9 +201,9 @@ def _read(sources: list[str], columns: list[str] | None, levels: dict[str, str] 
 
         return from_parquet(sources, columns, levels=levels)
     if len(sources) > 1:
-        raise ValueError(f"only Parquet files may be several, got {sources}")
+        raise ValueError(f"several sources must all be Parquet files, got {sources}")
     if levels:
-        raise ValueError("--level names the lists of Parquet files; tables of Serrate and .nrt files have levels")
+        raise ValueError("--level is for Parquet files; tables of Serrate and .nrt files have their own levels")
     if sources[0].endswith(".nrt"):
         from serrate.table.convert.nrt import from_nrt
 

@@ -1,4 +1,4 @@
-"""The exceptions Serrate raises; each is also the builtin a Python user would catch."""
+"""This module has the exceptions that Serrate raises; each is also the builtin that a Python user would catch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class RaggednessError(ValueError):
-    """Offsets, lengths or structures that are malformed, or that do not fit each other.
+    """This error is raised for offsets, lengths or structures that are wrong, or that do not fit each other.
 
     >>> import serrate as sr
     >>> sr.Partition.from_offsets([0, 3, 2])
@@ -27,27 +27,33 @@ class RaggednessError(ValueError):
 
 
 class AxisError(ValueError, IndexError):
-    """An axis number that the tensor does not have, or that the operation cannot take."""
+    """This error is raised for an axis that the tensor does not have, or that the operation cannot take."""
 
 
 class DeviceMismatchError(RuntimeError):
-    """Operands that live on different devices. Serrate never moves data by itself."""
+    """This error is raised for operands on different devices; Serrate never moves data by itself."""
 
 
 class OffsetsDeviceError(RaggednessError, DeviceMismatchError):
-    """Offsets or lengths that lie on another device than the values they cut."""
+    """This error is raised for offsets or lengths that lie on another device than the values they cut."""
 
 
 class SyncError(RuntimeError):
-    """A host wait for the device inside `sr.testing.forbid_sync()`."""
+    """This error is raised if the host would wait for a device inside `sr.testing.forbid_sync()`."""
 
 
 class ScheduleError(ValueError):
-    """A schedule that would compute something else, or that no kernel can follow; names the axis and the rule."""
+    """This error is raised for a schedule that would compute something else, or that no kernel can follow.
+
+    The message names the axis and the rule.
+    """
 
 
 class CompileError(RuntimeError):
-    """A compiler that failed on generated source: the command, its words, and the source with line numbers."""
+    """This error is raised if a compiler fails on a source.
+
+    The message has the command, the output of the compiler, and the source with line numbers.
+    """
 
     def __init__(self, command: str, output: str, source: str) -> None:
         self.command, self.output, self.source = command, output, source
@@ -56,11 +62,15 @@ class CompileError(RuntimeError):
 
 
 class TableFormatError(ValueError):
-    """A file or folder that is no table, is damaged, or changed while it was open; names the file and the fault."""
+    """This error is raised for a file or folder that is no table, is damaged, or was changed while it was open.
+
+    The message names the file and the fault.
+    """
 
 
 class ConflictError(RuntimeError):
-    """A dataset that somebody else changed, or is changing, while it was written to; says what to do.
+    """This error is raised if somebody else changed a dataset, or is changing it, while this writer wrote to it.
 
-    The changes of the other writer are kept. None of the changes of this writer were made.
+    The changes of the other writer are kept, and none of the changes of this writer are made. The message says what to
+    do.
     """

@@ -7,7 +7,7 @@
 """
 
 from serrate.ops import operators as _operators  # noqa: F401 (fills the table)
-from serrate.ops.table import members as _members
+from serrate.ops.record import members as _members
 
 globals().update(_members("fft"))
 __all__ = sorted(_members("fft"))

@@ -1,4 +1,4 @@
-"""What the array API's users ask about the library: its version of the standard, its devices, dtypes and limits."""
+"""This module tells users of the array API the version of the standard, the devices, the dtypes and the limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
-"""The versions of the standard whose meaning `sr.*` has."""
+"""The versions of the standard that the functions of `sr` follow."""
 __array_api_version__ = VERSIONS[-1]
 newaxis = None
 
@@ -26,10 +26,10 @@ _KINDS = {
 
 
 class Info:
-    """The answers; `sr.__array_namespace_info__()` gives one."""
+    """The answers to the questions of the array API; `sr.__array_namespace_info__()` returns one such object."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What is supported: boolean masks as indices, shapes that depend on data, how many axes there may be.
+        """Return what is supported: boolean masks as indices, shapes that depend on data, and the number of axes.
 
         >>> import serrate as sr
         >>> sr.__array_namespace_info__().capabilities()
@@ -38,7 +38,7 @@ class Info:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> torch.device:
-        """Where new tensors lie.
+        """Return the device of new tensors.
 
         >>> import serrate as sr
         >>> sr.__array_namespace_info__().default_device()
@@ -47,7 +47,7 @@ class Info:
         return torch.get_default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, torch.dtype]:
-        """The dtypes of what is made without a dtype; they are the same on all devices.
+        """Return the dtypes of tensors that are made without a dtype; they are the same on all devices.
 
         >>> import serrate as sr
         >>> sr.__array_namespace_info__().default_dtypes()["real floating"]
@@ -62,7 +62,7 @@ class Info:
         }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, torch.dtype]:
-        """The standard's dtypes by name: all, those of a kind, or those of several kinds given as a tuple.
+        """Return the dtypes of the standard by name: all, those of one kind, or those of a tuple of kinds.
 
         >>> import serrate as sr
         >>> sr.__array_namespace_info__().dtypes(kind=("bool", "complex floating"))
@@ -75,12 +75,12 @@ class Info:
         return {name: getattr(torch, name) for each in kinds for name in _KINDS[each]}
 
     def devices(self) -> list[torch.device]:
-        """The devices tensors may lie on."""
+        """Return the devices on which tensors may lie."""
         return [torch.device("cpu"), *(torch.device("cuda", i) for i in range(torch.cuda.device_count()))]
 
 
 def __array_namespace_info__() -> Info:
-    """What the library supports, as the array API asks for it.
+    """Return an object that tells what the library supports, as the array API wants it.
 
     >>> import serrate as sr
     >>> sr.__array_namespace_info__().default_dtypes()["integral"]

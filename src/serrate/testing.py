@@ -1,4 +1,7 @@
-"""Tools for tests of code that uses Serrate: prove that nothing waits for the device, and play a device on the CPU."""
+"""This module has tools for tests of code that uses Serrate.
+
+They prove that nothing waits for a device, and let tensors on the CPU behave as if they came from a device.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["device_born", "forbid_sync", "raise_deferred"]
 
 
 def forbid_sync() -> AbstractContextManager[None]:
-    """A context in which every wait of the host for a device is a `sr.errors.SyncError` (CUDA's own included).
+    """Return a context in which every wait of the host for a device is a `sr.errors.SyncError`, also waits by CUDA.
 
     >>> import serrate as sr
     >>> x = sr.testing.device_born(sr.ragged([[1., 2.], [3.]]))
@@ -32,7 +35,7 @@ def forbid_sync() -> AbstractContextManager[None]:
 
 
 def device_born(x: Tensor, spare: int = 0) -> Tensor:
-    """`x` as if its lengths had been computed on a device: the host knows none of them, and `spare` rows are undefined.
+    """Return `x` as if a device had computed its lengths: the host knows none of them, and `spare` rows are undefined.
 
     >>> import serrate as sr
     >>> x = sr.testing.device_born(sr.ragged([[1., 2.], [3.]]), spare=1)
@@ -40,7 +43,7 @@ def device_born(x: Tensor, spare: int = 0) -> Tensor:
     (torch.Size([4]), False)
     """
     if x.structure.cells(x.structure.whole[:-1]) == 0:
-        spare = 0  # the host knows that no rows hold nothing
+        spare = 0  # If there are no rows, the host knows that there are no values.
     rows = x.values.shape[0] + spare
     axes: list[Axis] = []
     for axis in x.structure.axes:
@@ -55,5 +58,5 @@ def device_born(x: Tensor, spare: int = 0) -> Tensor:
 
 
 def raise_deferred() -> None:
-    """Wait for every deferred check (bad offsets, unequal raggedness on a device) and raise the first that failed."""
+    """Wait for all deferred checks, of offsets or raggedness on a device, and raise the error of the first failure."""
     host.raise_deferred(wait=True)

@@ -1,4 +1,4 @@
-"""What the tests of FBGEMM's functions share."""
+"""The tests of FBGEMM's functions share these fixtures."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 import torch
 
-from serrate.native import padded, products, rows
+from serrate.native import padded, row_products, rows
 
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs with the compiled functions and without."""
+    """Run every test with the compiled functions and without them."""
     if request.param == "torch":
-        for library in (padded, rows, products):
+        for library in (padded, rows, row_products):
             monkeypatch.setattr(library, "_library", lambda: None)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def fbgemm() -> Any:
-    """The real functions."""
+    """Return the functions of FBGEMM itself."""
     pytest.importorskip("fbgemm_gpu")
     return torch.ops.fbgemm

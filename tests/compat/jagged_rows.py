@@ -1,4 +1,4 @@
-"""What FBGEMM's functions mean, row by row: the place of each packed row, and padding and packing by it."""
+"""These functions pad and pack row by row, by the place of each packed row, as FBGEMM's functions must."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def offsets_of(*lengths: Sequence[int], dtype: torch.dtype = torch.int64) -> lis
 
 
 def random_levels(depth: int, rows: int, seed: int, longest: int = 4) -> list[list[int]]:
-    """Lengths of nested levels, outermost first; empty rows are frequent."""
+    """Draw the lengths of nested levels, outermost first; empty rows are frequent."""
     generator = torch.Generator().manual_seed(seed)
     made: list[list[int]] = []
     for level in range(depth):
@@ -26,7 +26,7 @@ def random_levels(depth: int, rows: int, seed: int, longest: int = 4) -> list[li
 
 
 def paths(offsets: Sequence[torch.Tensor]) -> list[Path]:
-    """For each packed row the indices that lead to it."""
+    """Return for each packed row its indices at all levels."""
     found: list[Path] = [(b,) for b in range(len(offsets[0]) - 1)]
     for level in offsets:
         ends = level.tolist()
@@ -56,7 +56,7 @@ def unpadded(dense: torch.Tensor, offsets: Sequence[torch.Tensor], rows: int) ->
 
 
 def reached(offsets: Sequence[torch.Tensor], sizes: Sequence[int], rows: int) -> torch.Tensor:
-    """Which packed rows a padded tensor of these sizes has an entry for."""
+    """Return which packed rows have a place in a padded tensor of these sizes."""
     made = torch.zeros(rows, dtype=torch.bool)
     for row, path in enumerate(paths(offsets)):
         made[row] = inside(path, sizes)
@@ -64,7 +64,7 @@ def reached(offsets: Sequence[torch.Tensor], sizes: Sequence[int], rows: int) ->
 
 
 def same(ours: torch.Tensor, expected: torch.Tensor) -> None:
-    """Equal bit by bit, but for the bits of NaN."""
+    """Assert that both are equal bit by bit, except for the bits of NaN."""
     assert ours.shape == expected.shape
     assert ours.dtype == expected.dtype
     torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)

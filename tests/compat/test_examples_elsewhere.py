@@ -1,4 +1,4 @@
-"""The examples for those who come from TorchRec and torch.nested run there too: one import line is all that differs."""
+"""The examples for users of TorchRec and torch.nested also run with these libraries; only the import line differs."""
 
 from __future__ import annotations
 

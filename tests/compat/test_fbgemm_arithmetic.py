@@ -1,4 +1,4 @@
-"""Packed with padded values by FBGEMM's names, against FBGEMM itself and against sums and products row by row."""
+"""Sums and products of packed and padded values are compared with FBGEMM's and with loops over rows."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_empty_and_equal_rows(name: str, lengths: list[int]) -> None:
         ys = [torch.randn(len(lengths), most, 2) for _ in range(1 + ("dense_dense" in name))]
         kept = [y.clone() for y in ys]
         same(first(getattr(fbgemm, name)(x, offsets, *ys)), expected(name, x, offsets, *ys))
-        same(x, before)  # nothing is done in the memory of an operand
+        same(x, before)  # No function writes to the memory of an operand.
         for y, copy in zip(ys, kept, strict=True):
             same(y, copy)
 
@@ -123,7 +123,7 @@ def test_two_padded_operands_of_different_extent() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """Infinities stay where they are, and a product that y does not reach is 0 whatever x holds."""
+    """Infinities stay in their places, and a product is 0 where y has no place, whatever x holds."""
     offsets = offsets_of([2, 1])
     x = torch.tensor([[1.0], [float("inf")], [float("nan")]])
     y = torch.tensor([[[2.0]], [[3.0]]])
@@ -199,12 +199,17 @@ GOOD = torch.tensor([0, 2, 3])
     ("x", "y", "error", "words"),
     [
         (torch.ones(3, 2), torch.ones(3, 2, 2), RaggednessError, "y(_0)? must have a row for each of the 2"),
-        (torch.ones(3, 2), torch.ones(2, 2), ValueError, "the features of x_values, so 3, got shape"),
+        (torch.ones(3, 2), torch.ones(2, 2), ValueError, "must have 3 axes, .* the features of x_values, got shape"),
         (torch.ones(3, 2), torch.ones(2, 2, 3), ValueError, "features of y(_0)? must be those of x_values"),
         (torch.ones(3, 2), [1.0], TypeError, "y(_0)? must be a tensor, got a list"),
         ([1.0], torch.ones(2, 2, 2), TypeError, "x_values must be a tensor, got a list"),
         (torch.ones(2, 2), torch.ones(2, 2, 2), RaggednessError, r"x_offsets\[0\] must end with at most 2"),
-        (torch.ones(3, 2), torch.ones(2, 2, 2, device="meta"), ValueError, "y(_0)? lies on meta, x_values on cpu"),
+        (
+            torch.ones(3, 2),
+            torch.ones(2, 2, 2, device="meta"),
+            ValueError,
+            "y(_0)? lies on meta, but x_values lie on cpu",
+        ),
     ],
 )
 @pytest.mark.parametrize("name", FUNCTIONS)

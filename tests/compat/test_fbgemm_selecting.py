@@ -1,4 +1,4 @@
-"""Selections of jagged rows in serrate.compat.fbgemm: as FBGEMM's where it is right, else as lists of rows say."""
+"""Selections of jagged rows are compared with FBGEMM's where these are right, and with lists of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from serrate.compat.fbgemm.runs import Runs
+from serrate.compat.fbgemm.picked_rows import Runs
 from serrate.compat.fbgemm.selecting import (
     jagged_index_select,
     jagged_slice,
@@ -51,7 +51,7 @@ def same(made, expected):
 
 
 def spread(rows, seed=1):
-    """Random lengths, some 0, and as many rows."""
+    """Draw lengths, some of them 0, and values for so many rows."""
     return torch.randint(0, 6, (rows,), generator=torch.Generator().manual_seed(seed))
 
 
@@ -106,7 +106,7 @@ def test_a_row_taken_often_sums_its_gradients_wide():
     values = torch.ones(1, dtype=torch.float16, requires_grad=True)
     made, _ = jagged_index_select(values, t([1]), torch.zeros(5000, dtype=torch.int64))
     made.sum(dtype=torch.float32).backward()
-    assert values.grad.item() == 5000  # 2048 if added up in half
+    assert values.grad.item() == 5000  # A sum in half would be 2048.
 
 
 def test_indices_and_lengths_not_contiguous():
@@ -263,7 +263,7 @@ WRONG = {
     "0-d values": (lambda: jagged_index_select(t(1.0), t([1]), t([0])), ValueError, "at least one axis"),
     "high index": (lambda: jagged_index_select(V, L, t([0, 3])), IndexError, r"0 \.\. 2, .* position 1 holds 3"),
     "negative index": (lambda: jagged_index_select(V, L, t([-1])), IndexError, "position 0 holds -1"),
-    "index of no rows": (lambda: jagged_index_select(V[:0], L[:0], t([0])), IndexError, "must be none"),
+    "index of no rows": (lambda: jagged_index_select(V[:0], L[:0], t([0])), IndexError, "must be empty"),
     "negative start": (lambda: jagged_slice(V, L, t([0, -1, 0]), 1), IndexError, r"0 \.\. 1, .* row 1, but holds -1"),
     "start past the end": (lambda: jagged_slice(V, L, t([0, 1, 4]), 1), IndexError, r"0 \.\. 3, .* row 2, but holds 4"),
     "starts for other rows": (lambda: jagged_slice(V, L, t([0]), 1), ValueError, "each of the 3 rows, got 1"),

@@ -1,4 +1,4 @@
-"""Sparse features in serrate.compat.fbgemm: as FBGEMM's where it is right, else as lists of bags say."""
+"""Functions of sparse features are compared with FBGEMM's where these are right, and with lists of bags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDERS = {"turned": [2, 0, 1], "same": [0, 1, 2], "less": [1], "more": [2, 2, 0,
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("batch", [0, 1, 3, 900])  # long features go by slices, short ones by an index
+@pytest.mark.parametrize("batch", [0, 1, 3, 900])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.bool])
 @pytest.mark.parametrize("ints", INTS)
 def test_permuted_features(order, batch, dtype, ints):
@@ -86,7 +86,7 @@ def test_half_gradients_of_a_feature_named_often_are_wide():
     made = permute_2D_sparse_data(torch.zeros(8, dtype=torch.int64), t([[4096]]), values)[1]
     weight = t([2048.0, 1, 1, 1, 1, 1, 1, 2048]).half().repeat_interleave(4096)
     made.backward(weight)
-    assert values.grad.unique().item() == t(4102.0).half().item()  # 4096 if added up in half
+    assert values.grad.unique().item() == t(4102.0).half().item()  # A sum in half would be 4096.
 
 
 # ------------------------------------------------------------------------------------ expand_into_jagged_permute
@@ -103,7 +103,7 @@ def test_expanded_permutation(fbgemm, order, ints, sizes):
     made = expand_into_jagged_permute(*given)
     assert made.tolist() == [int(source[i]) + b for i in ORDERS[order] for b in range(sizes[i])]
     assert made.dtype == ints
-    if len(ORDERS[order]) == 3:  # FBGEMM takes whole permutations only
+    if len(ORDERS[order]) == 3:  # FBGEMM takes only whole permutations.
         same(made, fbgemm.expand_into_jagged_permute(*given))
 
 
@@ -111,7 +111,7 @@ def test_expanded_permutation(fbgemm, order, ints, sizes):
 
 
 def unique_by_hand(tables, groups, bags, indices):
-    """The documented result, with lists: `tables` cumulative sizes, `groups` cumulative features."""
+    """Compute the documented result with lists; `tables` are cumulative sizes, `groups` cumulative features."""
     features = len(tables) - 1
     batch = (len(bags) - 1) // features
     ends = [bags[feature * batch] for feature in range(features + 1)]
@@ -134,7 +134,7 @@ def test_unique_indices(seed):
     draw = random.Random(seed)
     ints = draw.choice(INTS)
     features, batch = draw.randint(1, 4), draw.randint(1, 4)
-    shared = draw.random() < 0.5  # features before the last of a group have no rows of their own
+    shared = draw.random() < 0.5  # Then only the last feature of a group has rows of its own.
     sizes = [0 if shared and draw.random() < 0.5 else draw.randint(3, 6) for _ in range(features - 1)] + [5]
     tables = [0, *accumulate(sizes)]
     groups = [0, *(t for t in range(1, features + 1) if sizes[t - 1])]
@@ -161,7 +161,7 @@ def test_unique_indices_of_nothing():
 
 
 def drawn_features(draw):
-    """Arguments of every kind, as FBGEMM takes them."""
+    """Draw arguments of every kind that FBGEMM takes."""
     features, size = draw.randint(1, 5), draw.choice([1, 2, 3, 8])
     ids, ints = draw.choice(INTS), draw.choice(INTS)
     varied = draw.random() < 0.3
@@ -283,12 +283,12 @@ WRONG = {
     "unique: no groups": (lambda: unique(groups=[]), RaggednessError, "hash_size_offsets must have one entry more"),
     "unique: tables": (lambda: unique(tables=[0, -10]), RaggednessError, "hash_size_cumsum must start with 0"),
     "unique: no tables": (lambda: unique(tables=[]), RaggednessError, "hash_size_cumsum must have one entry more"),
-    "unique: batch": (lambda: unique(tables=[0, 5, 10, 20]), RaggednessError, "as many bags for each of 3 features"),
+    "unique: batch": (lambda: unique(tables=[0, 5, 10, 20]), RaggednessError, "number of bags for each of 3 features"),
     "bucket: lengths": (lambda: bucketize(indices=IDS[1:]), RaggednessError, "add up to the number of values, 5"),
     "bucket: features": (
         lambda: bucketize(blocks=[4] * 3),
         RaggednessError,
-        "as many bags for each of 3 features, got 4",
+        "the same number of bags for each of 3 features, got 4",
     ),
     "bucket: blocks": (lambda: bucketize(blocks=[4, -1]), ValueError, "block_sizes must be 0 or more"),
     "bucket: size": (lambda: bucketize(size=0), ValueError, "my_size must be 1 or more"),

@@ -1,4 +1,4 @@
-"""Functions with FBGEMM's names under torch's transforms: against differences, and against one call for each line."""
+"""FBGEMM's functions under torch's transforms are compared with finite differences, and with a call for each line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def total(function: Function) -> Function:
 
 
 def differences(function: Function) -> torch.Tensor:
-    """The derivative along the tangent."""
+    """Return the derivative along the tangent."""
     step = 1e-6
     return (function(VALUES + step * TANGENT) - function(VALUES - step * TANGENT)) / (2 * step)
 
@@ -103,7 +103,7 @@ def test_vmap(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_of_a_plain_call_follow_tangents_and_lines(name: str) -> None:
-    """The call itself knew of no transform; what its gradient is given is dual, or one of several lines."""
+    """The call runs outside of the transform; its gradient gets a dual tensor, or one line of several."""
     leaf = VALUES.clone().requires_grad_()
     out = FUNCTIONS[name](leaf)
     lines = torch.stack([torch.randn(out.shape, dtype=out.dtype, generator=generator) for _ in range(2)])
@@ -119,7 +119,7 @@ def test_gradients_of_a_plain_call_follow_tangents_and_lines(name: str) -> None:
     close(torch.func.vmap(back)(lines), torch.stack([back(line) for line in lines]))
 
 
-@pytest.mark.filterwarnings("ignore")  # torch names each call of C++ that it cannot trace
+@pytest.mark.filterwarnings("ignore")  # torch warns about each C++ call that it cannot trace.
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compile_with_sizes_that_vary(name: str) -> None:
     function = FUNCTIONS[name]

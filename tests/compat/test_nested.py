@@ -1,4 +1,4 @@
-"""serrate.compat.nested gives the rows that torch.nested gives, and refuses what cannot be."""
+"""serrate.compat.nested returns the rows that torch.nested returns, and raises errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JAGGED = {"layout": torch.jagged}
 
 
 def same(x, nt):
-    """The same rows, in values, shapes and dtypes."""
+    """Assert that both have the same rows, with the same values, shapes and dtypes."""
     assert isinstance(x, sr.Tensor)
     assert x.dtype == nt.dtype
     assert x.ndim == nt.dim()
@@ -181,7 +181,7 @@ def test_padded(sizes, padding):
     for row, entry in zip(expected, given, strict=True):
         row[tuple(slice(size) for size in entry.shape)] = entry
     torch.testing.assert_close(made, expected, rtol=0, atol=0)
-    if sizes[0][1:] == sizes[-1][1:] and made.numel():  # torch pads the axis next to the batch only
+    if sizes[0][1:] == sizes[-1][1:] and made.numel():  # torch pads only the axis next to the batch.
         torch.testing.assert_close(
             made, torch.nested.to_padded_tensor(torch.nested.nested_tensor(given, **JAGGED), padding)
         )
@@ -199,13 +199,13 @@ def test_means_over_the_ragged_axis():
     given = entries((2, 3), (4, 3))
     x, nt = nested.nested_tensor(given, requires_grad=True), torch.nested.nested_tensor(given, **JAGGED)
     torch.testing.assert_close(torch.mean(x, dim=1), torch.mean(nt, dim=1))
-    x.mean(1).torch()[:, 0].sum().backward()  # torch.nested has no gradient here
+    x.mean(1).torch()[:, 0].sum().backward()  # torch.nested has no gradient here.
     assert x.grad.values[:, 0].tolist() == [0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
 
 
 def test_signatures_are_torchs():
     for name in nested.__all__:
-        if name == "to_padded_tensor":  # a builtin: its signature stands in its documentation
+        if name == "to_padded_tensor":  # It is a builtin, whose signature is in its documentation.
             assert list(inspect.signature(nested.to_padded_tensor).parameters) == [
                 "input",
                 "padding",
@@ -256,8 +256,8 @@ def test_bounds_of_lengths_may_be_wide():
 WRONG = [
     (lambda: nested.nested_tensor([]), ValueError, "at least one entry"),
     (lambda: nested.nested_tensor([1.0, 2.0]), RaggednessError, "at least one, but entry 0"),
-    (lambda: nested.nested_tensor([torch.ones(2), torch.ones(2, 2)]), RaggednessError, r"entry 1 \[2, 2\]"),
-    (lambda: nested.nested_tensor([torch.ones(2), torch.ones(2).int()]), TypeError, "entry 1 torch.int32"),
+    (lambda: nested.nested_tensor([torch.ones(2), torch.ones(2, 2)]), RaggednessError, r"entry 1 has shape \[2, 2\]"),
+    (lambda: nested.nested_tensor([torch.ones(2), torch.ones(2).int()]), TypeError, "entry 1 has torch.int32"),
     (lambda: nested.nested_tensor([torch.ones(2)], layout=torch.sparse_coo), ValueError, "layout must be"),
     (lambda: nested.as_nested_tensor(3), TypeError, "got int"),
     (lambda: nested.as_nested_tensor([[1.0]]), TypeError, "an entry is a list"),
@@ -272,7 +272,7 @@ WRONG = [
     (lambda: from_jagged(VALUES, OFFSETS, jagged_dim=3), AxisError, "1 … 2"),
     (lambda: from_jagged(VALUES, OFFSETS, max_seqlen=3), RaggednessError, "row 1 has 4"),
     (lambda: from_jagged(VALUES, OFFSETS, min_seqlen=3), RaggednessError, "row 0 has 2"),
-    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1])), RaggednessError, "one length less"),
+    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1])), RaggednessError, "one length fewer"),
     (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1, 5])), RaggednessError, "row 1 starts at 2 and has 5"),
     (lambda: from_jagged(VALUES, OFFSETS, max_seqlen=4.5), TypeError, "max_seqlen must be an integer"),
     (lambda: from_jagged(VALUES, OFFSETS, min_seqlen=-1, max_seqlen=3), RaggednessError, "row 1 has 4"),
@@ -285,9 +285,17 @@ WRONG = [
     (lambda: from_jagged(VALUES, OFFSETS.float(), torch.tensor([1, 1])), TypeError, "offsets must be integers"),
     (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([1.0, 1.0])), TypeError, "lengths must be integers"),
     (lambda: from_jagged(VALUES, lengths=torch.tensor([True] * 6)), TypeError, "got torch.bool"),
-    (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([3, 1])), RaggednessError, "row 0 has 3 .* after 2"),
+    (
+        lambda: from_jagged(VALUES, OFFSETS, torch.tensor([3, 1])),
+        RaggednessError,
+        "row 0 has 3 .* starts 2 entries after",
+    ),
     (lambda: from_jagged(VALUES, OFFSETS, torch.tensor([-1, 1])), RaggednessError, "row 0 starts at 0 and has -1"),
-    (lambda: from_jagged(VALUES, torch.tensor([4, 0, 6]), torch.tensor([1, 1])), RaggednessError, "after -4"),
+    (
+        lambda: from_jagged(VALUES, torch.tensor([4, 0, 6]), torch.tensor([1, 1])),
+        RaggednessError,
+        "starts -4 entries after",
+    ),
     (lambda: from_jagged(VALUES, torch.tensor([2**63 - 1, 0, 6]), torch.tensor([2, 1])), RaggednessError, "row 0"),
     (lambda: nested.narrow(VALUES, 1, torch.tensor([2**63 - 1] * 6), 2), RaggednessError, "row 0 starts at 9"),
     (lambda: nested.narrow(torch_nested(), 1, 0, 1), TypeError, "narrow takes a dense tensor"),
@@ -300,7 +308,11 @@ WRONG = [
     (lambda: nested.narrow(VALUES, 2, 0, 1), AxisError, "got 2"),
     (lambda: nested.narrow(VALUES, 0, torch.tensor([1]), 1), AxisError, "dim=1"),
     (lambda: nested.narrow(VALUES, 1, torch.tensor([0.5]), 1), TypeError, "start must be integers"),
-    (lambda: nested.narrow(VALUES, 1, torch.tensor([0, 1]), 1), RaggednessError, "a number or 6"),
+    (
+        lambda: nested.narrow(VALUES, 1, torch.tensor([0, 1]), 1),
+        RaggednessError,
+        "one number, or one for each of the 6 rows",
+    ),
     (lambda: nested.masked_select(torch.tensor(1.0), torch.tensor(True)), AxisError, "at least one axis"),
     (lambda: nested.masked_select(VALUES, VALUES), TypeError, "boolean"),
     (lambda: nested.to_padded_tensor(sr.ragged([[1, 2], [3]]), 0, (2, 1)), ValueError, "not be smaller"),

@@ -19,7 +19,7 @@ from serrate.compat.nested_ragged_tensors import JointNestedRaggedTensorDict as 
 
 Theirs = pytest.importorskip("nested_ragged_tensors.ragged_numpy").JointNestedRaggedTensorDict
 
-# Without empty inner lists and without columns of the rows, where theirs is right about most things.
+# These columns have no empty inner lists and no entries at depth 0; the other library is right about most of them.
 PLAIN = {
     "T": [[1, 2, 3], [4, 5], [6]],
     "id": [[[1, 2, 3], [300], [1, 2]], [[3], [3, 2, 2]], [[9]]],
@@ -33,7 +33,7 @@ def both(data, **options):
 
 
 def assert_same(ours, theirs):
-    """Both have the same arrays, dtypes and schema."""
+    """Assert that both have the same arrays, dtypes and schema."""
     mine, other = ours.tensors, theirs.tensors
     assert mine.keys() == other.keys()
     for key in mine:
@@ -47,7 +47,7 @@ def assert_same_dense(mine, other):
         np.testing.assert_array_equal(mine[key], other[key], strict=True)
 
 
-# ------------------------------------------------------------------------------------------------------- the same
+# ------------------------------------------------------------------------------------------- both libraries agree
 
 
 def test_tensors_schema_and_names():
@@ -117,7 +117,7 @@ def test_iteration():
 
 def test_columns_that_an_integer_drops():
     ours, theirs = both({"S": [7, 8, 9], **PLAIN})
-    assert_same(ours[1], theirs[1])  # both keep S under "dim-1", and leave it out of dense ones
+    assert_same(ours[1], theirs[1])  # Both keep S under "dim-1", and leave it out of dense arrays.
     assert ours[1].keys() == theirs[1].keys()
     one, other = both({"x": [4, 5]})
     assert one[1].tensors == other[1].tensors == {"dim-1/x": np.array([5])}
@@ -238,7 +238,7 @@ def test_files_both_ways(tmp_path):
         again = Ours(tensors_fp=tmp_path / f"{number}.nrt")
         assert_same(again, theirs)
         assert again == ours == Ours.load(str(tmp_path / f"{number}.nrt"))
-        again.save(tmp_path / f"{number}.nrt")  # theirs refuses to write what it read
+        again.save(tmp_path / f"{number}.nrt")  # The other library refuses to write what it has read.
         assert Theirs(tensors_fp=tmp_path / f"{number}.nrt") == theirs
     with pytest.raises(ValueError, match="Already saved"):
         Theirs(tensors_fp=tmp_path / "0.nrt").save(tmp_path / "other.nrt")
@@ -275,17 +275,17 @@ def test_tables_and_pickles(tmp_path):
     large = Ours({"x": list(range(10_000)), "y": [1] * 10_000})
     large.save(tmp_path / "large.nrt")
     sent = pickle.dumps(Ours(tensors_fp=tmp_path / "large.nrt", keys=["x"]))
-    assert len(sent) < 1000  # the path, not the values
+    assert len(sent) < 1000  # The pickle has the path, not the values.
     assert pickle.loads(sent).tensors["dim0/x"].tolist() == list(range(10_000))
     assert pickle.loads(sent).keys() == {"x"}
     assert repr(Ours(tensors_fp=tmp_path / "t.nrt")).startswith(f"JointNestedRaggedTensorDict(tensors_fp={tmp_path}")
 
 
-# ------------------------------------------------------------------------------------------- where theirs is wrong
+# -------------------------------------------------------------------------------------- the other library is wrong
 
 
 def rows_of(made, name):
-    """The rows of a column, back from its arrays by plain Python."""
+    """Return the rows of a column, made from its arrays by plain Python."""
     depth = next(int(key[3]) for key in made.tensors if key.split("/", 1)[1] == name)
     entries = made.tensors[f"dim{depth}/{name}"].tolist()
     for d in range(depth, 0, -1):
@@ -295,7 +295,7 @@ def rows_of(made, name):
 
 
 def fails(call):
-    """What theirs does where it raises: the name of the error."""
+    """Return the name of the error that a call of the other library raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         call()
     return caught.type.__name__
@@ -307,7 +307,7 @@ def assert_rows(made, data, chosen):
 
 def test_slices_with_negative_ends():
     ours, theirs = both(ROWS)
-    assert theirs[:-1].tensors["dim1/T"].tolist() == []  # two rows of two and three entries, of which none is there
+    assert theirs[:-1].tensors["dim1/T"].tolist() == []  # All entries of the two rows, two and three, are missing.
     assert fails(lambda: theirs[:-1].to_dense()) == "IndexError"
     assert_rows(ours[:-1], ROWS, lambda rows: rows[:-1])
     assert ours[:-1].to_dense()["T"].tolist() == [[1, 2, 3], [4, 5, 0]]
@@ -322,12 +322,12 @@ def test_slices_past_the_end():
 
 def test_slices_with_negative_starts():
     ours, theirs = both(ROWS)
-    assert theirs[-1:].to_dense()["T"].tolist() == [[6] * 6]  # one entry, spread over the bounds of six
+    assert theirs[-1:].to_dense()["T"].tolist() == [[6] * 6]  # The one entry fills the bounds of six.
     assert_rows(ours[-1:], ROWS, lambda rows: rows[-1:])
     assert ours[-1:].to_dense()["T"].tolist() == [[6]]
     assert theirs[0, -1:].tensors["dim0/T"].tolist() == []
     assert ours[0, -1:].to_dense()["T"].tolist() == [3]
-    assert theirs[0, :-1].tensors["dim0/T"].tolist() == [1, 2, 3, 4, 5]  # entries of the next row
+    assert theirs[0, :-1].tensors["dim0/T"].tolist() == [1, 2, 3, 4, 5]  # Some are entries of the next row.
     assert ours[0, :-1].to_dense()["T"].tolist() == [1, 2]
 
 
@@ -351,7 +351,7 @@ def test_integer_arrays_keep_the_columns_of_rows():
 def test_empty_inner_rows_in_flatten():
     data = {"T": [[1, 2, 3], [4, 5], [6]], "id": [[[1, 2], [], [3]], [[4], []], [[5, 6]]]}
     ours, theirs = both(data)
-    assert_same(ours.flatten(), theirs.flatten())  # right as long as a list with entries follows
+    assert_same(ours.flatten(), theirs.flatten())  # Both are right if a list with entries follows.
     assert rows_of(ours.flatten(), "T") == [[1, 0, 3], [4], [6, 0]]
     assert rows_of(ours.flatten(), "id") == [[1, 2, 3], [4], [5, 6]]
     last = {"T": [[1, 2]], "id": [[[1], []]]}
@@ -363,7 +363,7 @@ def test_empty_inner_rows_in_flatten():
     assert rows_of(ours.flatten(), "id") == [[1], [], [2]]
     leading = {"T": [[], [1]], "id": [[], [[1, 2]]]}
     ours, theirs = both(leading)
-    assert rows_of(theirs.flatten(), "id") == [[1, 2], []]  # the first row has none
+    assert rows_of(theirs.flatten(), "id") == [[1, 2], []]  # The first row has no entries.
     assert rows_of(ours.flatten(), "id") == [[], [1, 2]]
 
 
@@ -376,7 +376,7 @@ def test_empty_selections():
     )
     assert fails(lambda: theirs[np.array([], int)]) == "ValueError"
     assert_rows(ours[np.array([], int)], ROWS, lambda rows: [])
-    assert theirs[2][0:1].to_dense().keys() == {"T", "dim1/mask"}  # a column whose lists are empty is not there
+    assert theirs[2][0:1].to_dense().keys() == {"T", "dim1/mask"}  # A column of empty lists is missing.
     assert ours[2][0:1].to_dense()["id"].tolist() == [[]]
 
 
@@ -384,7 +384,7 @@ def test_concatenating_slices():
     ours, theirs = both(ROWS)
     assert (
         fails(lambda: Theirs.concatenate([theirs[0:1], theirs])) == "ValueError"
-    )  # the schema of a slice has other names
+    )  # The schema of a slice has other names.
     assert_rows(Ours.concatenate([ours[0:1], ours]), ROWS, lambda rows: rows[:1] + rows)
     assert_rows(Ours.concatenate([ours[2:], ours[:0], ours[1:2]]), ROWS, lambda rows: [rows[2], rows[1]])
     small, large = ({"x": [[1], [2]]}, {"x": [[300]]})
@@ -431,7 +431,7 @@ def test_names_with_slashes(tmp_path):
     data = {"a/b": [[1, 2], [3]], "b": [[4, 5], [6]], "x/bounds": [[1, 1], [1]]}
     ours, theirs = both(data)
     assert fails(theirs.to_dense) in ("KeyError", "ValueError")
-    assert theirs.keys() == {"a", "b"}  # and a column that lost its name
+    assert theirs.keys() == {"a", "b"}  # A column has also lost its name.
     assert ours.keys() == set(data)
     assert ours.to_dense()["a/b"].tolist() == [[1, 2], [3, 0]]
     assert_rows(ours[1:], data, lambda rows: rows[1:])
@@ -442,7 +442,7 @@ def test_names_with_slashes(tmp_path):
 
 def test_squeezing_several_rows():
     ours, theirs = both(PLAIN)
-    assert theirs.squeeze(0).tensors["dim0/T"].tolist() == [1, 2, 3, 4, 5, 6]  # rows lost their ends
+    assert theirs.squeeze(0).tensors["dim0/T"].tolist() == [1, 2, 3, 4, 5, 6]  # The ends of the rows are lost.
     with pytest.raises(ValueError, match="only a table of one row can be squeezed"):
         ours.squeeze(0)
 
@@ -463,12 +463,12 @@ def test_indices_that_theirs_does_not_take():
     assert rows_of(ours[1:, 1:], "T") == [row[1:] for row in ROWS["T"][1:]]
 
 
-# ---------------------------------------------------------------------------------------------------------- random
+# -------------------------------------------------------------------------------------------------- random columns
 
 
 @st.composite
 def datas(draw):
-    """Columns S, T, id at depths 0, 1, 2 over one random structure; every inner list has entries, as theirs needs."""
+    """Draw columns S, T and id at depths 0, 1 and 2 over one structure; the other library needs non-empty lists."""
     lengths = draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=4))
     number = st.integers(-300, 300)
     return {

@@ -132,7 +132,7 @@ def test_the_tensor_inside():
     assert one.values() is one.tensor.values
     assert JaggedTensor.from_tensor(one.tensor, one.weight_tensor).weights() is one.weights()
     assert JaggedTensor.from_tensor(one.tensor, one.weights()).lengths().tolist() == one.lengths().tolist()
-    with pytest.raises(RaggednessError, match=r"is \[rows, ragged"):
+    with pytest.raises(RaggednessError, match=r"must be \[rows, ragged"):
         JaggedTensor.from_tensor(sr.ragged([[[1], []], [[2]]]))
     with pytest.raises(RaggednessError, match="differ in raggedness"):
         JaggedTensor.from_tensor(sr.ragged([[1], [2, 3]]), sr.ragged([[1, 2], [3]]))
@@ -167,7 +167,7 @@ WRONG = [
     (
         lambda: JaggedTensor(torch.ones(3), lengths=torch.tensor([1, 2]), offsets=torch.tensor([0, 2, 3])),
         RaggednessError,
-        "cut alike",
+        "lengths and offsets must agree",
     ),
     (
         lambda: JaggedTensor.from_dense_lengths(torch.ones(2, 2), torch.tensor([1, 3])),

@@ -187,7 +187,7 @@ def test_copy_overwrites_memory():
         target.copy_(one.permute([1, 0, 2]))
 
 
-# --------------------------------------------------------------------------------------------- what TorchRec lacks
+# ------------------------------------------------------------------------------------- what TorchRec does not have
 
 
 def rows(kjt):
@@ -335,7 +335,7 @@ WRONG = [
     (
         lambda: KeyedJaggedTensor.concat([make(), make(keys=["c", "d"], weights=torch.rand(4))]),
         ValueError,
-        "either all have weights or none",
+        "either all .* must have weights or none",
     ),
     (
         lambda: KeyedJaggedTensor.concat([make(), random_keyed(3, keys=["c"])[0]]),
@@ -347,7 +347,7 @@ WRONG = [
     (
         lambda: KeyedJaggedTensor.concat_batches([make(), make(weights=torch.rand(4))]),
         ValueError,
-        "either all have weights or none",
+        "either all .* must have weights or none",
     ),
     (lambda: KeyedJaggedTensor.from_jt_dict({}), ValueError, "at least one"),
     (
@@ -358,7 +358,7 @@ WRONG = [
             }
         ),
         ValueError,
-        "either all have weights or none",
+        "either all .* must have weights or none",
     ),
 ]
 
@@ -369,7 +369,7 @@ def test_wrong_input_is_refused(call, error, message):
         call()
 
 
-# --------------------------------------------------------------------------------------------- travel
+# -------------------------------------------------------------------------- trees, pickles and copies
 
 
 @each_case

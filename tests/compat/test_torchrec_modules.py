@@ -170,7 +170,7 @@ WRONG = [
     (lambda: ours.EmbeddingBagCollection([config(name="items")]), ValueError, "got 'items'"),
     (lambda: ours.EmbeddingBagCollection([config(name="")]), ValueError, "got ''"),
     (lambda: ours.EmbeddingBagCollection([config(pooling=ours.PoolingType.NONE)]), ValueError, "SUM or MEAN"),
-    (lambda: ours.EmbeddingBagCollection([config(pooling=MEAN)], is_weighted=True), ValueError, "SUM pooling only"),
+    (lambda: ours.EmbeddingBagCollection([config(pooling=MEAN)], is_weighted=True), ValueError, "needs SUM pooling"),
     (lambda: ours.EmbeddingBagCollection([config(data_type="INT4")]), ValueError, "data_type of table 't'"),
     (lambda: ours.EmbeddingCollection([config()]), TypeError, "must be EmbeddingConfigs"),
     (
@@ -245,7 +245,7 @@ def test_a_compiled_model_gives_the_same(module):
 
 MORE_WRONG = [
     (lambda: config(num_embeddings=True), ValueError, "got True"),
-    (lambda: config(use_virtual_table=True), ValueError, "use_virtual_table of table 't' is not offered"),
+    (lambda: config(use_virtual_table=True), ValueError, "use_virtual_table of table 't' is not supported"),
     (lambda: config(num_embeddings_post_pruning=3), ValueError, "num_embeddings_post_pruning"),
     (lambda: config(feature_names="f"), TypeError, "must be a list, got 'f'"),
     (lambda: config(feature_names=["f", "f"]), ValueError, "must be distinct"),

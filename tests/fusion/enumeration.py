@@ -16,7 +16,7 @@ from tests.fusion.brute_force import Axes
 
 from serrate.fusion import IterDomain, Scalar, symbol
 from serrate.fusion.domain import history
-from serrate.fusion.indexing import Indices, is_natural, route
+from serrate.fusion.indices import Indices, is_natural, route
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.scalar import INFIX, TRUE, const
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, symbol
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 
 LENGTHS = [3, 0, 4, 1]
 EVERY_LENGTHS = {"ragged": LENGTHS, "one row": [5], "empty rows": [0, 0], "no rows": []}

@@ -15,9 +15,10 @@ from tests.fusion.brute_force import Axes
 from tests.fusion.enumeration import Launch, Loops, failure
 from tests.fusion.random_axes import Tape, random_axes, random_extent, random_launch, random_lengths
 
-from serrate.fusion import IterDomain, RaggedIterDomain, Scalar, indexing, symbol
+from serrate.fusion import IterDomain, RaggedIterDomain, Scalar, symbol
 from serrate.fusion import expressions as table
-from serrate.fusion.indexing import Indices, route
+from serrate.fusion import indices as indices_module
+from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.raggedness import listed
 from serrate.fusion.scalar import FALSE, TRUE, evaluate
@@ -267,7 +268,7 @@ MUTATIONS |= {
     "every resize only cuts": (table.Resize, "makes_holes", _always(False)),
     "rows fill every axis": (table.Partition, "condition", _always(TRUE)),
     "no divisor is 0": (table, "is_positive", _always(True)),
-    "no index is negative": (indexing, "is_natural", _always(True)),
+    "no index is negative": (indices_module, "is_natural", _always(True)),
 }
 
 

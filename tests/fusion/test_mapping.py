@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serrate.fusion import Fusion, IterDomain, TensorView, symbol
-from serrate.fusion.indexing import Step, route
+from serrate.fusion.indices import Step, route
 from serrate.fusion.mapping import AxisGraph
 
 

@@ -23,8 +23,8 @@ from tests.fusion.samples import (
 )
 
 from serrate.fusion import Fusion, symbol
-from serrate.fusion.evaluate import TORCH
-from serrate.fusion.operations import BINARY, UNARY
+from serrate.fusion.binding import TORCH
+from serrate.fusion.formulas import BINARY, UNARY
 
 TORCH_UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reciprocal": lambda a: 1 / a, "relu": lambda a: a.clamp(min=0), "sigmoid": lambda a: 1 / (1 + (-a).exp()),

@@ -12,8 +12,8 @@ import torch
 from tests.fusion.samples import FLOATS, LENGTHS, WHOLE, by_rows, each_length, nested, offsets_of, same, some
 
 from serrate.fusion import Fusion, RaggedIterDomain, symbol
-from serrate.fusion.evaluate import TORCH
-from serrate.fusion.operations import REDUCTIONS
+from serrate.fusion.binding import TORCH
+from serrate.fusion.formulas import REDUCTIONS
 
 
 def reduced(name: str, given: list[tuple[int, Any]], dtype: torch.dtype) -> Any:

@@ -11,7 +11,7 @@ from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, IterDomain, IterType, RaggedIterDomain, TensorDomain, const
 from serrate.fusion import ParallelType as P
 from serrate.fusion.expressions import component_of
-from serrate.fusion.indexing import Indices
+from serrate.fusion.indices import Indices
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.raggedness import Listed
 from serrate.fusion.scalar import add, call, evaluate, load

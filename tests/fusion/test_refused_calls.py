@@ -11,7 +11,7 @@ from tests.fusion.samples import nested
 
 from serrate.errors import CompileError, RaggednessError, ScheduleError
 from serrate.fusion import Fusion, symbol
-from serrate.fusion.evaluate import Run
+from serrate.fusion.binding import Run
 from serrate.kernel import lower
 from serrate.runtime.compiler import compile as compile_source
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tests.fusion.samples import LENGTHS, WHOLE, by_rows, each_length, nested, offsets_of, same, some
 
 from serrate.fusion import Fusion
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 
 
 @each_length

@@ -10,9 +10,9 @@ from tests.kernel.printed_kernels import block_sum, grid_sum, ragged, reversed_i
 from serrate.errors import CompileError
 from serrate.fusion.scalar import symbol
 from serrate.fusion.types import ParallelType as P
-from serrate.kernel.signatures import on_cuda
+from serrate.kernel.targets import CUDA
 
-cuda = pytest.importorskip("serrate.runtime.cuda")
+cuda = pytest.importorskip("serrate.runtime.cuda_compiler")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -41,7 +41,7 @@ def test_block_reduce(over: tuple[P, ...], block: tuple[int, int, int], size: in
     x = torch.randn(blocks, *reversed(block), size)  # (block, z, y, x, element)
     z = torch.randint(-3, 100, x.shape)
     kernel = block_sum(over, tuple(map(symbol, ("bx", "by", "bz"))) if dynamic else block, size)
-    run = on_cuda(kernel)
+    run = CUDA.compile(kernel)
     sums, lasts = torch.empty_like(x).cuda(), torch.empty_like(z).cuda()
     run(x.cuda(), z.cuda(), sums, lasts, blocks, *(block if dynamic else ()))
     axes = tuple(3 - "xyz".index(parallel.name[-1]) for parallel in over)
@@ -73,7 +73,7 @@ def test_grid_reduce(size: int) -> None:
     x = torch.randn(rows, blocks, size, 64, device="cuda")
     space = torch.empty_like(x)
     counter = torch.zeros(rows, dtype=torch.int32, device="cuda")
-    run = on_cuda(grid_sum(size))
+    run = CUDA.compile(grid_sum(size))
     results = []
     for _ in range(20):
         out = torch.full((rows, size, 64), torch.nan, device="cuda")
@@ -91,13 +91,13 @@ def test_softmax(dtype: str, index: str) -> None:
     offsets, rows = ragged(lengths, torch.int64)
     x = (torch.randn(sum(lengths)) * 4).to(getattr(torch, dtype)).cuda()
     y = torch.empty_like(x)
-    on_cuda(softmax_by_blocks(dtype, index))(offsets.cuda(), x, y, len(lengths), len(x))
+    CUDA.compile(softmax_by_blocks(dtype, index))(offsets.cuda(), x, y, len(lengths), len(x))
     expected = torch.cat([torch.softmax(x[row].double(), 0) for row in rows])
     torch.testing.assert_close(y.double(), expected, rtol=4 * torch.finfo(x.dtype).eps, atol=1e-6)
 
 
 def test_shared_memory_and_streams() -> None:
-    run = on_cuda(reversed_in_shared_memory())
+    run = CUDA.compile(reversed_in_shared_memory())
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         x = torch.randn(1000, 64, device="cuda")
@@ -108,17 +108,17 @@ def test_shared_memory_and_streams() -> None:
 
 def test_nothing_to_launch() -> None:
     y = torch.ones(64, device="cuda")
-    on_cuda(reversed_in_shared_memory())(y[:0], y, 0)
+    CUDA.compile(reversed_in_shared_memory())(y[:0], y, 0)
     assert y.eq(1).all()
 
 
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match=r"x must be .* on cuda .* got .* on cpu"):
-        on_cuda(reversed_in_shared_memory())(torch.zeros(64), torch.zeros(64, device="cuda"), 1)
+        CUDA.compile(reversed_in_shared_memory())(torch.zeros(64), torch.zeros(64, device="cuda"), 1)
 
 
 def test_graph_capture() -> None:
-    run = on_cuda(reversed_in_shared_memory())
+    run = CUDA.compile(reversed_in_shared_memory())
     x = torch.randn(4, 64, device="cuda")
     y = torch.empty_like(x)
     graph = torch.cuda.CUDAGraph()
@@ -136,7 +136,7 @@ def test_cubin_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         monkeypatch.setattr(cuda, "_functions", {})
         cuda._loaded.cache_clear()
-        on_cuda(reversed_in_shared_memory())
+        CUDA.compile(reversed_in_shared_memory())
     assert len(compiled) == 1
     assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-CUDA = [name for name in GOLDENS if GOLDENS[name]().target == "cuda"]
+CUDA = [name for name in GOLDENS if GOLDENS[name]().target.name == "cuda"]
 LENGTHS = ([3, 0, 5, 1], [], [0, 0], [17] * 5, [300, 0, 1, 40])
 
 

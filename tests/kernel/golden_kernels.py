@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from serrate.fusion import Fusion, IterDomain, Memory, ParallelType, RaggedIterDomain, TensorView, symbol
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 from serrate.kernel import Lowered, lower
 from serrate.kernel.source import prelude
 
@@ -298,7 +298,7 @@ def text(name: str) -> str:
     """What the file of a kernel holds: what it is, how it is launched, and its source without the prelude."""
     lowered, described = GOLDENS[name](), GOLDENS[name].__doc__ or ""
     lines = [f"// {described}"]
-    if lowered.target == "cuda":
+    if lowered.target.name == "cuda":
         grid, block = (", ".join(map(str, dims)) for dims in (lowered.kernel.launch.grid, lowered.kernel.launch.block))
         lines.append(f"// Launched as ({grid}) blocks of ({block}) threads.")
     return "\n".join([*lines, "", function(lowered)])
@@ -306,14 +306,14 @@ def text(name: str) -> str:
 
 def function(lowered: Lowered) -> str:
     """The source without what all sources share."""
-    shared = prelude("prelude.cuh" if lowered.target == "cuda" else "prelude.h")
+    shared = prelude("prelude.cuh" if lowered.target.name == "cuda" else "prelude.h")
     assert shared in lowered.source
     return lowered.source.replace(shared, "").lstrip("\n")
 
 
 def path(name: str) -> Path:
     """The file of a kernel."""
-    return FOLDER / f"{name}.{'cu' if GOLDENS[name]().target == 'cuda' else 'cpp'}"
+    return FOLDER / f"{name}.{'cu' if GOLDENS[name]().target.name == 'cuda' else 'cpp'}"
 
 
 def inputs(lowered: Lowered, lengths: Sequence[int]) -> list[torch.Tensor]:

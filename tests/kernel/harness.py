@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from serrate.fusion.evaluate import Elements, Run, bind, in_memory
+from serrate.fusion.binding import Run, bind
+from serrate.fusion.reference import ElementList, coordinates_of, in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
 
@@ -23,8 +24,8 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
         run_.arrays.setdefault(tensor.name, given)
     found = {}
     for tensor in lowered.fusion.outputs:
-        coordinates = run_.coordinates(tensor.domain.kept)
-        elements = Elements(coordinates, torch.ones(len(coordinates)))
+        coordinates = coordinates_of(run_, tensor.domain.kept)
+        elements = ElementList(coordinates, torch.ones(len(coordinates)))
         found[tensor.name] = in_memory(run_, tensor, elements)[1].reshape(-1).numpy()
     return found
 

@@ -11,7 +11,7 @@ from random import Random
 import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, TensorView, symbol
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 LONGEST = 5  # no row is longer

@@ -59,11 +59,11 @@ def test_in_the_interpreter(name: str, lengths: list[int]) -> None:
 
 @cache
 def library() -> Library:
-    return compile(cpp.source([lowered(name).kernel for name in GOLDENS if lowered(name).target == "cpp"]))
+    return compile(cpp.source([lowered(name).kernel for name in GOLDENS if lowered(name).target.name == "cpp"]))
 
 
 @each_length
-@pytest.mark.parametrize("name", [name for name in GOLDENS if lowered(name).target == "cpp"])
+@pytest.mark.parametrize("name", [name for name in GOLDENS if lowered(name).target.name == "cpp"])
 def test_compiled(name: str, lengths: list[int]) -> None:
     kernel = lowered(name)
     vars(kernel)["function"] = library().function(signature(kernel.kernel))  # one library for all
@@ -78,7 +78,7 @@ def test_compiled(name: str, lengths: list[int]) -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_cuda_sources_compile(tmp_path: Path) -> None:
-    functions = [function(lowered(name)) for name in GOLDENS if lowered(name).target == "cuda"]
+    functions = [function(lowered(name)) for name in GOLDENS if lowered(name).target.name == "cuda"]
     source = tmp_path / "kernels.cu"
     source.write_text("\n".join([prelude("prelude.cuh"), *functions]))
     options = ["-arch=sm_90", "-std=c++17", "-Werror=all-warnings"]

@@ -189,7 +189,9 @@ def test_offsets_that_change_before_the_gradient() -> None:
     made = padded.pad(torch.ones(3, requires_grad=True), offsets, 2)
     assert made is not None
     offsets += 1
-    with pytest.raises(RaggednessError, match="offsets were changed after the call whose gradient is asked for"):
+    with pytest.raises(
+        RaggednessError, match="offsets were changed between a call and the computation of its gradient"
+    ):
         made.sum().backward()
 
 

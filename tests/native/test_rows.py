@@ -10,7 +10,7 @@ from tests.native.packed import INTS, ROWS, drawn, offsets_of, same
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.errors import RaggednessError
-from serrate.native import loading, padded, products, rows
+from serrate.native import loading, padded, row_products, rows
 
 t = torch.tensor
 
@@ -103,7 +103,7 @@ def test_wrong_slices(lengths: list[int], start: list[int], count: int) -> None:
     assert rows.slice_runs(t([2], dtype=torch.int32), t([2**32]), 2, 1) is None  # 0 in 32 bits
 
 
-# --------------------------------------------------------------------------------------------- numbers of rows
+# ------------------------------------------------------------------------------------- offsets, masks and sums
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -252,45 +252,45 @@ def test_products(dtype: torch.dtype, sizes: tuple[int, int], most: int) -> None
             here = slice(int(offsets[b]), int(offsets[b]) + min(n, most))
             for_z[here], for_x[here], for_y[b] = x[here] @ y[b], z[here] @ y[b].T, x[here].T @ z[here]
         x.requires_grad_()
-        made = products.times_matrices(x, y, offsets, most)
+        made = row_products.times_matrices(x, y, offsets, most)
         torch.testing.assert_close(made.detach(), for_z, rtol=1e-5, atol=1e-5, msg=kind)
         torch.testing.assert_close(torch.autograd.grad(made, x, z)[0], for_x, rtol=1e-5, atol=1e-5, msg=kind)
-        torch.testing.assert_close(products.summed_outer(x.detach(), z, offsets, most), for_y, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(row_products.summed_outer(x.detach(), z, offsets, most), for_y, rtol=1e-5, atol=1e-5)
 
 
 def test_products_by_many_threads() -> None:
     lengths = torch.randint(0, 40, (300,)).tolist()
     x, y = drawn(sum(lengths), 48), drawn(300, 48, 40)
-    made = products.times_matrices(x, y, offsets_of(lengths), 99)
+    made = row_products.times_matrices(x, y, offsets_of(lengths), 99)
     expected = torch.cat([part @ matrix for part, matrix in zip(x.split(lengths), y, strict=True)])
     torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_what_products_serve() -> None:
     x = torch.ones(2, 2)
-    assert products.serves(x, x)
-    assert not products.serves(x, x.double())
-    assert not products.serves(x.half(), x.half())
-    assert not products.serves(x.to("meta"), x)
+    assert row_products.serves(x, x)
+    assert not row_products.serves(x, x.double())
+    assert not row_products.serves(x.half(), x.half())
+    assert not row_products.serves(x.to("meta"), x)
 
 
 def test_products_of_wrong_operands() -> None:
     x, y = torch.ones(3, 2), torch.ones(2, 2, 2)
     for offsets in ([1, 2, 3], [0, 2, 1], [0, 2, 4]):
         with pytest.raises(RaggednessError, match="offsets must start with 0, never decrease and end with at most 3"):
-            products.times_matrices(x, y, t(offsets), 3)
+            row_products.times_matrices(x, y, t(offsets), 3)
     with pytest.raises(ValueError, match="operands must have the shapes"):
-        products.times_matrices(x, y[:1], t([0, 1, 3]), 3)
+        row_products.times_matrices(x, y[:1], t([0, 1, 3]), 3)
     with pytest.raises(ValueError, match="operands must have the shapes"):
-        products.weighted_sums(torch.ones(1, 2), torch.ones(3, 4), t([0, 3]), 2)
+        row_products.weighted_sums(torch.ones(1, 2), torch.ones(3, 4), t([0, 3]), 2)
 
 
-# -------------------------------------------------------------------------------------------------- no compiler
+# ------------------------------------------------------------------------------------------- without a compiler
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
-    assert loading.load("products.cpp", {}) is None
+    assert loading.load("row_products.cpp", {}) is None
     assert loading.load("rows.cpp", []) is None
     monkeypatch.setattr(rows, "_library", lambda: None)
     assert rows.complete(t([1])) is None
@@ -301,8 +301,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert padded.pad(torch.ones(3), t([0, 3]), 2) is None
     assert padded.unpad(torch.ones(1, 3), t([0, 3]), 3) is None
     assert padded.padded_sum(torch.ones(3), t([0, 3]), torch.ones(1, 3)) is None
-    monkeypatch.setattr(products, "_library", lambda: None)
-    assert not products.serves(torch.ones(1))
+    monkeypatch.setattr(row_products, "_library", lambda: None)
+    assert not row_products.serves(torch.ones(1))
 
 
 @pytest.mark.parametrize("shape", [(0,), (5,), (3, 0, 2), (2, 3, 4)])

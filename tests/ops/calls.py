@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.ops.matrix import absent, arguments
+from tests.ops.matrix import absent, arguments, result_of
 from tests.ops.samples import sample
 
 import serrate as sr
-from serrate.ops.table import Op
+from serrate.ops.record import Op
 
 
 def is_inexact(given: Any) -> bool:
@@ -53,7 +53,7 @@ class Call:
         given = iter(operands)
         args = _replaced(self.args, given)
         options = {name: _replaced(value, given) for name, value in self.options.items()}
-        return tuple(tensors(self.op.eager(*args, **options)))
+        return tuple(tensors(result_of(self.op, args, options)))
 
     @property
     def smooth(self) -> Callable[..., tuple[torch.Tensor, ...]] | None:

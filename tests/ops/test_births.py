@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.ops.matrix import arguments
+from tests.ops.matrix import arguments, result_of
 from tests.ops.samples import DTYPES, sample
 
 import serrate as sr
-from serrate.ops.table import TABLE, Op
+from serrate.ops.record import TABLE, Op
 
 OPS = list(TABLE.values())
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -23,7 +23,7 @@ def outcome(op: Op, text: str, x: sr.Tensor) -> list[torch.dtype] | type[Excepti
     """The dtypes of all tensors that a call gives, or what it raises."""
     try:
         args, options = arguments(text, x)
-        made = op.eager(*args, **options)
+        made = result_of(op, args, options)
         sr.testing.raise_deferred()
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         return type(error)

@@ -12,13 +12,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.ops.calls import kind_of, tensors
-from tests.ops.matrix import arguments
+from tests.ops.matrix import arguments, result_of
 from tests.ops.samples import elements
 from torch import nn
 
 import serrate as sr
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.table import TABLE, Op
+from serrate.ops.record import TABLE, Op
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"  # which torch's compiler looks for itself
@@ -345,7 +345,7 @@ def check_operation(op: Op, backend: str, dynamic: bool | None) -> None:
         torch.compiler.reset()
 
         def function(*args: Any, op: Op = op, **options: Any) -> Any:
-            return op.eager(*args, **options)
+            return result_of(op, args, options)
 
         compiled = torch.compile(function, backend=backend, dynamic=dynamic)
         for lengths in SHAPES:

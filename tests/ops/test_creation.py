@@ -8,12 +8,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tests.ops.expected import dtype_rule, shape_rule
 from tests.ops.samples import DTYPES, NAMES, elements, sample
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import OffsetsDeviceError, RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "creation"]
 ALL = [dtype for kind in DTYPES.values() for dtype in kind]
@@ -263,10 +264,10 @@ def test_samples_run_on_every_structure_and_dtype(op):
             if usable(name, dtype):
                 x = sample(name, dtype)
                 for arguments in op.samples:
-                    got = eval(f"op.eager({arguments})", {"op": op, **scope(x)})
-                    if op.shape == "same":
+                    got = eval(f"op.function({arguments})", {"op": op, **scope(x)})
+                    if shape_rule(op.name) == "same":
                         assert got.shape == x.shape
-                    if op.dtype == "same":
+                    if dtype_rule(op.name) == "same":
                         assert got.dtype == dtype
 
 
@@ -275,7 +276,7 @@ def test_wrong_calls_are_named(op):
     x = sr.from_lengths(torch.ones(6, 2), [3, 1, 2])
     for arguments, kind, text in op.errors:
         with pytest.raises(kind, match=text):
-            eval(f"op.eager({arguments})", {"op": op, **scope(x)})
+            eval(f"op.function({arguments})", {"op": op, **scope(x)})
 
 
 def test_more_wrong_calls():
@@ -293,7 +294,7 @@ def test_more_wrong_calls():
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_the_docstring_runs(op):
-    found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
+    found = doctest.DocTestParser().get_doctest(op.function.__doc__, {}, op.name, None, 0)
     assert found.examples
     assert doctest.DocTestRunner(verbose=False).run(found).failed == 0
 

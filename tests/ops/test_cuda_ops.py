@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ops.matrix import arguments, cells
+from tests.ops.matrix import arguments, cells, result_of
 from tests.ops.samples import sample
 
 import serrate as sr
-from serrate.ops.table import TABLE, signature
+from serrate.ops.record import TABLE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -37,18 +37,20 @@ def close(got: sr.Tensor, want: sr.Tensor) -> None:
 def test_elementwise(name, born):
     for op in [op for op in TABLE.values() if op.family == "elementwise"]:
         dtype = {"float": torch.float64, "complex": torch.complex128, "int": torch.int64}.get(op.kinds[0], torch.int64)
-        count = sum(p.kind is p.POSITIONAL_ONLY for p in signature(op).parameters.values())
+        count = sum(p.kind is p.POSITIONAL_ONLY for p in op.signature.parameters.values())
         host = [sample(name, dtype, seed) for seed in range(count)]
         if op.name == "where":
             host[0] = host[0]._with(host[0].values > 0.5)
         device = [on_device(x, born) for x in host]
         with sr.testing.forbid_sync():
-            got = op.eager(*device)
+            got = op.function(*device)
         sr.testing.raise_deferred()
         if op.name == "hardswish":  # torch's CUDA kernel has its 1/6 in single precision
-            torch.testing.assert_close(got.cpu().flat().torch(), op.eager(*host).flat().torch(), rtol=1e-7, atol=1e-7)
+            torch.testing.assert_close(
+                got.cpu().flat().torch(), op.function(*host).flat().torch(), rtol=1e-7, atol=1e-7
+            )
             continue
-        close(got, op.eager(*host))
+        close(got, op.function(*host))
 
 
 @pytest.mark.parametrize("born", [False, True])
@@ -64,9 +66,9 @@ def test_reductions_and_normalizations(name, born):
                 device = on_device(x, born)
             torch.cuda.synchronize()
             with sr.testing.forbid_sync():
-                got = op.eager(device, axis=axis)
+                got = op.function(device, axis=axis)
             sr.testing.raise_deferred()
-            close(got, op.eager(x, axis=axis))
+            close(got, op.function(x, axis=axis))
 
 
 def test_parents_and_everything():
@@ -84,7 +86,7 @@ def test_gradients_equal_those_on_the_host():
         grads = []
         for device in ("cpu", "cuda"):
             leaf = x.to(device)._with(x.values.to(device).clone().requires_grad_())
-            made = op.eager(leaf, axis=2)
+            made = op.function(leaf, axis=2)
             made.values.sum().backward()
             grads.append(leaf.values.grad.cpu())
         torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
@@ -145,10 +147,10 @@ def test_every_cell_of_the_matrix_equals_the_host(op):
         for text in op.samples:
             x = sample(cell.structure, cell.dtype)
             args, options = arguments(text, x)
-            want = op.eager(*args, **options)
+            want = result_of(op, args, options)
             with torch.device("cuda"):
                 args, options = arguments(text, x.to("cuda"))
-                got = op.eager(*args, **options)
+                got = result_of(op, args, options)
             sr.testing.raise_deferred()
             for mine, theirs in zip(tensors(got), tensors(want), strict=True):
                 if not mine.structure.is_exact:  # lengths born on the device, with room to spare

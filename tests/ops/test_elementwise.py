@@ -9,13 +9,13 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import DeviceMismatchError, RaggednessError
-from serrate.ops.table import TABLE, Op, signature
+from serrate.ops.record import TABLE, Op
 
 OPS = [op for op in TABLE.values() if op.family == "elementwise"]
 
 
 def arity(op: Op) -> int:
-    return sum(p.kind is p.POSITIONAL_ONLY for p in signature(op).parameters.values())
+    return sum(p.kind is p.POSITIONAL_ONLY for p in op.signature.parameters.values())
 
 
 def operands(op: Op, name: str, dtype: torch.dtype) -> list[sr.Tensor]:
@@ -87,7 +87,7 @@ def test_every_structure_and_dtype_equals_torch_on_each_row(op):
                     continue
                 given = operands(op, name, dtype)
                 options = {"min": 0.5} if op.name == "clip" else {}
-                got = op.eager(*given, **options)
+                got = op.function(*given, **options)
                 same(got, per_row(reference(op), *given, **options))
                 if name != "no rows" and given[0].is_ragged:
                     assert got.partitions[0] is given[0].partitions[0]
@@ -108,7 +108,7 @@ def test_gradients(op, name):
 
     def run(*values):
         parts = [x._with(v) for x, v in zip(given[first:], values, strict=True)]
-        return op.eager(*given[:first], *parts, **options).values
+        return op.function(*given[:first], *parts, **options).values
 
     values = [x.values.clone().requires_grad_() for x in given[first:]]
     assert gradcheck(run, values)
@@ -119,16 +119,16 @@ def test_gradients(op, name):
 def test_the_rule_for_the_compiler_equals_autograd(op):
     given = operands(op, "features", torch.float64)
     options = {"min": 0.3, "max": 0.7} if op.name == "clip" else {}
-    defaults = {n: p.default for n, p in signature(op).parameters.items() if p.default is not p.empty}
+    defaults = {n: p.default for n, p in op.signature.parameters.items() if p.default is not p.empty}
     leaf = [x._with(x.values.clone()) for x in given]
     for x in leaf:
         if x.is_floating_point():
             x.requires_grad_()
-    out = op.eager(*leaf, **options)
+    out = op.function(*leaf, **options)
     g = out._with(elements(6, (2,), torch.float64, seed=9))
     want = torch.autograd.grad(out.values, [x.values for x in leaf if x.requires_grad], g.values, allow_unused=True)
-    names = [n for n, p in signature(op).parameters.items() if p.kind is p.POSITIONAL_ONLY]
-    scope = {n: o.eager for n, o in TABLE.items()} | dict(zip(names, given, strict=True)) | defaults | options
+    names = [n for n, p in op.signature.parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    scope = {n: o.function for n, o in TABLE.items()} | dict(zip(names, given, strict=True)) | defaults | options
     rule = eval(op.gradient, scope | {"g": g, "out": out.detach()})
     got = [part for part in (rule if isinstance(rule, tuple) else (rule,)) if part is not None]
     for mine, theirs in zip(got, want, strict=True):
@@ -144,8 +144,9 @@ def test_the_torch_face_gives_what_torch_gives(op):
     for function in op.torch:
         if type(function).__name__ == "method_descriptor":
             continue  # a method of torch.Tensor: ours has the same name
-        got = function(*given, **options)
-        same(got, per_row(function, *given, **options))
+        fitting = [given[2], given[0], 0.25] if function is torch.masked_fill else given
+        got = function(*fitting, **options)
+        same(got, per_row(function, *fitting, **options))
     for name in {function.__name__ for function in op.torch}:
         if hasattr(torch.Tensor, name) and op.name not in ("where", "real", "imag", "conj"):
             same(
@@ -228,6 +229,20 @@ def test_in_place():
     whole = sr.ragged([[1, 2]])
     with pytest.raises(TypeError, match="does not go back into"):
         whole /= 2
+
+
+def test_masked_fill_as_a_copy_and_in_place():
+    x = sr.ragged([[1.0, 2.0], [3.0]])
+    mask, memory = sr.ragged([[True, False], [True]]), x.values.data_ptr()
+    for made in (torch.masked_fill(x, mask, 7.0), x.masked_fill(mask, torch.tensor(7.0))):
+        assert made.tolist() == [[7.0, 2.0], [7.0]]
+    assert x.tolist() == [[1.0, 2.0], [3.0]]
+    assert x.masked_fill_(mask, 7.0) is x
+    assert x.masked_fill_(torch.tensor([[False], [True]]), value=8.0) is x
+    assert x.values.data_ptr() == memory
+    assert x.tolist() == [[7.0, 2.0], [8.0]]
+    with pytest.raises(ValueError, match="does not broadcast to shape"):
+        x.masked_fill_(torch.ones(1, 1, 1, dtype=torch.bool), 0.0)
 
 
 def test_numbers_first_and_numbers_only():

@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "gathering"]
 SMALL = [n for n in NAMES if n != "one giant row"]
@@ -327,15 +327,15 @@ def test_gradients(name):
 def test_the_rule_for_the_compiler_equals_autograd(op):
     x = sample("features", torch.float64)
     leaf = x._with(x.values.clone()).requires_grad_()
-    scope: dict[str, Any] = {name: each.eager for name, each in TABLE.items()} | {"x": x, "axis": 1, "alpha": 3}
+    scope: dict[str, Any] = {name: each.function for name, each in TABLE.items()} | {"x": x, "axis": 1, "alpha": 3}
     if op.name == "index_add":
         scope["indices"] = [0, -1]
         source = elements(3, (2, 2), torch.float64, seed=4).requires_grad_()
-        out = op.eager(leaf, scope["indices"], source, axis=1, alpha=3)
+        out = op.function(leaf, scope["indices"], source, axis=1, alpha=3)
     else:
         source = None
         scope["indices"] = [0, -1] if op.name == "take" else indices_for(x, 1)
-        out = op.eager(leaf, scope["indices"], axis=1)
+        out = op.function(leaf, scope["indices"], axis=1)
     g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, seed=7))
     want = torch.autograd.grad(out.values, [leaf.values] if source is None else [leaf.values, source], g.values)
     rules = [rule for rule in eval(op.gradient, scope | {"g": g, "out": out.detach()}) if rule is not None]

@@ -18,7 +18,7 @@ import serrate as sr
 from serrate.errors import RaggednessError
 from serrate.ops import grouping
 from serrate.ops.grouping import Grouped
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "grouping"]
 SEGMENTS = [op for op in OPS if op.name.startswith("segment_")]
@@ -436,7 +436,7 @@ def test_segments_equal_enumeration(op):
         for dtype in DTYPES[kind]:
             values = elements(7, (2,), dtype)
             ids = torch.tensor([3, 0, 3, 5, 0, 3, 0], dtype=torch.int32)
-            got = op.eager(values, ids, 6)
+            got = op.function(values, ids, 6)
             assert isinstance(got, sr.Tensor)
             fine = 8 * torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0
             for e in range(6):
@@ -450,7 +450,7 @@ def test_segments_equal_enumeration(op):
             integral = op.name in ("segment_sum", "segment_prod") and fine == 0
             assert got.dtype == (torch.int64 if integral else dtype)
             for features in ((), (0,), (2, 3)):
-                none = op.eager(elements(0, features, dtype), torch.zeros(0, dtype=torch.int64), 2)
+                none = op.function(elements(0, features, dtype), torch.zeros(0, dtype=torch.int64), 2)
                 assert none.shape == ((0 if op.name == "segment_softmax" else 2), *features)
 
 
@@ -460,15 +460,15 @@ def test_segment_gradients_and_the_rules_for_the_compiler(op):
     values = elements(6, (2,), torch.float64).requires_grad_()
 
     def run(v: torch.Tensor) -> torch.Tensor:
-        made = op.eager(v, ids, 4).values
+        made = op.function(v, ids, 4).values
         return torch.where(made.isfinite(), made, 0)
 
     assert gradcheck(run, [values])
     assert gradgradcheck(run, [values])
-    out = op.eager(values, ids, 4)
+    out = op.function(values, ids, 4)
     g = sr.Tensor(elements(out.values.shape[0], (2,), torch.float64, seed=9))
     (want,) = torch.autograd.grad(out.values, [values], torch.where(out.values.isfinite(), g.values, 0))
-    scope = {name: each.eager for name, each in TABLE.items()}
+    scope = {name: each.function for name, each in TABLE.items()}
     scope |= {"values": sr.Tensor(values.detach()), "row_ids": ids, "num_rows": 4, "out": out.detach(), "g": g}
     torch.testing.assert_close(eval(op.gradient, scope).values, want)
 
@@ -540,7 +540,7 @@ def test_a_device_gives_what_the_host_gives_without_a_wait(device):
             g = sr.group_by(leaf, by, 5, weights=factors)
             back = g.ungroup(g * 2)
             (back.values**2).sum().backward()
-            sums = [op.eager(leaf.detach(), segment, 6) for op in SEGMENTS]
+            sums = [op.function(leaf.detach(), segment, 6) for op in SEGMENTS]
             counts = sr.bincount(sr.Tensor(by + 1), axis=0, minlength=6)
         sr.testing.raise_deferred()
         assert g.partitions[0].is_host_born == (where == "cpu")

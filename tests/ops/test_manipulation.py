@@ -9,12 +9,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.ops.expected import dtype_rule
 from tests.ops.samples import DTYPES, NAMES, elements, leaves, sample
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family in ("manipulation", "arrangement", "dtypes")]
 ALL = [dtype for kind in DTYPES.values() for dtype in kind]
@@ -255,10 +256,10 @@ def test_every_gradient_rule_equals_autograd():
                 : {"moveaxis": 2, "astype": 1, "roll": 1, "permute_dims": 1}.get(name, 0)
             ]
             rest = dict(list(options.items())[len(arguments) :]) if positional else options
-            out = TABLE[name].eager(leaf, *arguments, **rest)
+            out = TABLE[name].function(leaf, *arguments, **rest)
             g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, 3))
             (want,) = torch.autograd.grad(out.values, leaf.values, g.values)
-            scope = {each: op.eager for each, op in TABLE.items()} | {"len": len, "range": range}
+            scope = {each: op.function for each, op in TABLE.items()} | {"len": len, "range": range}
             got = eval(TABLE[name].gradient, scope | {"g": g, "x": x} | options)
             assert got.shape == x.shape
             torch.testing.assert_close(padded(got), padded(x._with(want)))
@@ -554,10 +555,10 @@ def test_samples_run_on_every_structure_and_dtype(op):
             if usable(name, dtype):
                 x = sample(name, dtype)
                 for arguments in op.samples:
-                    got = eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+                    got = eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
                     parts = got if isinstance(got, (list, tuple)) else [got]
                     assert all(isinstance(part, sr.Tensor) for part in parts)
-                    if op.dtype == "same" and "torch." not in arguments:
+                    if dtype_rule(op.name) == "same" and "torch." not in arguments:
                         assert all(part.dtype == dtype for part in parts)
 
 
@@ -567,7 +568,7 @@ def test_wrong_calls_are_named(op):
     assert op.errors
     for arguments, kind, text in op.errors:
         with pytest.raises(kind, match=text):
-            eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+            eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
 
 
 def test_more_wrong_calls():
@@ -583,7 +584,7 @@ def test_more_wrong_calls():
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_the_docstring_and_the_example_run(op):
     call, gives = op.example
-    for text in (op.eager.__doc__, f">>> import torch, serrate as sr\n>>> {call}\n{gives}\n"):
+    for text in (op.function.__doc__, f">>> import torch, serrate as sr\n>>> {call}\n{gives}\n"):
         found = doctest.DocTestParser().get_doctest(text, {}, op.name, None, 0)
         assert found.examples
         assert doctest.DocTestRunner(verbose=False).run(found).failed == 0

@@ -9,7 +9,7 @@ from tests.ops.samples import DTYPES, NAMES, leaves, sample
 from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "normalizations"]
 
@@ -33,7 +33,7 @@ def test_along_the_ragged_axis_and_features_equals_torch_on_each_row(op, name):
     for dtype in DTYPES["float"]:
         x = sample(name, dtype)
         for axis in range(1, x.ndim):
-            got = op.eager(x, axis=axis)
+            got = op.function(x, axis=axis)
             assert got.dtype == dtype
             assert got.partitions[0] is x.partitions[0]
             for mine, row in zip(leaves(got), leaves(x), strict=True):
@@ -47,13 +47,13 @@ def test_along_inner_levels_products_and_views(op):
     x = sample("two levels", torch.float64)
     for i, visits in enumerate(x):
         for j, row in enumerate(visits):
-            torch.testing.assert_close(op.eager(x, axis=2)[i, j].torch(), by_torch(op.name, row.torch(), 0))
+            torch.testing.assert_close(op.function(x, axis=2)[i, j].torch(), by_torch(op.name, row.torch(), 0))
     turned = sample("permuted", torch.float64)
-    back = op.eager(turned, axis=2).permute_dims((0, 2, 1))
-    torch.testing.assert_close(back.values, op.eager(turned.permute_dims((0, 2, 1)), axis=1).values)
+    back = op.function(turned, axis=2).permute_dims((0, 2, 1))
+    torch.testing.assert_close(back.values, op.function(turned.permute_dims((0, 2, 1)), axis=1).values)
     block = sample("product", torch.float64)
     for axis in (1, 2):
-        for mine, rows in zip(op.eager(block, axis=axis), block, strict=True):
+        for mine, rows in zip(op.function(block, axis=axis), block, strict=True):
             torch.testing.assert_close(mine.torch(), by_torch(op.name, rows.torch(), axis - 1), equal_nan=True)
 
 
@@ -71,8 +71,8 @@ def test_gradients(op, name):
     x = sample(name, torch.float64)
     values = x.values.clone().requires_grad_()
     for axis in range(1, x.ndim):
-        assert gradcheck(lambda v, axis=axis: op.eager(x._with(v), axis=axis, **options(op)).values, [values])
-        assert gradgradcheck(lambda v, axis=axis: op.eager(x._with(v), axis=axis, **options(op)).values, [values])
+        assert gradcheck(lambda v, axis=axis: op.function(x._with(v), axis=axis, **options(op)).values, [values])
+        assert gradgradcheck(lambda v, axis=axis: op.function(x._with(v), axis=axis, **options(op)).values, [values])
 
 
 def options(op) -> dict[str, float]:
@@ -112,14 +112,14 @@ def test_nothing_waits_for_device_born_lengths():
     d = sr.testing.device_born(x, spare=3)
     for op in OPS:
         with sr.testing.forbid_sync():
-            got = op.eager(d, axis=2)
-        torch.testing.assert_close(got.flat().torch(), op.eager(x, axis=2).flat().torch())
+            got = op.function(d, axis=2)
+        torch.testing.assert_close(got.flat().torch(), op.function(x, axis=2).flat().torch())
 
 
 def test_integers_are_refused():
     for op in OPS:
         with pytest.raises(TypeError, match=f"{op.name} needs floating-point elements, got torch.int64"):
-            op.eager(sr.ragged([[1]]), axis=1)
+            op.function(sr.ragged([[1]]), axis=1)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])

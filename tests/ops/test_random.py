@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import serrate as sr
 from serrate.eager import philox
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 CPU = torch.device("cpu")
 LOW = 2**32 - 1
@@ -521,7 +521,7 @@ def test_samples_of_the_record_run(name):
         if name == "NaN and inf" and dtype.is_complex:
             continue
         for arguments in op.samples:
-            got = eval(f"op.eager({arguments})", {"op": op, "x": sample(name, dtype), "sr": sr, "torch": torch})
+            got = eval(f"op.function({arguments})", {"op": op, "x": sample(name, dtype), "sr": sr, "torch": torch})
             assert got.dtype == dtype
 
 
@@ -530,4 +530,4 @@ def test_wrong_calls_of_the_record():
     x = sr.from_lengths(torch.ones(6, 2), [3, 1, 2])
     for arguments, kind, text in op.errors:
         with pytest.raises(kind, match=text):
-            eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+            eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})

@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "reductions"]
 PLACES = ("argmax", "argmin")
@@ -48,7 +48,7 @@ def by_torch(name: str, values: list[Any], dtype: torch.dtype) -> Any:
 
 
 def check(name: str, x: sr.Tensor, axes: tuple[int, ...]) -> None:
-    got = TABLE[name].eager(x, axis=axes if name not in PLACES else axes[0])
+    got = TABLE[name].function(x, axis=axes if name not in PLACES else axes[0])
     groups: dict[tuple[int, ...], list[Any]] = {}
     for index, value in cells(x.tolist()):
         groups.setdefault(tuple(i for a, i in enumerate(index) if a not in axes), []).append((index[axes[0]], value))
@@ -93,7 +93,7 @@ def test_gradients(op, name):
     for axes in subsets(x.ndim):
 
         def run(v, axes=axes):
-            made = op.eager(x._with(v), axis=axes)
+            made = op.function(x._with(v), axis=axes)
             return torch.where(made.values.isfinite(), made.values, torch.zeros_like(made.values))
 
         if op.name in ("var", "std"):
@@ -194,8 +194,8 @@ def test_nothing_waits_for_device_born_lengths():
             if axis == 1:
                 continue
             with sr.testing.forbid_sync():
-                got = op.eager(d, axis=axis)
-            assert str(got.tolist()) == str(op.eager(x, axis=axis).tolist()), (op.name, axis)
+                got = op.function(d, axis=axis)
+            assert str(got.tolist()) == str(op.function(x, axis=axis).tolist()), (op.name, axis)
     assert sr.sum(d, axis=1).tolist() == sr.sum(x, axis=1).tolist()
     assert sr.sum(d, axis=0).tolist() == sr.sum(x, axis=0).tolist()
     assert float(sr.sum(d)) == pytest.approx(float(sr.sum(x)))

@@ -7,7 +7,7 @@ import torch
 from tests.ops.samples import elements, sample
 
 import serrate as sr
-from serrate.ops.table import TABLE, signature
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.gradient and op.family in ("reductions", "normalizations")]
 
@@ -19,14 +19,14 @@ def test_the_rule_for_the_compiler_equals_autograd(op, axis):
     if op.name in ("var", "std", "layer_norm"):  # rows of one element have no spread
         x = sr.from_lengths(x.values, [4, 2])
     leaf = x._with(x.values.clone()).requires_grad_()
-    options = {"eps": 0.0} if "eps" in signature(op).parameters else {}
-    out = op.eager(leaf, axis=axis, **options)
+    options = {"eps": 0.0} if "eps" in op.signature.parameters else {}
+    out = op.function(leaf, axis=axis, **options)
     g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, seed=7))
     (want,) = torch.autograd.grad(out.values, [leaf.values], g.values)
     along = {
-        name: (lambda t, each=TABLE[name].eager: each(t, axis=axis)) for name in ("sum", "mean", "var", "max", "min")
+        name: (lambda t, each=TABLE[name].function: each(t, axis=axis)) for name in ("sum", "mean", "var", "max", "min")
     }
-    scope = {name: each.eager for name, each in TABLE.items()} | along | {"correction": 0.0, "eps": 0.0}
+    scope = {name: each.function for name, each in TABLE.items()} | along | {"correction": 0.0, "eps": 0.0}
     scope |= {
         "x": x,
         "g": g,
@@ -59,11 +59,11 @@ def test_the_rule_of_products_equals_autograd(name):
         packed = [v.values if isinstance(v, sr.Tensor) else v for v in given]
         leaf = [v.clone().requires_grad_() for v in packed]
         placed = [v._with(p) if isinstance(v, sr.Tensor) else p for v, p in zip(given, leaf, strict=True)]
-        out = op.eager(*placed)
+        out = op.function(*placed)
         g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, seed=7))
         want = torch.autograd.grad(out.values, leaf, g.values)
-        names = [n for n, p in signature(op).parameters.items() if p.kind is p.POSITIONAL_ONLY]
-        scope = {n: each.eager for n, each in TABLE.items()} | dict(zip(names, given, strict=False))
+        names = [n for n, p in op.signature.parameters.items() if p.kind is p.POSITIONAL_ONLY]
+        scope = {n: each.function for n, each in TABLE.items()} | dict(zip(names, given, strict=False))
         got = eval(op.gradient, scope | {"g": g, "out": out.detach()})
         for mine, theirs, where in zip(got, want, given, strict=True):
             if isinstance(where, sr.Tensor):
@@ -79,10 +79,10 @@ def test_the_rule_of_products_equals_autograd(name):
 def test_the_rule_of_losses_equals_autograd(op):
     given = [sample("features", torch.float64, seed=seed) for seed in (0, 3)]
     leaf = [x._with(x.values.clone()).requires_grad_() for x in given]
-    out = op.eager(*leaf, reduction="none")
+    out = op.function(*leaf, reduction="none")
     g = out._with(elements(6, (2,), torch.float64, seed=7))
     want = torch.autograd.grad(out.values, [x.values for x in leaf], g.values)
-    scope = {n: each.eager for n, each in TABLE.items()} | {"beta": 1.0, "delta": 1.0, "g": g}
+    scope = {n: each.function for n, each in TABLE.items()} | {"beta": 1.0, "delta": 1.0, "g": g}
     got = eval(op.gradient, scope | dict(zip(("input", "target"), given, strict=True)))
     for mine, theirs in zip(got, want, strict=True):
         torch.testing.assert_close(mine.values, theirs, rtol=1e-9, atol=1e-12)

@@ -17,7 +17,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "scans"]
 SUMS = {"cumulative_sum": torch.cumsum, "cumulative_prod": torch.cumprod}
@@ -54,7 +54,7 @@ def test_sums_and_products_equal_torch_on_each_group(op, name):
         whole = not (x.is_floating_point() or x.is_complex())
         integer = torch.uint64 if x.dtype == torch.uint8 else torch.int64  # the only unsigned one among the samples
         for axis in axes_of(x) if x.dtype in EXACT else [1]:
-            got = op.eager(x, axis=axis)
+            got = op.function(x, axis=axis)
             assert got.dtype == (integer if whole else x.dtype)
             assert got.structure is x.structure
             found = groups(got.to(torch.int64) if whole else got, axis)  # uint64 overflows elsewhere than int64
@@ -69,8 +69,8 @@ def test_include_initial_makes_groups_one_longer(op, name):
     initial = 0 if op.name == "cumulative_sum" else 1
     x = sample(name, torch.float64)
     for axis in axes_of(x):
-        got = op.eager(x, axis=axis, include_initial=True)
-        plain = groups(op.eager(x, axis=axis), axis)
+        got = op.function(x, axis=axis, include_initial=True)
+        plain = groups(op.function(x, axis=axis), axis)
         found = lines(got, axis)
         assert set(plain) <= set(found)
         for index, line in found.items():
@@ -141,7 +141,7 @@ def test_undefined_parents_have_no_entries():
 def test_extremes_equal_torch_on_each_group(op, name):
     for x in samples_of(op, name):
         for axis in axes_of(x) if x.dtype in (*EXACT, torch.float32) else [1]:
-            got = op.eager(x, axis=axis)
+            got = op.function(x, axis=axis)
             assert got.values.dtype == x.dtype
             assert got.indices.dtype == torch.int64
             assert got.indices.structure is x.structure
@@ -158,7 +158,7 @@ def test_extremes_with_nan_inf_ties_and_zeros_equal_torch(dtype):
     rows = [[1.0, 1.0, nan, 2.0, nan], [], [0.0, -0.0, inf, inf, 3.0], [-inf, -inf, -1.0], [nan], [5.0, -5.0, nan]]
     x = sr.ragged(rows, dtype=dtype)
     for name, function in EXTREMES.items():
-        for got in (TABLE[name].eager(x, axis=1), function(x, 1)):
+        for got in (TABLE[name].function(x, axis=1), function(x, 1)):
             for i, row in enumerate(rows):
                 want = function(torch.tensor(row, dtype=dtype), 0)
                 torch.testing.assert_close(got.values[i].torch(), want.values, equal_nan=True)
@@ -257,7 +257,7 @@ def test_gradients(op, name):
     for axis in axes_of(x):
 
         def run(v, axis=axis, **options):
-            made = op.eager(x._with(v), axis=axis, **options)
+            made = op.function(x._with(v), axis=axis, **options)
             return (made.values if op.name in EXTREMES else made).values
 
         assert gradcheck(run, [values])
@@ -281,8 +281,8 @@ def test_gradients_of_products_with_zeros_and_of_complex_ones():
     torch.testing.assert_close(got, torch.cat([row.grad for row in rows]))
     leaf = elements(9, (), torch.complex128).requires_grad_()
     for name in SUMS:
-        assert gradcheck(lambda v, name=name: TABLE[name].eager(x._with(v), axis=1).values, [leaf])
-        assert gradgradcheck(lambda v, name=name: TABLE[name].eager(x._with(v), axis=1).values, [leaf])
+        assert gradcheck(lambda v, name=name: TABLE[name].function(x._with(v), axis=1).values, [leaf])
+        assert gradgradcheck(lambda v, name=name: TABLE[name].function(x._with(v), axis=1).values, [leaf])
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -290,12 +290,12 @@ def test_gradients_of_products_with_zeros_and_of_complex_ones():
 def test_the_rule_for_the_compiler_equals_autograd(op, axis):
     x = sample("features", torch.float64)
     leaf = x._with(x.values.clone()).requires_grad_()
-    out = op.eager(leaf, axis=axis)
+    out = op.function(leaf, axis=axis)
     g = out._with(elements(out.values.shape[0], (2,), torch.float64, seed=7))
     (want,) = torch.autograd.grad(out.values, [leaf.values], g.values)
     if axis == 0:
         return  # flipping the first axis moves whole rows
-    scope = {name: each.eager for name, each in TABLE.items()}
+    scope = {name: each.function for name, each in TABLE.items()}
     got = eval(op.gradient, scope | {"flip": sr.flip, "x": x, "g": g, "out": out.detach(), "axis": axis})
     torch.testing.assert_close(got.values, want)
 
@@ -311,18 +311,18 @@ def test_nothing_waits_for_device_born_lengths(op, name):
     for axis in axes_of(x):
         parent = any(isinstance(a, sr.Ragged) and axis in a.parents for a in x.shape)
         if op.name == "diff" and (parent or name == "product"):
-            got = op.eager(d, axis=axis)  # lengths that depend on lengths are added up
+            got = op.function(d, axis=axis)  # lengths that depend on lengths are added up
         else:
             values = d.values.clone().requires_grad_()
             with sr.testing.forbid_sync():
-                got = op.eager(d._with(values), axis=axis)
+                got = op.function(d._with(values), axis=axis)
                 made = got.values if op.name in EXTREMES else got
                 (gradient,) = torch.autograd.grad(made.values.sum(), [values])
             leaf = x.values.clone().requires_grad_()
-            made = op.eager(x._with(leaf), axis=axis)
+            made = op.function(x._with(leaf), axis=axis)
             (made.values if op.name in EXTREMES else made).values.sum().backward()
             torch.testing.assert_close(gradient[: x.values.shape[0]], leaf.grad)
-        want = op.eager(x, axis=axis)
+        want = op.function(x, axis=axis)
         for mine, theirs in zip(got, want, strict=True) if op.name in EXTREMES else [(got, want)]:
             assert mine.flat().tolist() == theirs.flat().tolist()
 
@@ -354,7 +354,7 @@ def test_wrong_arguments_are_named(op):
     x = sample("features", torch.float32)
     for arguments, error, message in op.errors:
         with pytest.raises(error, match=message):
-            eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+            eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
 
 
 def test_more_wrong_arguments():
@@ -369,7 +369,7 @@ def test_more_wrong_arguments():
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_the_docstring_runs(op):
-    found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
+    found = doctest.DocTestParser().get_doctest(op.function.__doc__, {}, op.name, None, 0)
     assert found.examples
     assert doctest.DocTestRunner(verbose=False).run(found).failed == 0
 

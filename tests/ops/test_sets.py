@@ -20,7 +20,7 @@ from torch.autograd import gradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, SyncError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "sets"]
 MANY_AXES = (torch.float64, torch.float32, torch.int64, torch.complex64, torch.bool)
@@ -204,14 +204,14 @@ def test_device_born_lengths_are_waited_for_once_and_undefined_rows_left_out(op,
     x = sample(name, torch.int64)
     d = sr.testing.device_born(x, spare=3)
     for axis in (None, *range(x.ndim)):
-        got, want = op.eager(d, axis=axis), op.eager(x, axis=axis)
+        got, want = op.function(d, axis=axis), op.function(x, axis=axis)
         for mine, theirs in zip(got, want, strict=True) if isinstance(got, tuple) else [(got, want)]:
             assert mine.flat().tolist() == theirs.flat().tolist()
             assert mine.is_ragged == theirs.is_ragged
             assert not mine.is_ragged or all(not p.is_host_born for p in mine.partitions)
     if name == "empty rows":
         with pytest.raises(SyncError), sr.testing.forbid_sync():
-            op.eager(d, axis=1)
+            op.function(d, axis=1)
 
 
 def test_the_torch_face():
@@ -235,11 +235,11 @@ def test_wrong_arguments_are_named(op):
     x = sample("features", torch.float32)
     for arguments, error, message in op.errors:
         with pytest.raises(error, match=message):
-            eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+            eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_the_docstring_runs(op):
-    found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
+    found = doctest.DocTestParser().get_doctest(op.function.__doc__, {}, op.name, None, 0)
     assert found.examples
     assert doctest.DocTestRunner(verbose=False).run(found).failed == 0

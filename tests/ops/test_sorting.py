@@ -19,7 +19,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import DeviceMismatchError, RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family == "sorting"]
 KINDS = ("float", "int", "bool")
@@ -300,7 +300,7 @@ def test_wrong_arguments_are_named(op):
     x = sample("features", torch.float32)
     for arguments, error, message in op.errors:
         with pytest.raises(error, match=message):
-            eval(f"op.eager({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
+            eval(f"op.function({arguments})", {"op": op, "x": x, "sr": sr, "torch": torch})
 
 
 def test_more_wrong_arguments():
@@ -327,7 +327,7 @@ def test_more_wrong_arguments():
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_the_docstring_runs(op):
-    found = doctest.DocTestParser().get_doctest(op.eager.__doc__, {}, op.name, None, 0)
+    found = doctest.DocTestParser().get_doctest(op.function.__doc__, {}, op.name, None, 0)
     assert found.examples
     assert doctest.DocTestRunner(verbose=False).run(found).failed == 0
 

@@ -12,7 +12,7 @@ from tests.ops.samples import NAMES
 from torch.autograd import forward_ad
 
 import serrate as sr
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 
@@ -22,7 +22,7 @@ SYMMETRIC = ("linalg.cholesky", "linalg.eigh", "linalg.eigvalsh")
 """Operations that read one half of a matrix and take the other for the same: tangents must be the same in both."""
 REAL = (*SYMMETRIC, "linalg.svd")
 """Operations whose complex results, or samples, are not determined: vectors are known up to a factor."""
-STEPS = ("astype", "embedding_bag", "floor_divide", "nextafter", "remainder")
+STEPS = ("Tensor.to", "astype", "embedding_bag", "floor_divide", "nextafter", "remainder")
 """Operations that round, or that jump or have ties where the samples stand: differences say nothing about them."""
 LAST = ("scatter",)
 """Operations that keep the last of several elements, while gradients go to all: only differences say what is right."""

@@ -14,7 +14,7 @@ from tests.programs.operands import check_kinds, fitting
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.verdicts import Undecided
 
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 Function = Callable[..., torch.Tensor]
 

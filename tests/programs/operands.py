@@ -14,7 +14,7 @@ from tests.programs.mapped import Mapped, cells
 from tests.programs.program import Draw, Environment
 from tests.programs.verdicts import Refused, Undecided
 
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.programs.operands import Operand, check_kinds, fitting, meets, number
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.verdicts import Refused, Undecided
 
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 
 def floor_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from tests.programs.mapped import Lengths, Mapped, is_chain, parents
 from tests.programs.operands import check_kinds, fitting
 from tests.programs.program import Draw, Environment, Step, generator
 
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 

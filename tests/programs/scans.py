@@ -14,7 +14,7 @@ from tests.programs.operands import check_kinds
 from tests.programs.program import Draw, Environment, Step, generator
 from tests.programs.reductions import is_free, precise, random_axes
 
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 

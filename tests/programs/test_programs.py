@@ -13,7 +13,7 @@ from tests.programs.program import Step, draw_program
 from tests.programs.search import search
 
 import serrate as sr
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 
 QUICK = 400
 SLOW = 20_000

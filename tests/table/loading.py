@@ -79,7 +79,7 @@ class Failing:
     def whole(self) -> Block:
         return self.block
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
         self.read += 1
         if self.bad is not None and bool((rows == self.bad).any()):
             raise OSError(f"row {self.bad} cannot be read")

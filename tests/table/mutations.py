@@ -13,9 +13,9 @@ import torch
 import serrate as sr
 from serrate.table.block import Block
 from serrate.table.schema import Schema
-from serrate.table.storage.files import block_of
+from serrate.table.storage.block_file import write_block
+from serrate.table.storage.files import block_of_file
 from serrate.table.storage.header import Header, read_header
-from serrate.table.storage.layout import write_block
 
 WHERE = "a.safetensors"
 
@@ -49,9 +49,9 @@ class MemorySource:
         return self.header.counts
 
     def whole(self) -> Block:
-        return block_of(self.header, self._fetch, WHERE)
+        return block_of_file(self.header, self._fetch, WHERE)
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
         return self.whole(), rows
 
     def _fetch(self, span: Any) -> torch.Tensor:

@@ -74,7 +74,7 @@ def count(block: Block, level: str, row: int) -> int:
 def test_no_such_level() -> None:
     p = packed()
     for call in (p.cu_seqlens, p.max_seqlen, p.position_ids, p.segment_ids):
-        with pytest.raises(KeyError, match="no level 'codes'; there are rows, visits"):
+        with pytest.raises(KeyError, match="no level 'codes'; the levels are rows, visits"):
             call("codes")
     block = p._block
     with pytest.raises(KeyError, match="no level 'codes'"):
@@ -147,7 +147,7 @@ def test_moves_as_one_piece() -> None:
 def test_more_entries_than_an_int32_counts() -> None:
     p = packed()
     p._block.counts = {**p._block.counts, "visits": 2**31}
-    with pytest.raises(OverflowError, match="level 'visits' has 2147483648 entries, more than an int32 counts"):
+    with pytest.raises(OverflowError, match="level 'visits' has 2147483648 entries, too many for int32"):
         p.cu_seqlens("visits")
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serrate.table.loading.batching import Batch, Cells, Cursor, Plan, pieces, share
+from serrate.table.loading.batching import Batch, BatchPlan, CellCount, Cursor, share, split_batches
 
 
 def rows_of(batches: Any) -> list[list[int]]:
@@ -22,7 +22,7 @@ def measured(widths: list[Any]) -> Any:
     return lambda rows, epoch: given_widths[rows]
 
 
-def cells_of(rows: list[int], widths: list[Any], cells: Cells) -> int:
+def cells_of(rows: list[int], widths: list[Any], cells: CellCount) -> int:
     """The cells of a batch, one row at a time."""
     if not cells.padded:
         return sum(widths[row] for row in rows)
@@ -33,7 +33,7 @@ def cells_of(rows: list[int], widths: list[Any], cells: Cells) -> int:
     return made
 
 
-def greedy(order: list[int], plan: Plan, widths: list[Any]) -> list[list[int]]:
+def greedy(order: list[int], plan: BatchPlan, widths: list[Any]) -> list[list[int]]:
     """Batches of rows as they come, by trying."""
     made: list[list[int]] = []
     for row in order:
@@ -55,23 +55,25 @@ def greedy(order: list[int], plan: Plan, widths: list[Any]) -> list[list[int]]:
 @pytest.mark.parametrize("batch_size", [1, 4, 300, 20_000])
 @pytest.mark.parametrize("shuffle", [False, True, "blocks"])
 def test_plain_batches_are_slices_of_the_order(rows: int, batch_size: int, shuffle: Any) -> None:
-    plan = Plan(rows, batch_size, shuffle, seed=3)
+    plan = BatchPlan(rows, batch_size, shuffle, seed=3)
     order = plan.order(2)(torch.arange(rows)).tolist()
     wanted = [order[i : i + batch_size] for i in range(0, rows, batch_size)]
     assert rows_of(plan.batches(Cursor(2))) == wanted
-    dropping = Plan(rows, batch_size, shuffle, seed=3, drop_last=True)
+    dropping = BatchPlan(rows, batch_size, shuffle, seed=3, drop_last=True)
     assert rows_of(dropping.batches(Cursor(2))) == [batch for batch in wanted if len(batch) == batch_size]
     assert plan.steps() == len(wanted)
     assert dropping.steps() == rows // batch_size
 
 
 def test_epochs_and_seeds_differ() -> None:
-    orders = [rows_of(Plan(50, 50, True, seed).batches(Cursor(epoch)))[0] for seed in range(3) for epoch in range(3)]
+    orders = [
+        rows_of(BatchPlan(50, 50, True, seed).batches(Cursor(epoch)))[0] for seed in range(3) for epoch in range(3)
+    ]
     assert len({tuple(order) for order in orders}) == 9
 
 
 def test_a_plain_epoch_of_any_size_begins_at_once() -> None:
-    plan = Plan(10**15, 256, True)
+    plan = BatchPlan(10**15, 256, True)
     batch = next(plan.batches(Cursor(position=256 * 10**12), rank=3, world=1000))
     assert batch.rows.numel() == 256
     assert batch.after.position == 256 * 10**12 + 256_000
@@ -87,7 +89,7 @@ lengths = st.lists(st.integers(0, 9), max_size=60)
 def test_rows_in_order_as_many_as_fit(
     widths: list[int], tokens: int, batch_size: int | None, pool: int, shuffle: bool, oversize: Any
 ) -> None:
-    plan = Plan(
+    plan = BatchPlan(
         len(widths), batch_size, shuffle, max_tokens=tokens, oversize=oversize, pool=pool, widths=measured(widths)
     )
     order = plan.order(0)(torch.arange(len(widths))).tolist()
@@ -108,8 +110,8 @@ two_levels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=
 def test_padded_cells_are_counted(
     widths: list[tuple[int, int]], tokens: int, fixed: int | None, multiple: int, pool: int
 ) -> None:
-    cells = Cells(True, (None, fixed), (multiple, 2))
-    plan = Plan(
+    cells = CellCount(True, (None, fixed), (multiple, 2))
+    plan = BatchPlan(
         len(widths), max_tokens=tokens, oversize="alone", pool=pool, widths=measured(widths or [(0, 0)]), cells=cells
     )
     made = rows_of(plan.batches(Cursor()))
@@ -117,7 +119,7 @@ def test_padded_cells_are_counted(
 
 
 def test_a_row_above_the_limit_is_an_error_at_its_batch() -> None:
-    plan = Plan(5, max_tokens=6, widths=measured([4, 1, 7, 2, 2]))
+    plan = BatchPlan(5, max_tokens=6, widths=measured([4, 1, 7, 2, 2]))
     batches = plan.batches(Cursor())
     assert next(batches).rows.tolist() == [0, 1]
     with pytest.raises(ValueError, match=r"row 2 alone has 7 tokens, more than max_tokens=6; .*oversize="):
@@ -125,19 +127,19 @@ def test_a_row_above_the_limit_is_an_error_at_its_batch() -> None:
 
 
 def test_a_row_as_large_as_the_limit_fits() -> None:
-    plan = Plan(3, max_tokens=7, widths=measured([7, 7, 1]))
+    plan = BatchPlan(3, max_tokens=7, widths=measured([7, 7, 1]))
     assert rows_of(plan.batches(Cursor())) == [[0], [1], [2]]
 
 
 def test_rows_without_tokens_fill_a_batch_no_further_than_a_pool() -> None:
-    plan = Plan(10, max_tokens=1, pool=4, widths=measured([0] * 10))
+    plan = BatchPlan(10, max_tokens=1, pool=4, widths=measured([0] * 10))
     assert rows_of(plan.batches(Cursor())) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_the_last_batch_by_tokens_is_dropped_if_more_would_fit() -> None:
     widths = measured([3, 3, 3, 3, 3])
-    assert rows_of(Plan(5, max_tokens=6, drop_last=True, widths=widths).batches(Cursor())) == [[0, 1], [2, 3]]
-    assert Plan(5, max_tokens=6, widths=widths).steps() is None
+    assert rows_of(BatchPlan(5, max_tokens=6, drop_last=True, widths=widths).batches(Cursor())) == [[0, 1], [2, 3]]
+    assert BatchPlan(5, max_tokens=6, widths=widths).steps() is None
 
 
 # --------------------------------------------------------------------------------------------------------- in pools
@@ -147,7 +149,7 @@ def test_the_last_batch_by_tokens_is_dropped_if_more_would_fit() -> None:
 def test_batches_of_a_pool_have_rows_of_like_length(
     widths: list[int], batch_size: int, tokens: int | None, pool: int, shuffle: bool, drop_last: bool
 ) -> None:
-    plan = Plan(
+    plan = BatchPlan(
         len(widths), batch_size, shuffle, max_tokens=tokens, pool=pool, widths=measured(widths),
         bucket=measured(widths), drop_last=drop_last,
     )  # fmt: skip
@@ -157,7 +159,7 @@ def test_batches_of_a_pool_have_rows_of_like_length(
     rest = list(made)
     for start in range(0, len(order), size):
         sorted_rows = sorted(order[start : start + size], key=lambda row: widths[row])
-        cut = Plan(0, batch_size, max_tokens=100 if tokens is None else tokens, pool=1000)
+        cut = BatchPlan(0, batch_size, max_tokens=100 if tokens is None else tokens, pool=1000)
         wanted = greedy(sorted_rows, cut, widths)
         last = start + size >= len(order)
         cut_short = len(wanted[-1]) < batch_size
@@ -176,7 +178,7 @@ def test_batches_of_a_pool_have_rows_of_like_length(
 
 def test_batches_of_a_pool_are_shuffled_anew_in_each_epoch() -> None:
     widths = list(range(100))
-    plan = Plan(100, 10, True, pool=100, bucket=measured(widths))
+    plan = BatchPlan(100, 10, True, pool=100, bucket=measured(widths))
     firsts = [[batch[0] for batch in rows_of(plan.batches(Cursor(epoch)))] for epoch in range(5)]
     assert len({tuple(first) for first in firsts}) == 5
     assert all(sorted(first) == list(range(0, 100, 10)) for first in firsts)
@@ -185,21 +187,21 @@ def test_batches_of_a_pool_are_shuffled_anew_in_each_epoch() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_buckets_of_floats(dtype: torch.dtype) -> None:
     values = torch.tensor([0.5, float("nan"), -1.0, float("inf")], dtype=dtype)
-    plan = Plan(4, 2, bucket=lambda rows, epoch: values[rows])
+    plan = BatchPlan(4, 2, bucket=lambda rows, epoch: values[rows])
     assert rows_of(plan.batches(Cursor())) == [[2, 0], [3, 1]]
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.uint16, torch.uint32, torch.uint64])
 def test_buckets_of_integers(dtype: torch.dtype) -> None:
     values = torch.tensor([1, 0, 1, 0]).to(dtype)
-    plan = Plan(4, 2, bucket=lambda rows, epoch: values.view(dtype)[rows.tolist()])
+    plan = BatchPlan(4, 2, bucket=lambda rows, epoch: values.view(dtype)[rows.tolist()])
     assert rows_of(plan.batches(Cursor())) == [[1, 3], [0, 2]]
 
 
 # ------------------------------------------------------------------------------------------------ ranks and resuming
 
 
-def plans(draw: Any) -> tuple[Plan, list[int]]:
+def plans(draw: Any) -> tuple[BatchPlan, list[int]]:
     widths = draw(lengths)
     kind = draw(st.sampled_from(["plain", "tokens", "pools", "both", "dropping"]))
     options: dict[str, Any] = {"pool": draw(st.integers(1, 40)), "widths": measured(widths)}
@@ -209,7 +211,7 @@ def plans(draw: Any) -> tuple[Plan, list[int]]:
         options |= {"max_tokens": draw(st.integers(5, 25)), "oversize": "drop" if kind == "dropping" else "alone"}
     if kind in ("pools", "both"):
         options["bucket"] = measured(widths)
-    plan = Plan(
+    plan = BatchPlan(
         len(widths), shuffle=draw(st.sampled_from([False, True, "blocks"])), drop_last=draw(st.booleans()), **options
     )
     return plan, [row for row, width in enumerate(widths) if kind != "dropping" or width <= plan.max_tokens]
@@ -243,7 +245,7 @@ def test_ranks_share_every_row_once_in_equally_many_batches(data: st.DataObject,
 
 @pytest.mark.parametrize("way", [{}, {"max_tokens": 9}, {"bucket": measured([1] * 50)}])
 def test_each_rank_has_its_own_of_the_batches(way: dict[str, Any]) -> None:
-    plan = Plan(50, 3, True, widths=measured([1] * 50), **way)
+    plan = BatchPlan(50, 3, True, widths=measured([1] * 50), **way)
     whole = rows_of(plan.batches(Cursor()))
     for rank in range(4):
         assert rows_of(plan.batches(Cursor(), rank, 4))[:4] == whole[rank:16:4]
@@ -273,9 +275,9 @@ def test_going_on_from_any_batch(data: st.DataObject, world: int, later_world: i
 
 def test_pieces_are_cut_from_the_longest() -> None:
     rows = [torch.arange(10), torch.arange(10, 11), torch.arange(11, 16)]
-    made = pieces(rows, 6)
+    made = split_batches(rows, 6)
     assert [piece.tolist() for piece in made] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9], [10], [11, 12, 13], [14, 15]]
-    assert [piece.numel() for piece in pieces([torch.arange(1), torch.arange(2)], 5)] == [1, 1, 1, 0, 0]
+    assert [piece.numel() for piece in split_batches([torch.arange(1), torch.arange(2)], 5)] == [1, 1, 1, 0, 0]
 
 
 def test_share_gives_each_rank_its_batch_of_every_step() -> None:

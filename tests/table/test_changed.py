@@ -93,7 +93,7 @@ def test_before_it_is_read(path: Path, change: Change, fault: str) -> None:
     source = FileSource(path)
     change(path)
     with pytest.raises(TableFormatError, match=fault):
-        source.part(torch.tensor([4000]), ("x",))
+        source.block_with(torch.tensor([4000]), ("x",))
     with pytest.raises(TableFormatError, match=fault):
         source.whole()
 

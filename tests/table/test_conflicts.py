@@ -95,7 +95,7 @@ def test_a_dataset_that_changed_since_a_writer_began_is_not_replaced(tmp_path: P
     writer = TableWriter(tmp_path / "new", overwrite=True)
     writer.write({"x": [5]})
     save(sr.Table({"x": [3]}), tmp_path / "new")
-    with pytest.raises(ConflictError, match="it was none when the writing began, and is generation 1 now"):
+    with pytest.raises(ConflictError, match="it was not there when the writing began, and is generation 1 now"):
         writer.close()
     assert open_table(tmp_path / "new")["x"].tolist() == [3]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import serrate as sr
 from serrate.errors import RaggednessError
-from serrate.table.convert.arrow import LEVELS, from_arrow, names_in, read_array
+from serrate.table.convert.from_arrow import LEVELS, from_arrow, names_in, read_array
 from serrate.table.convert.to_arrow import to_arrow
 from serrate.table.schema import Column, Schema
 from serrate.table.table import Table
@@ -182,13 +182,16 @@ def test_a_column_that_only_looks_like_a_path_keeps_its_name():
         ({"a.b": [[{"x": 1}]]}, {}, ValueError, r"'a.b' is a list, but its.*levels=\{'a.b': 'entries'\}"),
         ({"rows": [[{"x": 1}]]}, {}, ValueError, r"'rows' is a list, but its name"),
         ({"": [[{"x": 1}]]}, {}, ValueError, "cannot be that of a level"),
-        ({"a": [[1]]}, {"levels": {"b": "x"}}, KeyError, r"'b' names no field that is a list; lists are \['a'\]"),
+        (
+            {"a": [[1]]}, {"levels": {"b": "x"}}, KeyError,
+            r"'b' names no field that is a list; the fields that are lists are \['a'\]",
+        ),
         ({"a": [[1]]}, {"levels": {"a": "x.y"}}, ValueError, "'a' has 1 lists around its entries"),
         ({"a": [[1]]}, {"levels": {"a": "rows"}}, ValueError, "'a' has 1 lists around its entries"),
         ({"v": [[{"a": [1]}]]}, {"levels": {"a": "x.y"}}, ValueError, "'v.a' lies within level 'v'"),
         ({"v": [[{"a": [1]}]], "w": [[{"a": [1]}]]}, {"levels": {"a": "x.y"}}, KeyError, "'a' names several"),
-        ({"v": [{"w": [{"a": 1}]}], "u": [{"w": [{"b": 1}]}]}, {}, ValueError, "would both be level 'w'"),
-        ({"x": [[{"a.b": 1, "a": {"b": 2}}]], "a": [{"b": 2}]}, {}, ValueError, "would be column"),
+        ({"v": [{"w": [{"a": 1}]}], "u": [{"w": [{"b": 1}]}]}, {}, ValueError, "would both become level 'w'"),
+        ({"x": [[{"a.b": 1, "a": {"b": 2}}]], "a": [{"b": 2}]}, {}, ValueError, "would become column"),
         ({"a": [1]}, {"nulls": "drop"}, ValueError, "nulls must be"),
     ],
 )  # fmt: skip
@@ -203,7 +206,7 @@ def test_a_level_can_be_named_where_its_field_cannot():
 
 
 def test_fields_that_are_there_twice():
-    with pytest.raises(ValueError, match=r"named \['x'\] are there more than once"):
+    with pytest.raises(ValueError, match=r"named \['x'\] occur more than once"):
         from_arrow(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"]))
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
     with pytest.raises(ValueError, match="of 's' named"):
@@ -406,12 +409,12 @@ def test_features_of_size_zero():
     [
         (
             pa.array([1, 2], pa.int8()).cast(pa.decimal128(5, 0)),
-            r"'x' is of Arrow's type decimal128\(5, 0\); columns hold no dec",
+            r"'x' is of Arrow's type decimal128\(5, 0\); columns cannot hold dec",
         ),
         (pa.array([b"a"]), "'x' is of Arrow's type binary"),
         (pa.array([datetime.time(3)]), "'x' is of Arrow's type time64"),
         (pa.array([1], pa.timestamp("s", "Europe/Berlin")), "columns count time in UTC"),
-        (pa.array([None, None]), "nothing says what its entries would be"),
+        (pa.array([None, None]), "this type does not say what its entries are"),
         (pa.array([["a", "b"]], pa.list_(pa.string(), 2)), "fixed-size lists of string"),
         (pa.array([[[1], []]], pa.list_(pa.list_(pa.int8()), 2)), "fixed-size lists of list<item: int8>"),
         (pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]), "dense_union"),
@@ -443,7 +446,7 @@ def test_no_time_is_a_null():
     assert made["t"].to_pylist() == [datetime.datetime(2020, 1, 1), None]
     assert made["d"].to_pylist() == [datetime.date(2020, 1, 1), None]
     assert made["f"].to_pylist() == [[datetime.datetime(2020, 1, 1)] * 2, None]
-    with pytest.raises(ValueError, match="'f' has entries with times and NaT side by side"):
+    with pytest.raises(ValueError, match="'f' has entries that contain times and NaT"):
         to_arrow(sr.Table({"f": times[None]}).block())
 
 
@@ -467,7 +470,7 @@ def test_columns_that_arrow_does_not_have(column, error, words):
 
 def test_one_row_of_a_table_is_no_table():
     t = sr.Table({"x": [[1, 2], [3]], "n": [1, 2]})
-    with pytest.raises(ValueError, match=r"take t\[3:4\] in the place of t\[3\]"):
+    with pytest.raises(ValueError, match=r"use t\[3:4\] instead of t\[3\]"):
         to_arrow(t[0].block())
     assert to_arrow(t[0:1].block()).num_rows == 1
 

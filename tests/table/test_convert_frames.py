@@ -84,8 +84,8 @@ def test_indexes():
     ("frame", "error", "words"),
     [
         ({"x": [1]}, TypeError, "takes a DataFrame, got dict"),
-        (pd.DataFrame({3: [1]}), TypeError, "columns are named by strings, got 3"),
-        (pd.DataFrame({"x": [1 + 2j]}), TypeError, "column 'x' of the DataFrame is nothing that Arrow has"),
+        (pd.DataFrame({3: [1]}), TypeError, "the name of a column must be a string, got 3"),
+        (pd.DataFrame({"x": [1 + 2j]}), TypeError, "column 'x' of the DataFrame cannot be converted to Arrow"),
         (pd.DataFrame({"x": [[1], "a"]}), TypeError, "column 'x' of the DataFrame"),
         (pd.DataFrame({"x": [pd.Period("2020-01")]}), TypeError, "'x' is of Arrow's type extension"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), ValueError, "more than once"),

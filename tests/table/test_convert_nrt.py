@@ -79,7 +79,7 @@ def test_names_and_other_places(tmp_path):
     assert Table._from_block(from_nrt(tmp_path / "t.nrt")) == t
     with pytest.raises(KeyError, match=r"\['c'\] not found in .*Available: \['a/b', 'ü .'\]"):
         from_nrt(tmp_path / "t.nrt", ["c"])
-    with pytest.raises(ValueError, match="levels of depths 1 to 1 are named as"):
+    with pytest.raises(ValueError, match="levels must have one name for each depth from 1 to 1"):
         from_nrt(tmp_path / "t.nrt", levels=["a", "a.b"])
     with pytest.raises(FileNotFoundError):
         from_nrt(tmp_path / "missing.nrt")
@@ -94,7 +94,7 @@ def test_names_and_other_places(tmp_path):
         ({"x": torch.zeros(1, 2)}, None, TypeError, r"features \(2,\)"),
         ({"x": torch.zeros(1, dtype=torch.bfloat16)}, None, TypeError, "dtype torch.bfloat16"),
         ({"x": torch.zeros(1, dtype=torch.complex64)}, None, TypeError, "dtype torch.complex64"),
-        ({"bounds": [1]}, None, ValueError, "no column called 'bounds'"),
+        ({"bounds": [1]}, None, ValueError, "cannot have a column called 'bounds'"),
         ({"x": [[1]], "y": [[1]]}, {"x": "a", "y": "b"}, ValueError, "'rows' has 'a', 'b'"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_the_files_cannot_hold(tmp_path, columns, schema, error, words):
     with pytest.raises(error, match=words):
         to_nrt(sr.Table(columns, schema=schema).block(), tmp_path / "t.nrt")
     assert os.listdir(tmp_path) == []
-    with pytest.raises(ValueError, match=r"take t\[3:4\]"):
+    with pytest.raises(ValueError, match=r"use t\[3:4\]"):
         to_nrt(sr.Table({"x": [[1]]})[0].block(), tmp_path / "t.nrt")
 
 
@@ -115,16 +115,16 @@ def test_what_the_files_cannot_hold(tmp_path, columns, schema, error, words):
         ({"dim1/x": [1, 2]}, "there is no dim1/bounds"),
         ({"dim2/x": [1], "dim2/bounds": [1]}, "there is no dim1/bounds"),
         ({"dim1/x": [1, 2], "dim1/bounds": [1, 3]}, "'dim1/x' has shape"),
-        ({"dim1/x": [1, 2], "dim1/bounds": [2, 1, 2]}, "dim1/bounds never decreases, but entry 1 is 1"),
-        ({"dim1/x": [1, 2], "dim1/bounds": [-1, 2]}, "dim1/bounds never decreases, but entry 0 is -1"),
+        ({"dim1/x": [1, 2], "dim1/bounds": [2, 1, 2]}, "dim1/bounds must never decrease, but entry 1 is 1"),
+        ({"dim1/x": [1, 2], "dim1/bounds": [-1, 2]}, "dim1/bounds must never decrease, but entry 0 is -1"),
         ({"dim0/s": [1], "dim1/x": [1, 2], "dim1/bounds": [1, 2]}, "'dim0/s' has shape"),
         ({"dim1/bounds": [1, 2], "dim2/bounds": [1], "dim2/x": [1]}, "2 entries of depth 1, but dim2/bounds has 1"),
-        ({"dim0/x": [1], "dim1/x": [1], "dim1/bounds": [1]}, "'x' is there at two depths"),
+        ({"dim0/x": [1], "dim1/x": [1], "dim1/bounds": [1]}, "'x' exists at two depths"),
         ({"dim0/x": [[1, 2]]}, "one axis, got shape"),
         ({"dim0/x": [1], "dim1/bounds": [2**40]}, "entries, but no tensor"),
-        ({"x": [1]}, "tensors are called"),
-        ({"dim-1/x": [1]}, "tensors are called"),
-        ({"dim99999999999/x": [1]}, "tensors are called"),
+        ({"x": [1]}, "tensors must be called"),
+        ({"dim-1/x": [1]}, "tensors must be called"),
+        ({"dim99999999999/x": [1]}, "tensors must be called"),
         ({"dim1/bounds": [0.5], "dim1/x": [1.0]}, "vector of integers, got torch.float64"),
         ({}, "no tensors|first"),
     ],
@@ -140,7 +140,7 @@ def test_columns_of_other_dtypes(tmp_path):
     from safetensors.torch import save_file as save
 
     save({"dim0/x": torch.zeros(3, dtype=torch.float8_e4m3fn)}, tmp_path / "t.nrt")
-    with pytest.raises(TableFormatError, match="has a dtype of"):
+    with pytest.raises(TableFormatError, match="must have a dtype of"):
         from_nrt(tmp_path / "t.nrt")
 
 

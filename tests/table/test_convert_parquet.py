@@ -82,7 +82,7 @@ def test_only_what_is_asked_for_is_read(path, monkeypatch):
 def test_columns_that_are_not_there(path):
     with pytest.raises(KeyError, match=r"has no columns \['time'\]; the columns are \['age', 'codes'"):
         from_parquet(path, ["time"])
-    with pytest.raises(TypeError, match="columns are a list of names, got the string 'age'"):
+    with pytest.raises(TypeError, match="columns must be a list of names, got the string 'age'"):
         from_parquet(path, "age")
     with pytest.raises(KeyError, match="'nowhere' names no field"):
         from_parquet(path, levels={"nowhere": "x"})
@@ -94,14 +94,14 @@ def test_several_files_and_folders(table, path, tmp_path):
     both = from_parquet(tmp_path)
     assert both.tolist() == {name: rows + rows[:2] for name, rows in EXPECTED.items()}
     assert from_parquet([tmp_path / "q.parquet", str(path)])["age"].tolist()[:3] == [0, 1, 0]
-    with pytest.raises(ValueError, match="needs a file at least"):
+    with pytest.raises(ValueError, match="needs at least one file"):
         from_parquet([])
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"has no file whose name ends in \.parquet"):
         from_parquet(tmp_path / "empty")
     with pytest.raises(FileNotFoundError):
         from_parquet(tmp_path / "missing.parquet")
-    with pytest.raises(ValueError, match=r"notes\.txt is no Parquet file"):
+    with pytest.raises(ValueError, match=r"notes\.txt is not a Parquet file"):
         from_parquet(tmp_path / "notes.txt")
 
 
@@ -227,6 +227,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, many):
 def test_features_that_nobody_could_read_again_are_refused(features, tmp_path):
     """pyarrow writes them, and cannot read what it wrote."""
     t = sr.Table({"x": torch.zeros(2, *features)})
-    with pytest.raises(TypeError, match=r"column 'x' has features .* but Parquet reads no lists of size 0"):
+    with pytest.raises(TypeError, match=r"column 'x' has features .* but Parquet cannot read lists of size 0"):
         t.to_parquet(tmp_path / "t.parquet")
     assert os.listdir(tmp_path) == []

@@ -406,5 +406,5 @@ def test_isin_knows_times_that_do_not_fit_the_unit_of_the_column() -> None:
 
 @pytest.mark.parametrize("unit", ["datetime64", "datetime64[25s]", "timedelta64[ps]"])
 def test_units_that_a_table_does_not_have(unit: str) -> None:
-    with pytest.raises(ValueError, match="column 'x': a unit is"):
+    with pytest.raises(ValueError, match="column 'x': a unit must be"):
         sr.Table({"x": np.array(["NaT"], unit)})

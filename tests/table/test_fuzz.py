@@ -164,7 +164,7 @@ def damaged_on_disk(seed: int, count: int, folder: Path, monkeypatch: pytest.Mon
             source = FileSource(path)
             rows, columns = torch.randperm(source.header.rows)[:50], tuple(source.schema)
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        source.part(rows, columns)
+        source.block_with(rows, columns)
         return source
 
     read, refused = fuzz(seed, count, opened)

@@ -389,7 +389,7 @@ def test_runs_that_there_are_not(start: int, stop: int) -> None:
     block = lying("visits", 0, 0)
     cut = Pieces(None, torch.tensor([1, 2]), "visits", torch.tensor([0, start]), torch.tensor([0, stop]))
     with pytest.raises(
-        IndexError, match=f"entries {start} to {stop} of 'visits' are asked for, but 'rows' entry 2 has 2"
+        IndexError, match=f"entries {start} to {stop} of 'visits' are asked for, but entry 2 of 'rows' has 2"
     ):
         gather.take([block], block.schema, cut)
 
@@ -529,7 +529,7 @@ def test_a_column_stored_wider_than_the_schema_says() -> None:
     block = lying("visits", 0, 0)
     for column in (Column("visits.codes", torch.int16), Column("visits.codes", torch.int64, torch.uint8)):
         schema = Schema(block.schema.levels, {**CODES, "code": column})
-        with pytest.raises(TypeError, match=rf"column 'code' is to be stored as {column.stored}, but is torch.int32"):
+        with pytest.raises(TypeError, match=rf"column 'code' must be stored as {column.stored}, got torch.int32"):
             gather.take([block], schema, Pieces(None, torch.tensor([0])))
 
 
@@ -567,7 +567,7 @@ def test_a_source_that_gives_another_block_each_time() -> None:
         def whole(self) -> Block:
             return self.blocks[0]
 
-        def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
             self.blocks = [*self.blocks[1:], self.blocks[0]]
             return self.blocks[0], rows.flip(0) * 0 + rows
 

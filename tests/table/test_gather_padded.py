@@ -226,7 +226,7 @@ def test_out_that_does_not_fit(way: str) -> None:
         with pytest.raises(error, match=words):
             padded(way, given, wanted, max_lengths=3, out=out)
 
-    refused({"time": 1}, "out must be a Dense, as an earlier call gave it, got dict", TypeError)
+    refused({"time": 1}, "out must be a Dense that an earlier call returned, got dict", TypeError)
     with pytest.raises(
         ValueError, match=r"column 'time' of out must have shape \(8, 4\) and torch.float32, got \(8, 3\)"
     ):
@@ -267,8 +267,8 @@ def test_out_that_does_not_fit(way: str) -> None:
         ({"padding": {"narrow torch.int8": 1.5}}, ValueError, "column 'narrow torch.int8': 1.5 does not fit"),
         ({"padding": {"narrow torch.int8": float("nan")}}, ValueError, "padding of column 'narrow torch.int8': nan"),
         ({"padding": {"uint8/1": 256}}, ValueError, "padding of column 'uint8/1': 256 does not fit torch.uint8"),
-        ({"padding": {"uint8/1": "x"}}, TypeError, "padding is a number, or a dict of numbers by column, got 'x'"),
-        ({"padding": None}, TypeError, "padding is a number, or a dict of numbers by column, got None"),
+        ({"padding": {"uint8/1": "x"}}, TypeError, "padding must be a number, or a dict of numbers by column, got 'x'"),
+        ({"padding": None}, TypeError, "padding must be a number, or a dict of numbers by column, got None"),
     ],
 )  # fmt: skip
 def test_wrong_options(way: str, options: dict[str, Any], error: type[Exception], words: str) -> None:

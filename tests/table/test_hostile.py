@@ -82,7 +82,7 @@ def test_the_file_itself_is_read() -> None:
 
 @pytest.mark.parametrize("size", range(0, len(CONTENT), 7))
 def test_cut_off(size: int) -> None:
-    refused(CONTENT[:size], "cut off|at least 8 bytes|no JSON|the header|no file of a table")
+    refused(CONTENT[:size], "cut off|at least 8 bytes|not JSON|the header|not a file of a table")
 
 
 def test_too_long() -> None:
@@ -93,24 +93,24 @@ def test_too_long() -> None:
     ("content", "fault"),
     [
         (b"", "at least 8 bytes"),
-        (b"\xff" * 200, "at most 16777216 bytes, this one says 18446744073709551615"),
+        (b"\xff" * 200, "at most 16777216 bytes, but this one says 18446744073709551615"),
         ((2**24 + 1).to_bytes(8, "little") + b"{" * 100, "at most 16777216"),
         ((100).to_bytes(8, "little") + b"{}", "ends at byte 108, but the file has 10"),
         ((0).to_bytes(8, "little"), "begins with '{'"),
         (with_text(b"[]", b""), "begins with '{'"),
         (with_text(b"\x80\x02}q\x00.", b""), "begins with '{'"),
-        (with_text(b"{}", b""), "no file of a table"),
-        (with_text(b'{"__metadata__":{"format":"pt"}}', b""), "no file of a table"),
-        (with_text(b'{"\xff":1}', b""), "no UTF-8"),
-        (with_text(b'{"\\ud800":1}', b""), "no UTF-8"),
+        (with_text(b"{}", b""), "not a file of a table"),
+        (with_text(b'{"__metadata__":{"format":"pt"}}', b""), "not a file of a table"),
+        (with_text(b'{"\xff":1}', b""), "is not UTF-8"),
+        (with_text(b'{"\\ud800":1}', b""), "is not UTF-8"),
         (with_text(b"{" + b'"a":{' * 50_000, b""), "nested too deeply"),
         (with_text(b'{"a":' + b"[" * 10**6, b""), "nested too deeply"),
         (with_text(b'{"a":' + b"9" * 10**6 + b"}", b""), "at most 2\\*\\*62, got 999"),
-        (with_text(b'{"a":1e400}', b""), "integers only, got 1e400"),
-        (with_text(b'{"a":NaN}', b""), "integers only, got NaN"),
-        (with_text(b'{"a":-Infinity}', b""), "integers only, got -Infinity"),
+        (with_text(b'{"a":1e400}', b""), "numbers must be integers, got 1e400"),
+        (with_text(b'{"a":NaN}', b""), "numbers must be integers, got NaN"),
+        (with_text(b'{"a":-Infinity}', b""), "numbers must be integers, got -Infinity"),
         (with_text(b'{"a":1,"a":2}', b""), "the key 'a' twice"),
-        (with_text(b'{"a":1', b""), "no JSON"),
+        (with_text(b'{"a":1', b""), "is not JSON"),
     ],
 )
 def test_headers_that_are_none(content: bytes, fault: str) -> None:
@@ -129,53 +129,53 @@ META = "__metadata__"
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (put(META, "version", "2"), "version 2 of the format, this Serrate reads version 1: a newer one is needed"),
-        (put(META, "version", "0"), "the version of the format is '1', got '0'"),
-        (put(META, "version", "1.0"), "the version of the format is '1'"),
-        (put(META, "version", "²"), "the version of the format is '1'"),
-        (drop(META, "version"), "the version of the format is '1', got None"),
+        (put(META, "version", "2"), "version 2 of the format, but this Serrate reads version 1; a newer one is needed"),
+        (put(META, "version", "0"), "the version of the format must be '1', got '0'"),
+        (put(META, "version", "1.0"), "the version of the format must be '1'"),
+        (put(META, "version", "²"), "the version of the format must be '1'"),
+        (drop(META, "version"), "the version of the format must be '1', got None"),
         (drop(META, "schema"), "the metadata have no schema"),
         (drop(META, "counts"), "the metadata have no counts"),
-        (put(META, "other", 3), "metadata are strings"),
-        (put(META, "schema", []), "the schema is none"),
-        (put(META, "schema", "{"), "no JSON"),
-        (put(META, "schema", "levels", ["visits", "rows"]), "the schema is none"),
-        (put(META, "schema", "levels", 3), "the schema is none"),
-        (put(META, "schema", "levels", [[]]), "the schema is none"),
-        (put(META, "schema", "columns", 0, 1, "dtype", "object"), "the schema is none"),
-        (drop(META, "schema", "columns", 0, 1, "stored"), "the schema is none: it lacks 'stored'"),
-        (put(META, "schema", "columns", 0, 1, "level", "rows.rows"), "the schema is none"),
-        (put(META, "schema", "columns", 3, 1, "features", [-1]), "the schema is none"),
-        (put(META, "schema", "columns", 3, 1, "features", [True]), "the schema is none"),
+        (put(META, "other", 3), "values of the metadata must be strings"),
+        (put(META, "schema", []), "the schema is not valid"),
+        (put(META, "schema", "{"), "is not JSON"),
+        (put(META, "schema", "levels", ["visits", "rows"]), "the schema is not valid"),
+        (put(META, "schema", "levels", 3), "the schema is not valid"),
+        (put(META, "schema", "levels", [[]]), "the schema is not valid"),
+        (put(META, "schema", "columns", 0, 1, "dtype", "object"), "the schema is not valid"),
+        (drop(META, "schema", "columns", 0, 1, "stored"), "the schema is not valid: it lacks 'stored'"),
+        (put(META, "schema", "columns", 0, 1, "level", "rows.rows"), "the schema is not valid"),
+        (put(META, "schema", "columns", 3, 1, "features", [-1]), "the schema is not valid"),
+        (put(META, "schema", "columns", 3, 1, "features", [True]), "the schema is not valid"),
         (put(META, "schema", "columns", 3, 1, "features", [2]), "ask for a tensor 'values/x'"),
         (put(META, "schema", "columns", 0, 0, "other"), "asks for a tensor 'values/other'"),
-        (put(META, "schema", "columns", 1, 0, "age"), "there twice"),
+        (put(META, "schema", "columns", 1, 0, "age"), "'age' occurs twice"),
         (put(META, "counts", "rows", 3), "ask for a tensor 'offsets/visits'"),
         (put(META, "counts", "rows", -2), "an integer from 0"),
         (put(META, "counts", "rows", True), "an integer from 0"),
         (put(META, "counts", "rows", "2"), "an integer from 0"),
         (put(META, "counts", "visits", 2**62), "ask for a tensor"),
-        (drop(META, "counts", "visits"), "counts is an object of"),
-        (put(META, "counts", "labs", 3), "counts is an object of"),
-        (put("values/age", "dtype", "I32"), "lies in 16 bytes"),
+        (drop(META, "counts", "visits"), "counts must be an object of"),
+        (put(META, "counts", "labs", 3), "counts must be an object of"),
+        (put("values/age", "dtype", "I32"), "must have 8 bytes, got 16"),
         (put("values/age", "dtype", "U64"), "ask for a tensor 'values/age' of I64 .* one of U64"),
-        (put("values/age", "dtype", "O"), "has a dtype of"),
-        (put("values/age", "dtype", ["I64"]), "has a dtype of"),
+        (put("values/age", "dtype", "O"), "must have a dtype of"),
+        (put("values/age", "dtype", ["I64"]), "must have a dtype of"),
         (put("values/age", "shape", [1, 2]), "ask for a tensor 'values/age'"),
         (put("values/age", "shape", [-1, -2]), "an integer from 0"),
-        (put("values/age", "shape", [2.0]), "integers only"),
+        (put("values/age", "shape", [2.0]), "numbers must be integers"),
         (put("values/age", "shape", 2), "list of at most 64 sizes"),
         (put("values/age", "shape", [1] * 65), "list of at most 64 sizes"),
         (put("values/age", "shape", [2**40, 2**40]), "product is too large"),
         (put("values/age", "shape", [0, 2**40, 2**40]), "product is too large"),
         (put("values/age", "shape", [2**61]), "product is too large"),
         (put("values/age", "data_offsets", [0]), "list of two ends"),
-        (put("values/age", "data_offsets", [16, 0]), "lies in -16 bytes"),
+        (put("values/age", "data_offsets", [16, 0]), "must have 16 bytes, got -16"),
         (put("values/age", "data_offsets", [0, 16]), "begins at byte|lies in"),
         (put("values/age", "data_offsets", [2**61, 2**61 + 16]), "cut off"),
         (put("values/age", "data_offsets", [-16, 0]), "an integer from 0"),
-        (put("values/age", "more", 1), "is an object of"),
-        (put("values/age", 3), "is an object of"),
+        (put("values/age", "more", 1), "must be an object of"),
+        (put("values/age", 3), "must be an object of"),
         (drop("values/age"), "but .* ends at"),
         (drop("padding/2"), "begins at byte .* ends at"),
         (put("values/y", {"dtype": "I64", "shape": [0], "data_offsets": [0, 0]}), "does not know"),
@@ -194,7 +194,7 @@ def test_tensors_that_are_not_aligned() -> None:
         {**found, META: {**found[META], **{name: json.dumps(found[META][name]) for name in ("schema", "counts")}}}
     ).encode()
     text += b" " * (8 - (len(text) + 8) % 64)
-    refused(len(text).to_bytes(8, "little") + text + tail, "no multiple of 64")
+    refused(len(text).to_bytes(8, "little") + text + tail, "not a multiple of 64")
 
 
 def test_bytes_that_are_shared() -> None:
@@ -207,7 +207,7 @@ def test_bytes_that_are_shared() -> None:
 def test_entries_without_bytes() -> None:
     schema = {"levels": ["rows"], "columns": []}
     metadata = {"format": "serrate.table", "version": "1", "schema": schema, "counts": {"rows": 2**40}}
-    refused(with_header({META: metadata}, b""), "without a byte in the file; 16777216 are allowed")
+    refused(with_header({META: metadata}, b""), "without a byte in the file; at most 16777216 are allowed")
 
 
 # -------------------------------------------------------------------------------------------------- what tensors hold
@@ -252,8 +252,8 @@ def test_vocabularies_that_lie(place: int, number: int) -> None:
 
 
 def test_vocabulary_that_is_no_text() -> None:
-    refused(over("vocabulary/code/bytes", 0, 0xFF), "no UTF-8")
-    refused(over("vocabulary/code/bytes", 0, ord("b")), "a string is there twice")
+    refused(over("vocabulary/code/bytes", 0, 0xFF), "is not UTF-8")
+    refused(over("vocabulary/code/bytes", 0, ord("b")), "a string occurs twice")
 
 
 CODE_READERS: dict[str, Callable[[sr.Table], Any]] = {
@@ -356,18 +356,18 @@ def test_the_manifest_itself_is_read() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"format": "x"}, "no manifest of a table"),
-        ({"version": "2"}, "version 2 of the format, this Serrate reads version 1"),
-        ({"version": 1}, "the version of the format is '1', got 1"),
-        ({"generation": -1}, "generation is an integer"),
-        ({"generation": None}, "generation is an integer"),
-        ({"schema": {}}, "the schema is none"),
-        ({"shards": {}}, "shards are a list"),
-        ({"shards": [3]}, "a shard is an object"),
-        ({"shards": [SHARD, SHARD]}, "a file is there twice"),
-        ({"more": 1}, "a manifest is an object of"),
+        ({"format": "x"}, "not the manifest of a table"),
+        ({"version": "2"}, "version 2 of the format, but this Serrate reads version 1"),
+        ({"version": 1}, "the version of the format must be '1', got 1"),
+        ({"generation": -1}, "generation must be an integer"),
+        ({"generation": None}, "generation must be an integer"),
+        ({"schema": {}}, "the schema is not valid"),
+        ({"shards": {}}, "shards must be a list"),
+        ({"shards": [3]}, "a shard must be an object"),
+        ({"shards": [SHARD, SHARD]}, "a file occurs twice"),
+        ({"more": 1}, "a manifest must be an object of"),
         *(
-            ({"shards": [{**SHARD, "file": name}]}, "lies in the folder of the manifest")
+            ({"shards": [{**SHARD, "file": name}]}, "must be in the folder of the manifest")
             for name in (
                 "/etc/passwd",
                 "../a.safetensors",
@@ -400,11 +400,11 @@ def test_the_manifest_itself_is_read() -> None:
         ),
         ({"shards": [{**SHARD, "rows": 3}]}, "has 2 rows by its counts, got 3"),
         ({"shards": [{**SHARD, "rows": True}]}, "rows by its counts"),
-        ({"shards": [{**SHARD, "bytes": -5}]}, "bytes is an integer"),
+        ({"shards": [{**SHARD, "bytes": -5}]}, "bytes must be an integer"),
         ({"shards": [{**SHARD, "xxh3": "0" * 15}]}, "16 digits"),
         ({"shards": [{**SHARD, "xxh3": "G" * 16}]}, "16 digits"),
         ({"shards": [{**SHARD, "xxh3": 0}]}, "16 digits"),
-        ({"shards": [{**SHARD, "counts": {"rows": 2}}]}, "counts is an object of"),
+        ({"shards": [{**SHARD, "counts": {"rows": 2}}]}, "counts must be an object of"),
         ({"shards": [{**SHARD, "counts": {"rows": 2, "visits": 4, "visits.codes": -1}}]}, "an integer from 0"),
     ],
 )
@@ -458,7 +458,7 @@ def test_pipes_are_not_waited_for(name: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
-    with pytest.raises(TableFormatError, match=f"{name}: it is no regular file"):
+    with pytest.raises(TableFormatError, match=f"{name}: it is not a regular file"):
         sr.open(tmp_path)
 
 

@@ -23,7 +23,7 @@ import serrate as sr
 from serrate.errors import ConflictError
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
-from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.manifest import open_table, read_local_manifest
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
 
@@ -102,7 +102,7 @@ def check(path: Path, allowed: list[Rows]) -> int:
 def check_clean(path: Path) -> None:
     """Nothing is left but what the manifest names."""
     if path.is_dir():
-        named = {shard.file for shard in read_manifest(path).shards}
+        named = {shard.file for shard in read_local_manifest(path).shards}
         assert set(os.listdir(path)) == {"manifest.json", *named}
     else:
         assert [name for name in os.listdir(path.parent) if name.startswith(".serrate")] == []

@@ -20,7 +20,7 @@ from tests.table.loading import WAYS, ids, lists, make, threads_end
 
 import serrate as sr
 from serrate.table.gathering.batch import Dense, Packed
-from serrate.table.loading.sampling import draw, key_of
+from serrate.table.loading.sampling import draw, random_key
 from serrate.table.schema import Column
 from serrate.table.table import Table
 
@@ -227,7 +227,7 @@ def test_windows(table: Table, keep: str, window: int) -> None:
             lengths = torch.tensor([len(times[row]) for row in rows.tolist()])
             excess = (lengths - window).clamp(min=0)
             start = {"head": 0 * excess, "tail": excess}.get(
-                keep, draw(rows.values, excess + 1, key_of(4, epoch, "windows"))
+                keep, draw(rows.values, excess + 1, random_key(4, epoch, "windows"))
             )
             cuts = [slice(a, a + window) for a in start.tolist()]
             assert batch["time"].tolist() == [times[row][cut] for row, cut in zip(rows.tolist(), cuts, strict=True)]

@@ -16,8 +16,8 @@ from tests.table.loading import WAYS, Failing, ids, make, over, threads_end
 from tests.table.strategies import Sample, samples
 
 import serrate as sr
-from serrate.table.loading import identity
-from serrate.table.loading.identity import fingerprint
+from serrate.table.loading import fingerprints
+from serrate.table.loading.fingerprints import fingerprint
 from serrate.table.table import Table
 
 
@@ -134,7 +134,7 @@ def test_other_ranks_go_on(table: Table) -> None:
 )  # fmt: skip
 def test_a_state_of_other_batches_is_refused(table: Table, other: dict[str, Any]) -> None:
     state = table.loader(8, shuffle=True).state_dict()
-    with pytest.raises(ValueError, match=rf"state is that of a loader with .*{next(iter(other))}"):
+    with pytest.raises(ValueError, match=rf"state is from a loader with .*{next(iter(other))}"):
         table.loader(**({"batch_size": 8, "shuffle": True} | other)).load_state_dict(state)
 
 
@@ -208,9 +208,9 @@ def test_fingerprints_of_large_tables() -> None:
         changed[row] = -1
         found.add(fingerprint(sr.Table({**columns, "x": changed})))
     assert len(found) == 9
-    assert len({tuple(run) for run in identity._runs(table, {"rows": count, "level1": 3 * count})}) == 8
+    assert len({tuple(run) for run in fingerprints._runs(table, {"rows": count, "level1": 3 * count})}) == 8
     wide = sr.Table({"x": torch.zeros(1000, 2**17)})
-    assert [stop - start for start, stop in identity._runs(wide, {"rows": 1000})] == [1] * 8
+    assert [stop - start for start, stop in fingerprints._runs(wide, {"rows": 1000})] == [1] * 8
 
 
 def test_rows_that_cannot_be_read_leave_a_state_that_tells_nothing_of_them(table: Table) -> None:
@@ -245,14 +245,14 @@ def test_a_broken_state_is_refused(table: Table, change: dict[str, Any]) -> None
         ({"batch_size": 2.0}, ValueError, "batch_size must be an int"),
         ({"batch_size": True}, ValueError, "batch_size must be an int"),
         ({"max_tokens": 0, "tokens_at": "visits"}, ValueError, "max_tokens must be an int of 1 or more"),
-        ({"max_tokens": 10}, ValueError, "name one of drugs, visits.codes by tokens_at="),
-        ({"max_tokens": 10, "tokens_at": "visit"}, KeyError, "tokens_at names a level, one of rows, visits"),
+        ({"max_tokens": 10}, ValueError, "name one of drugs, visits.codes with tokens_at="),
+        ({"max_tokens": 10, "tokens_at": "visit"}, KeyError, "tokens_at must name a level, one of rows, visits"),
         ({"batch_size": 2, "tokens_at": "visits"}, ValueError, "give max_tokens"),
         ({"batch_size": 2, "oversize": "drop"}, ValueError, "give max_tokens"),
         ({"max_tokens": 2, "oversize": "cut"}, ValueError, 'oversize must be "error", "alone" or "drop"'),
-        ({"batch_size": 2, "bucket_by": "age"}, KeyError, "bucket_by names a level below the rows or a column"),
+        ({"batch_size": 2, "bucket_by": "age"}, KeyError, "bucket_by must name a level below the rows or a column"),
         ({"batch_size": 2, "bucket_by": "weight"}, TypeError, "a column of single numbers"),
-        ({"batch_size": 2, "bucket_by": 3}, KeyError, "bucket_by names"),
+        ({"batch_size": 2, "bucket_by": 3}, KeyError, "bucket_by must name"),
         ({"batch_size": 2, "pool": 0}, ValueError, "pool must be an int of 1 or more"),
         ({"batch_size": 2, "shuffle": "rows"}, ValueError, 'shuffle must be True, False or "blocks"'),
         ({"batch_size": 2, "seed": None}, TypeError, "seed must be an int"),

@@ -165,7 +165,7 @@ class Endless:
         self.rows, self.counts = rows, {"rows": rows, "xs": 6 * rows // 4}
         self.schema = Schema(("rows", "xs"), {"id": Column("rows", torch.int64), "x": Column("xs", torch.int64)})
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
         lengths = rows % 4
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
         values = {"id": rows, "x": torch.repeat_interleave(rows, lengths)}

@@ -123,9 +123,11 @@ def test_map_of_a_masked_array_keeps_gaps():
 
 def test_names():
     t = patients()
-    with pytest.raises(KeyError, match=r"no column 'visits'; it is a level, with time; the columns are 'sex'"):
+    with pytest.raises(
+        KeyError, match=r"no column 'visits'; it is a level with the columns time; the columns are 'sex'"
+    ):
         t["visits"]
-    with pytest.raises(TypeError, match=r"one column was expected, by its name, got \['sex', 'age'\]"):
+    with pytest.raises(TypeError, match=r"the name of one column was expected, got \['sex', 'age'\]"):
         t.sort_by(["sex", "age"])
     with pytest.raises(TypeError, match=r"'num_worker'.*serrate\.table\.Loader"):
         t.loader(2, num_worker=1)

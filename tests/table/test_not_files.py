@@ -107,10 +107,10 @@ def test_in_the_place_of_the_manifest(tmp_path: Path, make: Make) -> None:
     path.mkdir()
     make(path / "manifest.json")
     before = modes(path)
-    refused(TableFormatError, "no regular file", lambda: sr.open(path))
-    refused(TableFormatError, "no regular file", lambda: verify(path))
-    refused(TableFormatError, "no regular file", lambda: append(path))
-    refused(TableFormatError, "no regular file", lambda: repair(path))
+    refused(TableFormatError, "not a regular file", lambda: sr.open(path))
+    refused(TableFormatError, "not a regular file", lambda: verify(path))
+    refused(TableFormatError, "not a regular file", lambda: append(path))
+    refused(TableFormatError, "not a regular file", lambda: repair(path))
     for overwrite in (False, True):
         refused(
             FileExistsError,
@@ -118,7 +118,7 @@ def test_in_the_place_of_the_manifest(tmp_path: Path, make: Make) -> None:
             lambda: sr.Table(rows(1)).save(path, overwrite=overwrite),  # noqa: B023
         )
     soon(lambda: add_part(path))
-    refused(TableFormatError, "no regular file", lambda: commit(path, append=True))
+    refused(TableFormatError, "not a regular file", lambda: commit(path, append=True))
     refused(FileExistsError, "a folder of its own", lambda: commit(path, overwrite=True))
     assert before.items() <= modes(path).items()
 
@@ -131,11 +131,11 @@ def test_in_the_place_of_a_shard(tmp_path: Path, make: Make) -> None:
     (path / name).unlink()
     make(path / name)
     mode = modes(path)[name]
-    refused(TableFormatError, f"{name}.*no regular file", lambda: sr.open(path))
-    refused(TableFormatError, f"{name}.*no regular file", lambda: verify(path))
+    refused(TableFormatError, f"{name}.*not a regular file", lambda: sr.open(path))
+    refused(TableFormatError, f"{name}.*not a regular file", lambda: verify(path))
     if make is not folder:  # which is none of a dataset
-        refused(TableFormatError, "no regular file", lambda: verify(path / name))
-        refused(TableFormatError, "no regular file", lambda: sr.open(path / name))
+        refused(TableFormatError, "not a regular file", lambda: verify(path / name))
+        refused(TableFormatError, "not a regular file", lambda: sr.open(path / name))
     soon(lambda: append(path))
     soon(lambda: repair(path))
     assert modes(path)[name] == mode
@@ -170,8 +170,8 @@ def test_in_the_place_of_a_part(tmp_path: Path, make: Make) -> None:
     sr.Table(rows(0)).save(path)
     make(path / f"part-{HEX}.json")
     soon(lambda: append(path))
-    refused(TableFormatError, f"part-{HEX}.*no regular file", lambda: commit(path, append=True))
-    refused(TableFormatError, f"part-{HEX}.*no regular file", lambda: repair(path))
+    refused(TableFormatError, f"part-{HEX}.*not a regular file", lambda: commit(path, append=True))
+    refused(TableFormatError, f"part-{HEX}.*not a regular file", lambda: repair(path))
     soon(lambda: sr.Table(rows(2)).save(path, overwrite=True))
     assert sr.open(path).tolist() == rows(2)
 
@@ -184,7 +184,7 @@ def test_in_the_place_of_a_single_file(tmp_path: Path, make: Make) -> None:
     refused((TableFormatError, FileNotFoundError), "regular file|no manifest", lambda: sr.open(path))
     refused((TableFormatError, FileNotFoundError), "regular file|no manifest", lambda: verify(path))
     refused(OSError, "there is a file|is a folder", lambda: sr.Table(rows(1)).save(path))
-    refused(OSError, "no regular file|is a folder", lambda: sr.Table(rows(1)).save(path, overwrite=True))
+    refused(OSError, "not a regular file|is a folder", lambda: sr.Table(rows(1)).save(path, overwrite=True))
     assert modes(tmp_path)[path.name] == mode
     assert not [name for name in modes(tmp_path) if name.startswith(".serrate")]
 
@@ -195,8 +195,8 @@ def test_in_the_place_of_the_folder(tmp_path: Path, make: Make) -> None:
         return
     path = tmp_path / "a"
     make(path)
-    refused(TableFormatError, "no regular file", lambda: sr.open(path))
-    refused(TableFormatError, "no regular file", lambda: verify(path))
+    refused(TableFormatError, "not a regular file", lambda: sr.open(path))
+    refused(TableFormatError, "not a regular file", lambda: verify(path))
     refused(NotADirectoryError, "a dataset is a folder", lambda: sr.Table(rows(1)).save(path, overwrite=True))
     refused(NotADirectoryError, "a dataset is a folder", lambda: append(path))
 
@@ -213,7 +213,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_in_between(tmp_path: Path, monkey
         return opened(*given, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", swapped)
-    refused(TableFormatError, "no regular file", lambda: LocalFolder(tmp_path).read("manifest.json", 10))
+    refused(TableFormatError, "not a regular file", lambda: LocalFolder(tmp_path).read("manifest.json", 10))
     monkeypatch.undo()
     before = len(os.listdir("/proc/self/fd"))
     path.unlink(missing_ok=True)

@@ -24,11 +24,11 @@ import serrate as sr
 from serrate.errors import TableFormatError
 from serrate.table.gathering import gather
 from serrate.table.schema import Schema
-from serrate.table.storage import files, mapping, reading
+from serrate.table.storage import files, memory_map, reading
 from serrate.table.storage import manifest as module
+from serrate.table.storage.block_file import write_block
 from serrate.table.storage.files import FileSource
 from serrate.table.storage.header import read_header
-from serrate.table.storage.layout import write_block
 from serrate.table.storage.manifest import Manifest, Shard
 
 TABLE = sr.Table(
@@ -124,7 +124,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     put(tmp_path, [TABLE], version="7", more="things")
-    with pytest.raises(TableFormatError, match="version 7 of the format, this Serrate reads version 1"):
+    with pytest.raises(TableFormatError, match="version 7 of the format, but this Serrate reads version 1"):
         sr.open(tmp_path)
 
 
@@ -133,8 +133,8 @@ def test_a_dataset_that_is_overwritten_while_it_is_opened(tmp_path: Path, monkey
     put(tmp_path / "a", [TABLE])
     put(tmp_path / "b", [TABLE[:1]])
     first = Manifest.from_json((tmp_path / "a/manifest.json").read_bytes(), "a")
-    real, calls = module.read_manifest, iter([first])
-    monkeypatch.setattr(module, "read_manifest", lambda folder: next(calls, None) or real(folder))
+    real, calls = module.read_local_manifest, iter([first])
+    monkeypatch.setattr(module, "read_local_manifest", lambda folder: next(calls, None) or real(folder))
     (tmp_path / "b/0.safetensors").rename(tmp_path / "b/1.safetensors")
     text = (tmp_path / "b/manifest.json").read_text().replace("0.safetensors", "1.safetensors")
     (tmp_path / "b/manifest.json").write_text(text)
@@ -201,7 +201,7 @@ def test_a_column_alone_can_be_pickled(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_mapped() -> None:
     with pytest.raises(OSError, match="could not map 10 bytes"):
-        mapping.map_file(-1, 10, FileSource(__file__))
+        memory_map.map_file(-1, 10, FileSource(__file__))
 
 
 # --------------------------------------------------------------------------------------------------- other processes
@@ -267,7 +267,7 @@ def test_rows_that_are_not_in_memory(columns: tuple[str, ...] | None, rows: int,
     names = tuple(source.schema) if columns is None else columns
     picked = torch.from_numpy(rng.integers(0, source.rows, rows))
     drop(path)
-    found, numbers = source.part(picked, names)
+    found, numbers = source.block_with(picked, names)
     assert numbers.tolist() == picked.tolist()
     if names:
         expected = gather.take([block], block.schema.select(names), gather.Pieces(None, picked))
@@ -294,11 +294,11 @@ def test_what_rows_need_is_asked_for_and_little_else(tmp_path: Path) -> None:
     path = put_file(tmp_path / "a.safetensors", sr.Table({"x": torch.arange(count), "y": ragged}))
     source = FileSource(path)
     picked = torch.randperm(count)[:100]
-    source.part(picked[:0], ("y",))
+    source.block_with(picked[:0], ("y",))
     drop(path)
     if resident(source).mean() > 0.1:
         pytest.skip("the file system keeps all files in memory")
-    source.part(picked, ("y",))
+    source.block_with(picked, ("y",))
     time.sleep(0.2)
     pages, span = resident(source), source.header.tensors["values/y"]
     for row in picked.tolist():
@@ -313,7 +313,7 @@ def test_too_much_to_ask_for_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     source = FileSource(path)
     assert source.header.rows == 3
     drop(path)
-    found, _ = source.part(torch.tensor([0, 2]), ("code",))
+    found, _ = source.block_with(torch.tensor([0, 2]), ("code",))
     assert sr.Table._from_block(found).tolist() == TABLE.tolist()
 
 
@@ -325,5 +325,5 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("row", [-1, 3, 2**62])
 def test_rows_that_are_not_there(row: int, tmp_path: Path) -> None:
     source = FileSource(put_file(tmp_path / "a.safetensors", TABLE))
-    with pytest.raises(IndexError, match="numbered from 0 to 2"):
-        source.part(torch.tensor([0, row]), ("age",))
+    with pytest.raises(IndexError, match="numbers of rows must be from 0 to 2"):
+        source.block_with(torch.tensor([0, row]), ("age",))

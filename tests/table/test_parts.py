@@ -16,7 +16,7 @@ from serrate.table.schema import Column, Schema
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
 from serrate.table.storage.folders import LocalFolder
-from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.manifest import open_table, read_local_manifest
 from serrate.table.storage.parts import read_parts
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
@@ -120,7 +120,7 @@ def test_parts_without_rows(tmp_path: Path) -> None:
     TableWriter.part(tmp_path / "a", schema).close()
     commit(tmp_path / "a", parts=4)
     assert len(open_table(tmp_path / "a")) == 0
-    assert len(read_manifest(tmp_path / "a").shards) == 1
+    assert len(read_local_manifest(tmp_path / "a").shards) == 1
     with TableWriter.part(tmp_path / "a") as writer:
         writer.write({"x": [1]})
     TableWriter.part(tmp_path / "a", schema).close()

@@ -62,8 +62,8 @@ def test_rename_again_and_again(tmp_path: Path) -> None:
             made = made.rename({"a": "b", "b": "a"})
         assert made.tolist() == {"b": [[1, 2], []], "a": ["x", None]}
         assert pickle.loads(pickle.dumps(made))[[1, 0]].tolist() == {"b": [[], [1, 2]], "a": [None, "x"]}
-        block, _ = made.sources[0].part(torch.tensor([0]), ("a",))
-        assert made.sources[0].part(torch.tensor([0]), ("b",))[0] is block  # so that it is looked at once
+        block, _ = made.sources[0].block_with(torch.tensor([0]), ("a",))
+        assert made.sources[0].block_with(torch.tensor([0]), ("b",))[0] is block  # so that it is looked at once
 
 
 def test_rename_onto_a_column_that_was_left_out(tmp_path: Path) -> None:

@@ -80,6 +80,6 @@ class _Asked:
         self.block, self.number, self.asked, self.moved = block, number, asked, moved
         self.schema, self.rows, self.counts = block.schema, block.rows, block.counts
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
         self.asked.append((self.number, rows.tolist()))
         return self.block, rows + 100 * self.number if self.moved else rows

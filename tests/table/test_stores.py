@@ -262,11 +262,11 @@ def test_appending_is_refused_where_nothing_keeps_writers_apart(store: str) -> N
     url = f"{store}://a"
     sr.Table(rows(0)).save(url)  # a new dataset takes nothing from anybody
     before = STORES[store].files()
-    with pytest.raises(io.UnsupportedOperation, match=r"only where there is none.*folder of this machine"):
+    with pytest.raises(io.UnsupportedOperation, match=r"only if it does not exist.*folder of this machine"):
         TableWriter(url, append=True)
     with TableWriter.part(url) as writer:
         writer.write(rows(1))
-    with pytest.raises(io.UnsupportedOperation, match="only where there is none"):
+    with pytest.raises(io.UnsupportedOperation, match="only if it does not exist"):
         commit(url, append=True)
     assert sr.open(url).tolist() == rows(0)
     repair(url, parts=True)
@@ -351,7 +351,7 @@ def test_a_lock_that_cannot_be_read_is_not_waited_for_without_end(monkeypatch: p
         raise FileExistsError(name)
 
     monkeypatch.setattr(folder, "_create", exists)
-    with pytest.raises(ConflictError, match="nobody whose name can be read"):
+    with pytest.raises(ConflictError, match="it is not known who, because the lock cannot be read"):
         folder._wait_for_lock(b"me")
 
 

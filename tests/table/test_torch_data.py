@@ -222,5 +222,5 @@ def test_a_row_is_asked_for_by_its_number(row: Any) -> None:
 
 @pytest.mark.parametrize("rows", [torch.tensor([[0, 1]]), torch.tensor(0)])
 def test_rows_are_asked_for_by_a_vector(rows: torch.Tensor) -> None:
-    with pytest.raises(IndexError, match="a vector of their numbers, got one of shape"):
+    with pytest.raises(IndexError, match="the numbers of rows must be a vector, got shape"):
         Table({"a": [1, 2]}).dataset().__getitems__(rows)

@@ -230,7 +230,7 @@ def test_little_is_remembered_and_all_of_it_can_be_asked_for(monkeypatch: pytest
     stale = bytes(ForkingPickler.dumps(huge))
     monkeypatch.setattr(words, "_inbox", words._Recent())
     bytes(ForkingPickler.dumps(each[1]))
-    with pytest.raises(ConnectionError, match="has sent too many others since"):
+    with pytest.raises(ConnectionError, match="has sent too many other vocabularies since"):
         pickle.loads(stale)
 
 

@@ -26,7 +26,7 @@ from serrate.table.storage import parts as parts_module
 from serrate.table.storage import sharding
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
-from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.manifest import open_table, read_local_manifest
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
 
@@ -44,7 +44,7 @@ def test_batches_are_cut_into_shards(tmp_path: Path, rows_per_shard: int | None,
     back = open_table(tmp_path / "a")
     verify(tmp_path / "a")
     assert back.tolist() == batch(0, 50)
-    counts = [shard.rows for shard in read_manifest(tmp_path / "a").shards]
+    counts = [shard.rows for shard in read_local_manifest(tmp_path / "a").shards]
     assert counts == [min(rows_per_shard, 50 - at) for at in range(0, 50, rows_per_shard)] if rows_per_shard else [50]
 
 
@@ -54,7 +54,9 @@ def test_an_error_among_many_rows_says_how_many_were_taken_before(tmp_path: Path
     writer = TableWriter(tmp_path / "a")
     with pytest.raises(OverflowError, match=r"entry \[404\]\[0\]") as caught:  # 4500 - 4096
         writer.write_rows(iter(rows))
-    assert caught.value.__notes__ == ["write_rows had taken 4096 rows before; places are counted from the next row on"]
+    assert caught.value.__notes__ == [
+        "write_rows had accepted 4096 rows before; the numbers of rows in this error count from the next row"
+    ]
     writer.close()
     assert len(open_table(tmp_path / "a")) == 4096
 
@@ -133,7 +135,7 @@ def test_empty_batches_and_lists(tmp_path: Path) -> None:
         writer.write(sr.Table({"time": []}, schema=schema))
     back = open_table(tmp_path / "a")
     assert back["time"].tolist() == [[], [], [[1, 2]], []]
-    assert len(read_manifest(tmp_path / "a").shards) == 1
+    assert len(read_local_manifest(tmp_path / "a").shards) == 1
 
 
 @pytest.mark.parametrize("void", [[[], []], [[None], []]])
@@ -376,11 +378,11 @@ def test_append(tmp_path: Path) -> None:
     for n in range(3):
         with TableWriter(path, TYPES, append=True, rows_per_shard=4) as writer:
             writer.write(batch(10 * n, 10))
-        assert read_manifest(path).generation == n + 1
+        assert read_local_manifest(path).generation == n + 1
     assert open_table(path).tolist() == joined(batch(0, 10), batch(10, 10), batch(20, 10))
-    assert [shard.rows for shard in read_manifest(path).shards] == [4, 4, 2] * 3
+    assert [shard.rows for shard in read_local_manifest(path).shards] == [4, 4, 2] * 3
     TableWriter(path, append=True).close()
-    assert read_manifest(path).generation == 3
+    assert read_local_manifest(path).generation == 3
     verify(path)
 
 
@@ -436,7 +438,7 @@ def test_processes_append_at_once(tmp_path: Path) -> None:
     found = open_table(tmp_path / "a")["x"].tolist()
     assert sorted(found) == [100 * n + k for n in range(4) for k in range(5)]
     assert [x for x in found if x < 100] == [0, 1, 2, 3, 4]
-    assert read_manifest(tmp_path / "a").generation == 20
+    assert read_local_manifest(tmp_path / "a").generation == 20
 
 
 # ------------------------------------------------------------------------------------------------------------- length

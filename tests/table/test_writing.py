@@ -25,7 +25,7 @@ from serrate.errors import TableFormatError
 from serrate.table.schema import DTYPES, Column, Schema
 from serrate.table.storage import progress, sharding
 from serrate.table.storage.checking import verify
-from serrate.table.storage.manifest import open_table, read_manifest
+from serrate.table.storage.manifest import open_table, read_local_manifest
 from serrate.table.storage.writing import save
 
 COLUMNS: dict[str, Any] = {
@@ -43,7 +43,7 @@ def table(columns: dict[str, Any] | None = None) -> sr.Table:
 
 
 def shards(path: Path) -> list[Path]:
-    return [path / shard.file for shard in read_manifest(path).shards]
+    return [path / shard.file for shard in read_local_manifest(path).shards]
 
 
 def same(one: sr.Table, other: sr.Table) -> bool:
@@ -84,7 +84,7 @@ def test_each_dtype_comes_back(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 100])
 def test_shards_have_the_rows_asked_for(tmp_path: Path, rows: int) -> None:
     save(table(), tmp_path / "a", rows_per_shard=rows)
-    counts = [shard.rows for shard in read_manifest(tmp_path / "a").shards]
+    counts = [shard.rows for shard in read_local_manifest(tmp_path / "a").shards]
     assert counts == [min(rows, 4 - start) for start in range(0, 4, rows)]
     assert same(open_table(tmp_path / "a"), table())
 
@@ -94,7 +94,7 @@ def test_shards_are_cut_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lengths = [10, 0, 100, 5000, 3, 700, 700, 1, 0, 0, 900, 20]  # one row alone is larger than a shard
     made = sr.Table({"x": [list(range(n)) for n in lengths]})
     save(made, tmp_path / "a")
-    found = read_manifest(tmp_path / "a").shards
+    found = read_local_manifest(tmp_path / "a").shards
     assert same(open_table(tmp_path / "a"), made)
     expected, size = [0], 0  # as many rows as fit, one at least
     for n in lengths:
@@ -115,7 +115,7 @@ def test_narrow_shards_are_cut_by_what_is_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sharding, "SHARD_BYTES", 1000)
     made = sr.Table({"x": list(range(200)) * 20})
     save(made, tmp_path / "a", narrow=True)
-    assert [shard.rows for shard in read_manifest(tmp_path / "a").shards] == [1000] * 4
+    assert [shard.rows for shard in read_local_manifest(tmp_path / "a").shards] == [1000] * 4
 
 
 @pytest.mark.parametrize("columns", [{"x": []}, {"x": torch.zeros(0, 3)}, {"x": sr.ragged([[]])[:0]}])
@@ -253,9 +253,9 @@ def test_overwriting_removes_the_old_shards_and_counts_generations(tmp_path: Pat
     save(table(), tmp_path / "a", rows_per_shard=1)
     (tmp_path / "a" / "README.md").write_text("mine")
     old = shards(tmp_path / "a")
-    assert read_manifest(tmp_path / "a").generation == 1
+    assert read_local_manifest(tmp_path / "a").generation == 1
     save(table()[:2], tmp_path / "a", overwrite=True)
-    assert read_manifest(tmp_path / "a").generation == 2
+    assert read_local_manifest(tmp_path / "a").generation == 2
     assert not any(path.exists() for path in old)
     assert sorted(os.listdir(tmp_path / "a")) == sorted(["README.md", "manifest.json", shards(tmp_path / "a")[0].name])
 

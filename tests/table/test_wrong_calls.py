@@ -57,7 +57,7 @@ def of_itself() -> list[Any]:
 MAKING: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
     "no mapping": (lambda: sr.Table([[1]]), TypeError, ["mapping", "list"]),
     "no columns": (lambda: sr.Table({}), ValueError, ["at least one column"]),
-    "name": (lambda: sr.Table({1: [1]}), TypeError, ["strings", "1"]),
+    "name": (lambda: sr.Table({1: [1]}), TypeError, ["name of a column", "string", "got 1"]),
     "a number": (lambda: sr.Table({"a": 3}), TypeError, ["'a'", "int", "3"]),
     "a string": (lambda: sr.Table({"a": "abc"}), TypeError, ["'a'", "str"]),
     "a mapping": (lambda: sr.Table({"a": {"b": [1]}}), TypeError, ["'a'", "dict"]),

@@ -27,7 +27,7 @@ from tests.viz.reading import (
 )
 
 from serrate.viz import Drawing
-from serrate.viz.arrange import arrange, spread
+from serrate.viz.arrange import arrange, separated_centres
 
 
 def families(parent: Element, around: Rectangle) -> Iterator[tuple[Rectangle, list[Rectangle]]]:
@@ -123,7 +123,7 @@ def test_spread_is_the_nearest_arrangement_without_overlap() -> None:
         def cost(centres: list[float], wanted: list[float] = wanted) -> float:
             return sum((at - want) ** 2 for at, want in zip(centres, wanted, strict=True))
 
-        found = spread(wanted, widths, 2.0)
+        found = separated_centres(wanted, widths, 2.0)
         assert fits(found)
         for _ in range(50):  # a convex problem: nothing near is better, so nothing is
             other = [at + generator.choice([-0.01, 0, 0.01]) for at in found]

@@ -1,1 +1,1 @@
-"""Functions and classes with the names and signatures of other libraries, on Serrate's operations."""
+"""This package offers the functions and classes of other libraries, with their names, on Serrate's operations."""

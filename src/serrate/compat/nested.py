@@ -1,4 +1,6 @@
-"""torch.nested's functions, with its signatures, giving `sr.Tensor`: change the import line.
+"""This module offers the functions of torch.nested with their signatures; they return `sr.Tensor`.
+
+A program that uses torch.nested needs only another import line.
 
 >>> import torch
 >>> from serrate.compat import nested
@@ -45,10 +47,10 @@ def nested_tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A new tensor without history from a list of tensors or of what `torch.as_tensor` takes.
+    """Return a new tensor without history, made of a list of tensors or of anything that `torch.as_tensor` takes.
 
-    Each axis in which the entries differ is ragged, and the first behind the batch if none do; the jagged layout, as in
-    torch, takes one such axis, any other as many as there are.
+    Each axis in which the entries differ is ragged; if they differ in none, the first axis after the batch is ragged.
+    The jagged layout allows one ragged axis, as in torch; other layouts allow any number.
 
     >>> import torch
     >>> nested_tensor([torch.ones(2, 5), torch.ones(3, 4)]).shape
@@ -63,9 +65,9 @@ def nested_tensor(
 def as_nested_tensor(
     ts: Any, dtype: torch.dtype | None = None, device: Any = None, layout: torch.layout | None = None
 ) -> Tensor:
-    """A tensor that keeps the history of what it is made from: a list of tensors, or a dense `[batch, length, …]` one.
+    """Return a tensor of a list of tensors or of a dense `[batch, length, …]` tensor; gradients flow back to these.
 
-    A nested tensor, torch's or this library's, stays what it is.
+    A ragged tensor of this library is returned with its values, and a nested tensor of torch is converted.
 
     >>> import torch
     >>> as_nested_tensor(torch.ones(2, 3)).shape
@@ -99,10 +101,10 @@ def nested_tensor_from_jagged(
     min_seqlen: int | None = None,
     max_seqlen: int | None = None,
 ) -> Tensor:
-    """Packed values cut by offsets or lengths; `jagged_dim` is the axis of the result that is ragged.
+    """Return packed values, cut by offsets or by lengths; `jagged_dim` is the ragged axis of the result.
 
-    With both, rows start at the offsets and have these lengths: what lies between is left out (a copy).
-    No row may be shorter than `min_seqlen` or longer than `max_seqlen`.
+    If both are given, rows start at the offsets and have these lengths; the values between rows are left out, and the
+    others are copied. No row may be shorter than `min_seqlen` or longer than `max_seqlen`.
 
     >>> import torch
     >>> nested_tensor_from_jagged(torch.arange(6), torch.tensor([0, 2, 3, 6]), torch.tensor([1, 1, 2])).tolist()
@@ -131,9 +133,9 @@ def nested_tensor_from_jagged(
 
 
 def narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any, layout: torch.layout = torch.strided) -> Tensor:
-    """Of each row of a dense `[batch, …]` tensor `length` entries from `start` on, along `dim`.
+    """Return `length` entries from `start` on, along `dim`, of each row of a dense `[batch, …]` tensor.
 
-    Along axis 1 both may be tensors, one number per row; a copy.
+    If `dim` is 1, `start` and `length` may be tensors of one number for each row. The entries are copied.
 
     >>> import torch
     >>> narrow(torch.arange(6).view(2, 3), 1, torch.tensor([0, 2]), torch.tensor([2, 1]), layout=torch.jagged).tolist()
@@ -146,7 +148,7 @@ def narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any, layout: torc
     by_row = isinstance(start, torch.Tensor) or isinstance(length, torch.Tensor)
     if dim % full.ndim != 1:
         if by_row:
-            raise AxisError(f"a start or length for each row goes with dim=1, got dim={dim}")
+            raise AxisError(f"a start or length for each row needs dim=1, got dim={dim}")
         return as_nested_tensor(full.narrow(dim, start, length))
     size = full.shape[1]
     starts, lengths = _within(_per_row(start, full, "start"), _per_row(length, full, "length"), size)
@@ -156,7 +158,7 @@ def narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any, layout: torc
 
 
 def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Tensor:
-    """The entries of a dense tensor where the mask holds, in the rows they stood in: the last axis becomes ragged.
+    """Return the entries of a dense tensor where the mask is true, each in its row: the last axis becomes ragged.
 
     >>> import torch
     >>> masked_select(torch.arange(4).view(2, 2), torch.tensor([[True, False], [True, True]])).tolist()
@@ -172,7 +174,7 @@ def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> Tensor:
 def to_padded_tensor(
     input: Any, padding: float, output_size: Sequence[int] | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A dense torch tensor: ragged axes padded to their longest row, all axes to `output_size` if given.
+    """Return a dense torch tensor: ragged axes are padded to their longest row, or all axes to `output_size`.
 
     >>> import torch
     >>> to_padded_tensor(nested_tensor([torch.ones(1), torch.ones(2)]), 0.0)
@@ -189,11 +191,11 @@ def to_padded_tensor(
     return out.resize_(made.shape).copy_(made)
 
 
-# ---------------------------------------------------------------------------------------------------------- inside
+# ---------------------------------------------------------------------------------------------------------- helpers
 
 
 def _ours(given: Any) -> Any:
-    """A nested tensor of torch as this library's; anything else as it is."""
+    """Convert a nested tensor of torch; return anything else as it is."""
     return from_nested(given) if isinstance(given, torch.Tensor) and given.is_nested else given
 
 
@@ -205,7 +207,7 @@ def _dense(given: Any, name: str) -> torch.Tensor:
 
 
 def _rows_given(given: Any) -> Any:
-    """The entries of what may be a nested tensor itself."""
+    """Return the rows of a ragged or nested tensor; return anything else as it is."""
     given = _ours(given)
     return given.rows() if isinstance(given, Tensor) and given.is_ragged else given
 
@@ -224,11 +226,11 @@ def _as_int(given: Any, name: str) -> int:
 
 
 def _numbers(given: Any, values: torch.Tensor, name: str) -> torch.Tensor:
-    """Offsets or lengths: a vector of integers that lies with the values."""
+    """Return offsets or lengths, which must be a vector of integers on the device of the values."""
     if not isinstance(given, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
     if given.device != values.device:
-        raise OffsetsDeviceError(f"{name} lie on {given.device}, values on {values.device}")
+        raise OffsetsDeviceError(f"{name} lie on {given.device}, but values lie on {values.device}")
     if given.dtype not in _INTEGERS:
         raise TypeError(f"{name} must be integers, got {given.dtype}")
     if given.ndim != 1:
@@ -242,7 +244,7 @@ def _require_layout(layout: Any) -> None:
 
 
 def _from_list(entries: list[torch.Tensor], dtype: Any, device: Any, layout: Any) -> Tensor:
-    """Entries of one number of axes, packed; the axes in which they differ are ragged, all on the batch."""
+    """Pack entries that have the same number of axes; the axes in which they differ are ragged on the batch axis."""
     _require_layout(layout)
     _require_alike(entries)
     first = entries[0]
@@ -250,7 +252,7 @@ def _from_list(entries: list[torch.Tensor], dtype: Any, device: Any, layout: Any
     differ = [d for d, of_entries in enumerate(sizes) if len(set(of_entries)) > 1] or [0]
     if layout is torch.jagged and len(differ) > 1:
         raise RaggednessError(
-            f"the jagged layout has one ragged axis, but entries differ in axes {differ}; leave layout out for several"
+            f"the jagged layout has one ragged axis, but entries differ in axes {differ}; for several, give no layout"
         )
     axes: list[Axis] = [len(entries), *[Ragged(Partition.from_lengths(sizes[d])) for d in differ]]
     uniform = [d for d in range(first.ndim) if d not in differ]
@@ -269,32 +271,37 @@ def _require_alike(entries: list[torch.Tensor]) -> None:
         if entry.ndim == 0 or entry.ndim != first.ndim:
             raise RaggednessError(
                 f"entries must have the same number of axes, at least one, but entry 0 has shape "
-                f"{list(first.shape)} and entry {i} {list(entry.shape)}"
+                f"{list(first.shape)} and entry {i} has shape {list(entry.shape)}"
             )
         if entry.dtype != first.dtype:
-            raise TypeError(f"entries must share one dtype, but entry 0 has {first.dtype} and entry {i} {entry.dtype}")
+            raise TypeError(
+                f"entries must share one dtype, but entry 0 has {first.dtype} and entry {i} has {entry.dtype}"
+            )
         if entry.device != first.device:
             raise DeviceMismatchError(
-                f"entries must share one device, but entry 0 lies on {first.device} and entry {i} on {entry.device}"
+                f"entries must share one device, but entry 0 lies on {first.device} and entry {i} "
+                f"lies on {entry.device}"
             )
 
 
 def _rows_of(packed: torch.Tensor, partition: Partition, axis: int) -> Tensor:
-    """Packed values `[N, …]` as `[batch, …]` with the ragged axis at `axis`."""
+    """Return packed values `[N, …]` as a tensor `[batch, …]` whose ragged axis is `axis`."""
     order = (0, *range(2, axis + 1), 1, *range(axis + 1, packed.ndim + 1))
     return Tensor(packed, check_rows(packed, (partition.num_components, Ragged(partition))), order)
 
 
 def _with_holes(packed: torch.Tensor, offsets: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, Partition]:
-    """Rows that start at offsets and have lengths of their own, packed without what lies between them."""
+    """Pack rows that start at `offsets` and have `lengths` entries, without the entries between them."""
     if lengths.shape != (offsets.numel() - 1,):
         raise RaggednessError(
-            f"there must be one length less than offsets, got {list(lengths.shape)} and {list(offsets.shape)}"
+            f"there must be one length fewer than offsets, got {list(lengths.shape)} and {list(offsets.shape)}"
         )
     room = torch.diff(offsets)
 
     def error(i: int) -> RaggednessError:
-        return RaggednessError(f"row {i} has {int(lengths[i])} entries, but the next row starts after {int(room[i])}")
+        return RaggednessError(
+            f"row {i} has {int(lengths[i])} entries, but the next row starts {int(room[i])} entries after its start"
+        )
 
     starts, lengths = _within(offsets[:-1].to(torch.int64), lengths.to(torch.int64), packed.shape[0])
     host.defer(host.first_fault(lengths > room), error)
@@ -303,12 +310,15 @@ def _with_holes(packed: torch.Tensor, offsets: torch.Tensor, lengths: torch.Tens
 
 
 def _take(packed: torch.Tensor, starts: torch.Tensor, partition: Partition) -> torch.Tensor:
-    """The values of rows that start anywhere, one row after another."""
+    """Return the values of rows that begin at `starts`, one row after another."""
     return packed.index_select(0, partition.spread(starts) + partition.positions_on(packed.device))
 
 
 def _within(starts: torch.Tensor, lengths: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows that must lie in `size` entries: an error for the first that does not, for device data by a later call."""
+    """Return the starts and lengths of rows, clamped to `size` entries.
+
+    The first row that does not lie in these entries is an error; for data on a device a later call raises it.
+    """
 
     def error(i: int) -> RaggednessError:
         return RaggednessError(
@@ -321,7 +331,7 @@ def _within(starts: torch.Tensor, lengths: torch.Tensor, size: int) -> tuple[tor
 
 
 def _check_lengths(partition: Partition, shortest: int | None, longest: int | None) -> None:
-    """An error for the first row that is shorter or longer; for device data by a later call."""
+    """Raise an error for the first row that is too short or too long; for data on a device a later call raises it."""
     if shortest is None and longest is None:
         return
     lengths = partition.lengths
@@ -336,12 +346,14 @@ def _check_lengths(partition: Partition, shortest: int | None, longest: int | No
 
 
 def _per_row(given: Any, full: torch.Tensor, name: str) -> torch.Tensor:
-    """A number for each row."""
+    """Return one int64 number for each row."""
     made = torch.as_tensor(given, device=full.device)
     if made.is_floating_point() or made.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {made.dtype}")
     if made.ndim > 1 or made.numel() not in (1, full.shape[0]):
-        raise RaggednessError(f"{name} must be a number or {full.shape[0]} of them, got shape {list(made.shape)}")
+        raise RaggednessError(
+            f"{name} must be one number, or one for each of the {full.shape[0]} rows, got shape {list(made.shape)}"
+        )
     return made.to(torch.int64).expand(full.shape[0])
 
 

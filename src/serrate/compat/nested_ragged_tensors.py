@@ -1,4 +1,6 @@
-"""The class of nested_ragged_tensors, with its names, arguments and results, on `sr.Table`: change the import line.
+"""This module offers the class of nested_ragged_tensors, with its names, arguments and results, on `sr.Table`.
+
+A program that uses nested_ragged_tensors needs only another import line.
 
 >>> from serrate.compat.nested_ragged_tensors import JointNestedRaggedTensorDict
 >>> J = JointNestedRaggedTensorDict({"T": [[1, 2, 3], [4, 5]], "id": [[[1, 2], [], [3]], [[4], [5]]]})
@@ -31,10 +33,11 @@ Array = np.ndarray[Any, Any]
 
 
 class JointNestedRaggedTensorDict:
-    """Columns that share nesting, as numpy arrays: from nested lists, from their parts, or from a file, mapped.
+    """Columns that share their nesting, as numpy arrays.
 
-    Without `schema` integers have the least dtype that holds them, unsigned if none is negative, and floats are
-    float32. `keys` says which columns of a file are wanted.
+    `raw_tensors` are nested lists, `processed_tensors` are the arrays that `tensors` returns, and `tensors_fp` is a
+    file, which is mapped into memory. Without `schema` integers have the smallest dtype that holds them, unsigned if
+    none is negative, and floats are float32. `keys` are the columns to read from a file.
 
     >>> J = JointNestedRaggedTensorDict({"A": [[1, 2, 3], [4, 5]], "B": [1, 2]})
     >>> J.tensors
@@ -77,7 +80,7 @@ class JointNestedRaggedTensorDict:
 
     @classmethod
     def _of(cls, table: Table) -> JointNestedRaggedTensorDict:
-        """Columns of a table, its levels renamed by their depth below the outermost."""
+        """Make an object of the columns of a table; its levels are renamed by their depth below the outermost."""
         made = object.__new__(cls)
         made._path = made._keys = None
         block = table.block()
@@ -89,13 +92,13 @@ class JointNestedRaggedTensorDict:
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What was opened from a file is opened again."""
+        """Pickle the path of a file, which is opened again, or else the table."""
         kind = type(self)
         return (kind._of, (self._table,)) if self._path is None else (kind, (None, None, self._path, None, self._keys))
 
     @classmethod
     def load(cls, fp: str | os.PathLike[str]) -> JointNestedRaggedTensorDict:
-        """The columns of a file."""
+        """Open the columns of a file."""
         return cls(tensors_fp=fp)
 
     @property
@@ -103,13 +106,13 @@ class JointNestedRaggedTensorDict:
         """The columns as an `sr.Table`, over the same memory."""
         return self._table
 
-    # ------------------------------------------------------------------------------------------------------- look
+    # ---------------------------------------------------------------------------------------------------- reading
 
     @property
     def tensors(self) -> dict[str, Array]:
-        """The arrays: for each depth where its lists end, "dim1/bounds", and the entries of columns, "dim1/T".
+        """The arrays by name: "dim1/bounds" says where the lists of depth 1 end, and "dim1/T" are the entries of T.
 
-        Columns of a single entry, as `J[0]` leaves them of those of the rows, are at "dim-1".
+        A column of a single entry is at "dim-1"; `J[0]` has such columns if `J` has columns with one entry per row.
         """
         block, schema = self._table.block(), self._table.schema
         single = schema.columns_at(None)
@@ -119,7 +122,7 @@ class JointNestedRaggedTensorDict:
         return {key: held[key] for key in dict.fromkeys(key for name in schema for key in self._needed(name))}
 
     def _needed(self, name: str) -> list[str]:
-        """The arrays of a column."""
+        """Return the names of the arrays of a column."""
         depth = self._get_dim(name)
         return [*(f"dim{d}/{BOUNDS}" for d in range(1, depth + 1)), f"dim{depth}/{name}"]
 
@@ -129,11 +132,11 @@ class JointNestedRaggedTensorDict:
         return {name: _numpy_dtype(column.dtype) for name, column in self._table.schema.items()}
 
     def keys(self) -> set[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return set(self._table.keys())
 
     def keys_at_dim(self, dim: int) -> set[str]:
-        """The names of the columns inside so many lists."""
+        """Return the names of the columns whose entries lie inside `dim` lists."""
         return {name for name in self._table.schema if self._get_dim(name) == dim}
 
     def _get_dim(self, name: str) -> int:
@@ -147,7 +150,7 @@ class JointNestedRaggedTensorDict:
 
     @property
     def min_n_dims(self) -> int:
-        """The number of axes of the shallowest column; 2 at most where there are lists."""
+        """The number of axes of the shallowest column, but at most 2 if there are lists."""
         lists = [1] if self.max_n_dims > 1 else []
         return 1 + min([*lists, *(self._get_dim(name) for name in self._table.schema)])
 
@@ -159,7 +162,7 @@ class JointNestedRaggedTensorDict:
         return f"JointNestedRaggedTensorDict({held}, schema={self.schema})"
 
     def equals(self, other: object, equal_nan: bool = False) -> bool:
-        """Whether both have the same arrays; NaN equals NaN where that is asked for."""
+        """Return whether both have the same arrays; with `equal_nan`, NaN equals NaN."""
         if not isinstance(other, JointNestedRaggedTensorDict):
             return False
         mine, others = self.tensors, other.tensors
@@ -168,10 +171,12 @@ class JointNestedRaggedTensorDict:
     def __eq__(self, other: object) -> bool:
         return self.equals(other)
 
-    # ------------------------------------------------------------------------------------------------- other ones
+    # -------------------------------------------------------------------------------------- selection and joining
 
     def __getitem__(self, idx: Any) -> JointNestedRaggedTensorDict:
-        """Rows, and entries further down: an integer drops the axis, slices, integers, bools and tuples as in numpy.
+        """Select rows, and entries of deeper levels, by integers, slices, lists, masks and tuples as in numpy.
+
+        An integer drops its axis.
 
         >>> J = JointNestedRaggedTensorDict({"S": [7, 8], "T": [[1, 2, 3], [4, 5]]})
         >>> J[0, 1:].to_dense()
@@ -182,17 +187,19 @@ class JointNestedRaggedTensorDict:
         return type(self)._of(self._table[idx])
 
     def squeeze(self, dim: int) -> JointNestedRaggedTensorDict:
-        """The only row, without the axis of rows; `dim` is 0."""
+        """Return the only row without the axis of rows; `dim` must be 0."""
         _require_first(dim)
         return type(self)._of(self._table.squeeze())
 
     def unsqueeze(self, dim: int) -> JointNestedRaggedTensorDict:
-        """All of it as one row; `dim` is 0."""
+        """Return everything as one row; `dim` must be 0."""
         _require_first(dim)
         return type(self)._of(self._table.unsqueeze("level0"))
 
     def flatten(self, dim: int = -1) -> JointNestedRaggedTensorDict:
-        """The innermost lists joined; a column right above them has its values at the first entry of each, else 0.
+        """Join the innermost lists of each list around them.
+
+        A column one level above has its value at the first entry of each joined list, and 0 at the other entries.
 
         >>> J = JointNestedRaggedTensorDict({"T": [[1, 2], [3]], "id": [[[5, 6], []], [[7]]]})
         >>> J.flatten().to_dense()["T"]
@@ -206,12 +213,12 @@ class JointNestedRaggedTensorDict:
 
     @classmethod
     def vstack(cls, tensor_dicts: Sequence[JointNestedRaggedTensorDict]) -> JointNestedRaggedTensorDict:
-        """One row for each."""
+        """Return one row for each of `tensor_dicts`."""
         return cls.concatenate([each.unsqueeze(0) for each in tensor_dicts])
 
     @classmethod
     def concatenate(cls, tensors: Sequence[JointNestedRaggedTensorDict]) -> JointNestedRaggedTensorDict:
-        """The rows of all, one after the other; integers of several dtypes meet in one that holds all of them."""
+        """Return the rows of all, one after the other; integers of several dtypes get one dtype that holds them all."""
         if not tensors:
             raise ValueError("Can't concatenate an empty list!")
         tables = [each._table for each in tensors]
@@ -220,10 +227,13 @@ class JointNestedRaggedTensorDict:
         except (KeyError, TypeError, RaggednessError) as error:
             raise ValueError(f"Keys, dims or schema inconsistent! {error.args[0]}") from error
 
-    # ----------------------------------------------------------------------------------------------------- leaving
+    # -------------------------------------------------------------------------------------------------- conversion
 
     def to_dense(self, padding_side: str = "right") -> dict[str, Array]:
-        """Padded arrays by name, and for each depth with columns "dim1/mask", …: where there is no padding."""
+        """Return padded arrays by name, and a mask, such as "dim1/mask", for each depth with columns.
+
+        A mask is false at padding.
+        """
         if padding_side not in ("left", "right"):
             raise ValueError(f"padding_side must be 'left' or 'right'; got '{padding_side}'")
         names = [name for name in self._table.schema if self._get_dim(name) >= 0]
@@ -241,7 +251,7 @@ class JointNestedRaggedTensorDict:
         to_nrt(self._table.block(), fp)
 
 
-# ---------------------------------------------------------------------------------------------------------- arguments
+# --------------------------------------------------------------------------------------------------- checks and casts
 
 
 def _require_first(dim: int) -> None:
@@ -250,7 +260,7 @@ def _require_first(dim: int) -> None:
 
 
 def _checked(keys: Iterable[str]) -> list[str]:
-    """Names of columns that were asked for."""
+    """Check the names of columns to read, and return them as a list."""
     if isinstance(keys, (str, bytes)):
         raise TypeError("`keys` must be an iterable of strings, not a bare str/bytes.")
     names = list(keys)
@@ -261,12 +271,14 @@ def _checked(keys: Iterable[str]) -> list[str]:
         raise TypeError(f"`keys` must contain only strings; got elements of type {wrong}.")
     reserved = sorted(set(names) & set(RESERVED))
     if reserved:
-        raise ValueError(f"`keys` may not contain reserved meta-names {reserved}; these are no columns.")
+        raise ValueError(
+            f"`keys` may not contain reserved meta-names {reserved}; these name internal tensors, not columns."
+        )
     return names
 
 
 def _tensor(array: Any) -> torch.Tensor:
-    """An array in one piece, as a tensor."""
+    """Return an array as a tensor; it is copied unless it is contiguous and writeable."""
     held = np.ascontiguousarray(array)
     return torch.from_numpy(held if held.flags.writeable else held.copy())
 
@@ -280,7 +292,10 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _of_one_dtype(tables: list[Table]) -> list[Table]:
-    """The tables, integer columns of one name in one dtype: what was inferred from one part may not hold another."""
+    """Return the tables with one dtype for integer columns of one name.
+
+    A dtype that was inferred from one part may be too narrow for another part.
+    """
     changed: dict[str, torch.dtype] = {}
     for name in tables[0].schema:
         dtypes = {_numpy_dtype(table.schema[name].dtype) for table in tables if name in table.schema}
@@ -301,11 +316,11 @@ def _cast(block: Block, dtypes: Mapping[str, torch.dtype]) -> Block:
     return replace(block, schema=Schema(block.schema.levels, {**block.schema, **columns}), values=values)
 
 
-# -------------------------------------------------------------------------------------------------------------- lists
+# ------------------------------------------------------------------------------------------------------- nested lists
 
 
 def _from_lists(raw: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The arrays of nested lists, with bounds that all columns agree on."""
+    """Return the arrays of nested lists; all columns must have the same bounds."""
     reserved = sorted(set(RESERVED) & set(raw))
     if reserved:
         raise ValueError(f"Reserved meta-names {reserved} cannot be used as user tensor names.")
@@ -322,7 +337,7 @@ def _from_lists(raw: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, 
 
 
 def _flat(given: Any, name: str) -> tuple[list[torch.Tensor], Any]:
-    """Where the lists of each depth end, and the entries of the innermost."""
+    """Return where the lists of each depth end, and the entries of the innermost lists."""
     level, bounds = given, []
     while kinds := {*map(type, level)} & {list, tuple, np.ndarray}:
         if kinds != {*map(type, level)}:
@@ -333,7 +348,7 @@ def _flat(given: Any, name: str) -> tuple[list[torch.Tensor], Any]:
 
 
 def _least(entries: Any, name: str) -> Any:
-    """The least dtype of nested_ragged_tensors that holds all entries."""
+    """Return the smallest dtype of nested_ragged_tensors that holds all entries."""
     held = np.asarray(entries)
     if held.size == 0:
         raise ValueError(f"Cannot infer dtype from empty values of {name}; provide an explicit `schema=`.")

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
 from serrate.eager.precision import WAITING, for_products
+from serrate.tensor import abstract
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
@@ -112,6 +113,8 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     features = _features(plan, left, right)
     if not lengths.partitions:
         return _whole(plan, left, right, features)
+    if abstract.current() is not None:
+        return left.new_empty((plan.out.rows.num_values, *features))
     grouped = _grouped(plan, left, right)
     if grouped is not None:
         return grouped

@@ -92,7 +92,7 @@ class AxisExpression:
             axis.definition = self
 
     @property
-    def signature(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """What makes two such steps alike besides their axes."""
         return (self.kind,)
 
@@ -142,7 +142,7 @@ class Split(AxisExpression):
     kind: ClassVar[str] = "Split"
 
     @property
-    def signature(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.kind, self.factor, self.inner_split)
 
     @property
@@ -226,7 +226,7 @@ class Resize(AxisExpression):
     kind: ClassVar[str] = "Resize"
 
     @property
-    def signature(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.kind, self.left, self.right)
 
     @property
@@ -266,7 +266,7 @@ class Swizzle(AxisExpression):
     kind: ClassVar[str] = "Swizzle"
 
     @property
-    def signature(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.kind, self.swizzle)
 
     def forward(self, indices: Sequence[Scalar], index_of: IndexOf) -> tuple[Scalar, ...]:
@@ -302,7 +302,7 @@ class _Rows(AxisExpression):
         raise NotImplementedError
 
     @property
-    def signature(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.kind, self._parts[1].raggedness)
 
     def _joined(self, indices: Sequence[Scalar]) -> tuple[Scalar, ...]:

@@ -12,7 +12,7 @@ from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.drawing import drawn
-from serrate.fusion.operations import BINARY, REDUCTIONS, UNARY, result_dtype
+from serrate.fusion.formulas import BINARY, REDUCTIONS, UNARY, result_dtype
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import BOOL, COMPARISONS, FLOATS, Scalar, const
 from serrate.fusion.shapes import (
@@ -239,7 +239,7 @@ class Fusion:
     # Reductions
 
     def reduce(self, name: str, x: TensorView, axes: int | Iterable[int], keepdims: bool = False) -> TensorView:
-        """One of `operations.REDUCTIONS` over axes, ragged and component axes included.
+        """One of `formulas.REDUCTIONS` over axes, ragged and component axes included.
 
         A ragged axis that stays while an axis it depends on is reduced becomes regular, up to the longest row: the
         result is by position, over the rows that reach it.
@@ -431,9 +431,9 @@ class Fusion:
 
     def evaluate(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, by reference: element by element as defined, whatever the schedule; as they lie in memory."""
-        from serrate.fusion.evaluate import evaluate
+        from serrate.fusion.reference import results_of
 
-        return evaluate(self, inputs)
+        return results_of(self, inputs)
 
     def clone(self) -> Fusion:
         """A fusion like this one that shares nothing with it that could change."""
@@ -441,7 +441,7 @@ class Fusion:
 
     def key(self) -> tuple[object, ...]:
         """What makes two fusions the same: operations, axes, schedules; not the identity of anything."""
-        from serrate.fusion.structure import key_of
+        from serrate.fusion.equality import key_of
 
         return key_of(self)
 

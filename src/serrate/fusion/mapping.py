@@ -85,13 +85,13 @@ class AxisGraph:
         below, above = step.inputs, step.outputs
         if isinstance(step, Partition):  # the inverse of Combine: one relation
             below, above = above, below
-        forward = ((*step.signature, "of", *map(self.find, below)), above)
+        forward = ((*step.key, "of", *map(self.find, below)), above)
         if isinstance(step, Cover):
             return [forward]
         # Extents as well: 15 and 16 split by 6 into axes of the same extents, but are not the same.
         extents = tuple(ragged(axis).raggedness if axis.is_ragged else axis.extent for axis in below)
         if isinstance(step, (Partition, Combine)):
             extents = ()
-        backward = ((*step.signature, "makes", *map(self.find, above), *extents), below)
+        backward = ((*step.key, "makes", *map(self.find, above), *extents), below)
         covers = not isinstance(step, Partition) or step.covers  # else the rows are only part of the axis
         return [forward, backward] if covers else [backward]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from serrate.fusion.scalar import INDEX, Scalar, add, const, mul, sub
 
 Bounds = Mapping[Scalar, tuple[Scalar, Scalar | None]]  # [low, high); a high of None is unknown
-Product = tuple[int, tuple[Scalar, ...]]  # a number times expressions that are not products
+Monomial = tuple[int, tuple[Scalar, ...]]  # a number times expressions that are not products
 Polynomial = Mapping[tuple[Scalar, ...], int]  # from factors, in one order, to their coefficient; () is the constant
 Ends = tuple[list[Polynomial], list[Polynomial]]  # what is at most, and what is at least, the value of an expression
 
@@ -17,7 +17,7 @@ LARGEST = 64  # terms to which a product of sums is multiplied out
 DEEPEST = 16  # replacements in one proof
 
 
-def factors(node: Scalar) -> Product:
+def factors(node: Scalar) -> Monomial:
     """A product taken apart."""
     if node.is_const:
         return node.value, ()
@@ -26,12 +26,12 @@ def factors(node: Scalar) -> Product:
     return product_of(factors(node.args[0]), factors(node.args[1]))
 
 
-def product_of(a: Product, b: Product) -> Product:
+def product_of(a: Monomial, b: Monomial) -> Monomial:
     """Two products as one."""
     return a[0] * b[0], a[1] + b[1]
 
 
-def expression(product: Product) -> Scalar:
+def expression(product: Monomial) -> Scalar:
     """A product put together, its number last."""
     coefficient, parts = product
     if not parts or coefficient == 0:
@@ -48,7 +48,7 @@ class Prover:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.rank: dict[Scalar, int] = {}
-        self._products: dict[tuple[Scalar, bool], tuple[Product, ...]] = {}
+        self._products: dict[tuple[Scalar, bool], tuple[Monomial, ...]] = {}
         self._polynomials: dict[Scalar, Polynomial] = {}
         self._ends: dict[Scalar, Ends] = {}
         self._depth: dict[Scalar, int] = {}
@@ -87,14 +87,14 @@ class Prover:
         multiplied = self.terms(node)
         return self.sum_of(multiplied if len(multiplied) < len(terms) else terms)
 
-    def products(self, node: Scalar, expand: bool) -> tuple[Product, ...]:
+    def products(self, node: Scalar, expand: bool) -> tuple[Monomial, ...]:
         """The terms of a sum taken apart, like ones added up."""
         key = (node, expand)
         if key not in self._products:
             self._products[key] = self._merged(self._parts(node, expand))
         return self._products[key]
 
-    def _parts(self, node: Scalar, expand: bool) -> Sequence[Product]:
+    def _parts(self, node: Scalar, expand: bool) -> Sequence[Monomial]:
         if node.dtype != INDEX or node.op not in ("const", "add", "sub", "mul", "neg"):
             return [(1, (node,))]
         if node.op == "const":
@@ -111,8 +111,8 @@ class Prover:
         sign = 1 if node.op == "add" else -1
         return [*left, *((sign * coefficient, parts) for coefficient, parts in right)]
 
-    def _merged(self, products: Sequence[Product]) -> tuple[Product, ...]:
-        made: dict[tuple[Scalar, ...], Product] = {}
+    def _merged(self, products: Sequence[Monomial]) -> tuple[Monomial, ...]:
+        made: dict[tuple[Scalar, ...], Monomial] = {}
         for coefficient, parts in products:
             key = self._sorted(parts)
             before, first = made.get(key, (0, parts))

@@ -79,7 +79,7 @@ def _accumulated(lengths: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
-def _identifier(text: str) -> str:
+def _array_name(text: str) -> str:
     """The text as a name; one of its own, if it is long or not made of letters and digits."""
     if text.isidentifier() and len(text) <= 48:
         return text
@@ -98,7 +98,7 @@ class Listed(Raggedness):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _identifier("offsets_" + "_".join(map(str, self.extents)))
+        return _array_name("offsets_" + "_".join(map(str, self.extents)))
 
     @cached_property
     def all_offsets(self) -> tuple[Scalar, ...]:
@@ -184,7 +184,7 @@ class Pieces(_Based):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _identifier(f"{self.base.array}_by_{self.factor}")
+        return _array_name(f"{self.base.array}_by_{self.factor}")
 
     def extent_at(self, component: Scalar) -> Scalar:
         return ceildiv(self.base.extent_at(component), self.factor)
@@ -211,7 +211,7 @@ class Scaled(_Based):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _identifier(f"{self.base.array}_times_{self.by}")
+        return _array_name(f"{self.base.array}_times_{self.by}")
 
     def extent_at(self, component: Scalar) -> Scalar:
         return self.base.extent_at(component) * self.by

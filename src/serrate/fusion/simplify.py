@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from serrate.fusion.proof import Bounds, Product, Prover, expression, factors
+from serrate.fusion.proof import Bounds, Monomial, Prover, expression, factors
 from serrate.fusion.scalar import (
     FALSE,
     INDEX,
@@ -282,7 +282,7 @@ def _is_total(condition: Scalar) -> bool:
     return all(node.op not in PARTIAL for node in condition.walk())
 
 
-def _quotient(whole: Product, by: Product) -> Product | None:
+def _quotient(whole: Monomial, by: Monomial) -> Monomial | None:
     """`whole` without the factors of `by`, if it has them all."""
     coefficient, parts = whole
     if by[0] == 0 or coefficient % by[0]:

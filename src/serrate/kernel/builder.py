@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.indexing import is_natural
+from serrate.fusion.indices import is_natural
 from serrate.fusion.scalar import BOOL, TRUE, Scalar, both, const, select, symbol
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement

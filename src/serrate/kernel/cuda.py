@@ -27,7 +27,7 @@ from serrate.kernel.lanes import Wide
 from serrate.kernel.source import PRODUCT, Printer, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
-_MAX_THREADS = 1024  # of a block, on every device
+THREADS_PER_BLOCK = 1024  # the most that every device can run
 
 
 def source(kernel: Kernel) -> str:
@@ -143,7 +143,7 @@ class _CudaPrinter(Printer):
                 thread = self._position((0, 1, 2), "thread")
                 return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, {combine})"
         else:
-            threads = _MAX_THREADS
+            threads = THREADS_PER_BLOCK
         rank, group = self._position(mine, "thread"), self._position(others, "thread")
         return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, {combine})"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.expressions import component_of
-from serrate.fusion.indexing import Indices, route
+from serrate.fusion.formulas import BINARY, UNARY, accumulator
+from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED
-from serrate.fusion.operations import BINARY, UNARY, accumulator
 from serrate.fusion.scalar import FLOATS, INDEX, TRUE, Scalar, both, cast, const, le, load, lt, select
 from serrate.fusion.view import Operation, TensorView
 
@@ -83,7 +83,7 @@ class Elements:
 
     def _needs_name(self, tensor: TensorView) -> bool:
         operation = tensor.definition
-        return operation is None or (operation.kind not in _SAME and self.lowering.plan.users(tensor) > 1)
+        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users(tensor) > 1)
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         return self.lowering.builder.let(f"{tensor.name}_at", value)
@@ -156,11 +156,11 @@ class Elements:
 
     def _indices_at(self, x: TensorView, places: list[Scalar], wanted: list[IterDomain]) -> Indices:
         """What follows from these indices of the logical axes of a tensor."""
-        indices = Indices(self.lowering.plan.graph)
+        indices = Indices(self.lowering.phased.graph)
         axes = x.domain.kept
         for axis, place in zip(axes, places, strict=True):
             indices.set(axis, place)
-        steps = route(self.lowering.plan.graph, axes, wanted)
+        steps = route(self.lowering.phased.graph, axes, wanted)
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 

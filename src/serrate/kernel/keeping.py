@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.expressions import component_of
-from serrate.fusion.indexing import Indices
-from serrate.fusion.operations import accumulator
+from serrate.fusion.formulas import accumulator
+from serrate.fusion.indices import Indices
 from serrate.fusion.scalar import Scalar, const, load
 from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
@@ -19,6 +19,7 @@ from serrate.kernel.launching import is_bound
 from serrate.kernel.nests import Nests
 from serrate.kernel.phases import is_reduction
 from serrate.kernel.states import constant
+from serrate.kernel.targets import Target
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Kept:
 class Keeping:
     """The kept values of a kernel."""
 
-    def __init__(self, nests: Nests, target: str) -> None:
-        self.nests, self.plan, self.builder = nests, nests.plan, nests.builder
+    def __init__(self, nests: Nests, target: Target) -> None:
+        self.nests, self.phased, self.builder = nests, nests.phased, nests.builder
         self._target = target
         self._kept: dict[TensorView, Kept] = {}
         self._readable: set[TensorView] = set()
@@ -46,8 +47,8 @@ class Keeping:
             return
         own = [loop for loop in loops if not is_bound(loop)]
         if tensor.memory == Memory.SHARED:
-            own = [loop for loop in self.plan.shared if loop.parallel_type.is_thread] + list(loops)
-        if self._target == "cpp" and tensor.memory == Memory.REGISTER:
+            own = [loop for loop in self.phased.shared if loop.parallel_type.is_thread] + list(loops)
+        if self._target.scratch and tensor.memory == Memory.REGISTER:
             extents = [self._extent(tensor, loop, indices) for loop in own]
         else:
             constant(tensor, own)
@@ -64,7 +65,7 @@ class Keeping:
 
     def _check_scratch(self, tensor: TensorView, size: Scalar) -> None:
         """Scratch memory is a thread's, not a lane's."""
-        for loop in self.plan.shared:
+        for loop in self.phased.shared:
             if loop.parallel_type.is_lanes:
                 raise ScheduleError(
                     f"{tensor} is kept inside loop {loop}, whose lanes would share its scratch memory of {size} "
@@ -75,15 +76,15 @@ class Keeping:
     def _check_place(self, tensor: TensorView, output: TensorView) -> None:
         """The output must have the same elements, by the same loops, and be stored in a later phase."""
         why = None
-        if output not in self.plan.outputs or output in self.plan.kept:
+        if output not in self.phased.outputs or output in self.phased.kept:
             why = "it is not an output"
         elif output.dtype != accumulator(tensor.dtype) or output.dtype != tensor.dtype:
             why = f"it holds {output.dtype}, not {accumulator(tensor.dtype)}"
-        elif is_reduction(output) or self.plan.nest_of(output) != self.plan.nest_of(tensor):
+        elif is_reduction(output) or self.phased.nest_of(output) != self.phased.nest_of(tensor):
             why = "it is not computed over the same axes"
-        elif self.plan.phase_of(output) <= self.plan.phase_of(tensor):
+        elif self.phased.phase_of(output) <= self.phased.phase_of(tensor):
             why = "it is stored before that, or with it"
-        elif any(other.kept_in is output for other in self.plan.kept if other is not tensor):
+        elif any(other.kept_in is output for other in self.phased.kept if other is not tensor):
             why = "another tensor is kept there"
         if why is not None:
             raise ScheduleError(f"{tensor} cannot be kept in {output}: {why}")

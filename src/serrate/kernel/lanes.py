@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 from serrate.fusion.proof import Prover
 from serrate.fusion.scalar import BOOL, INDEX, TRUE, Scalar, both, const, le, load, lt, negation
 from serrate.fusion.simplify import simplify
@@ -18,8 +18,8 @@ WIDEST = 16  # bytes of one access
 ZERO = const(0)
 NATURAL = (ZERO, None)  # the bounds of an index that is not negative
 
-Line = Let | Store
-Place = tuple[str, Scalar]  # a parameter and the index of its first lane
+LaneStatement = Let | Store
+Address = tuple[str, Scalar]  # a parameter and the index of its first lane
 Path = tuple[tuple[Scalar, bool], ...]  # conditions under which an operand is evaluated, and whether they hold
 
 
@@ -114,9 +114,9 @@ class Lanes:
 
     # What the lanes do
 
-    def _straight(self) -> tuple[Scalar, list[Line]] | None:
+    def _straight(self) -> tuple[Scalar, list[LaneStatement]] | None:
         """The body as lines without guards, and the guard around them, which is the same for all lanes."""
-        lines: list[Line] = []
+        lines: list[LaneStatement] = []
         conditions: list[Scalar] = []
         body = self.loop.body
         while True:
@@ -185,7 +185,7 @@ class Lanes:
 
     # Accesses
 
-    def _accesses(self, lines: Sequence[Line]) -> list[_Access]:
+    def _accesses(self, lines: Sequence[LaneStatement]) -> list[_Access]:
         """All accesses of parameters, in the order of their evaluation in each lane."""
         found: list[_Access] = []
         for number, line in enumerate(lines):
@@ -213,7 +213,7 @@ class Lanes:
             made.append(same if holds else negation(same))
         return tuple(made)
 
-    def _is_wide(self, place: Place, accesses: Sequence[_Access]) -> bool:
+    def _is_wide(self, place: Address, accesses: Sequence[_Access]) -> bool:
         """Whether a place can be held in registers while the lanes run."""
         name, base = place
         own = [access for access in accesses if access.name == name]
@@ -225,7 +225,7 @@ class Lanes:
 
     # The statements
 
-    def _preload(self, place: Place, there: Sequence[_Access], registers: Buffer) -> list[Statement]:
+    def _preload(self, place: Address, there: Sequence[_Access], registers: Buffer) -> list[Statement]:
         loads = _first_loads(there)
         if not loads:
             return []
@@ -233,7 +233,7 @@ class Lanes:
         copy = self._copy(place, registers, None)
         return [If(both(*path), (copy,))] if path else [copy]
 
-    def _copy(self, place: Place, registers: Buffer, store: Line | None) -> Wide:
+    def _copy(self, place: Address, registers: Buffer, store: LaneStatement | None) -> Wide:
         """The wide load of a place, or the wide store, as `store` does it."""
         name, base = place
         at = base + self.var
@@ -244,7 +244,10 @@ class Lanes:
         return Wide(self.var, self.loop.extent, (copy,), self.loop.axis, ParallelType.Vectorize, name, base)
 
     def _on_registers(
-        self, lines: Sequence[Line], places: Mapping[Place, Sequence[_Access]], registers: Mapping[Place, Buffer]
+        self,
+        lines: Sequence[LaneStatement],
+        places: Mapping[Address, Sequence[_Access]],
+        registers: Mapping[Address, Buffer],
     ) -> list[Statement]:
         made: list[Statement] = []
         for number, line in enumerate(lines):
@@ -277,8 +280,8 @@ def _loads(root: Scalar) -> Iterator[tuple[Scalar, Path]]:
     return visit(root, ())
 
 
-def _by_place(accesses: Sequence[_Access]) -> list[tuple[Place, list[_Access]]]:
-    found: dict[Place, list[_Access]] = {}
+def _by_place(accesses: Sequence[_Access]) -> list[tuple[Address, list[_Access]]]:
+    found: dict[Address, list[_Access]] = {}
     for access in accesses:
         if access.base is not None:
             found.setdefault((access.name, access.base), []).append(access)

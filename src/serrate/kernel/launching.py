@@ -8,29 +8,28 @@ from dataclasses import dataclass
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.binding import Run
 from serrate.fusion.domain import history
-from serrate.fusion.evaluate import Run
 from serrate.fusion.expressions import Partition, Split
 from serrate.fusion.scalar import Scalar, const, equal, le, lt, maximum, mul
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
-from serrate.kernel.phases import Plan, is_reduction
+from serrate.kernel.phases import PhasedFusion, is_reduction
+from serrate.kernel.targets import Target
 
 BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
 THREADS = (ParallelType.TIDx, ParallelType.TIDy, ParallelType.TIDz)
-_CUDA = {*BLOCKS, *THREADS, ParallelType.Vectorize}
-_CPU = {ParallelType.Thread, ParallelType.Simd}
 
 
-def index_bounds(plan: Plan) -> tuple[Scalar, ...]:
+def index_bounds(phased: PhasedFusion) -> tuple[Scalar, ...]:
     """What indices of loops, and of the axes they are made of, stay below."""
-    steps = history(plan.loops)
-    axes = [*plan.loops, *(axis for step in steps for axis in (*step.inputs, *step.outputs))]
+    steps = history(phased.loops)
+    axes = [*phased.loops, *(axis for step in steps for axis in (*step.inputs, *step.outputs))]
     return tuple(dict.fromkeys(axis.bound for axis in axes))
 
 
 @dataclass(frozen=True)
-class Check:
+class Requirement:
     """A condition on sizes, known when a kernel is called."""
 
     condition: Scalar
@@ -51,39 +50,36 @@ def is_bound(loop: IterDomain) -> bool:
     return loop.parallel_type.is_thread or loop.parallel_type.is_block
 
 
-def check_parallel_types(plan: Plan, target: str) -> None:
+def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
     """Refuse what the target does not have, and what cannot be run so."""
-    reference = plan.reference
-    if target not in ("cpp", "cuda"):
-        raise ScheduleError(f"{reference}: the target must be 'cpp' or 'cuda', got {target!r}")
-    wrong = _CUDA if target == "cpp" else _CPU
-    for loop in plan.loops:
+    reference = phased.reference
+    for loop in phased.loops:
         kind = loop.parallel_type
-        if kind in wrong:
-            instead = "; its lanes are Simd" if kind == ParallelType.Vectorize else ""
+        if kind not in target.parallel_types:
+            instead = f"; its lanes are {target.lanes.name}" if kind.is_lanes else ""
             raise ScheduleError(
-                f"loop {loop} of {reference.name}: {kind.name} is not for the target {target!r}{instead}"
+                f"loop {loop} of {reference.name}: {kind.name} is not for the target {target.name!r}{instead}"
             )
         if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
             raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
         once = is_bound(loop) or kind == ParallelType.Thread
-        if once and sum(other.parallel_type == kind for other in plan.loops) > 1:
+        if once and sum(other.parallel_type == kind for other in phased.loops) > 1:
             raise ScheduleError(f"loop {loop} of {reference.name}: another loop is {kind.name} already")
 
 
-def launch_of(plan: Plan) -> Launch:
+def launch_of(phased: PhasedFusion, target: Target) -> Launch:
     """As many as the loops are long; at least one where something does not depend on the loop, as it has a result even
     if the loop has no index."""
-    reductions = [tensor for phase in plan.phases for tensor in phase if is_reduction(tensor)]
+    reductions = [tensor for phase in phased.phases for tensor in phase if is_reduction(tensor)]
     sizes = {}
-    for loop in plan.loops:
-        reduced = any(plan.involves(t, loop) and plan.is_reduced_by(t, loop) for t in reductions)
-        lacking = any(not plan.involves(t, loop) for t in plan.outputs)  # stored by the first along that axis
+    for loop in phased.loops:
+        reduced = any(phased.involves(t, loop) and phased.is_reduced_by(t, loop) for t in reductions)
+        lacking = any(not phased.involves(t, loop) for t in phased.outputs)  # stored by the first along that axis
         sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced or lacking else loop.bound
     x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
-    threads = x * y * z
-    if threads.is_const and threads.value > 1024:
-        raise ScheduleError(f"{plan.reference}: a block has at most 1024 threads, the schedule asks for {threads}")
+    threads, most = x * y * z, target.threads_per_block
+    if threads.is_const and threads.value > most:
+        raise ScheduleError(f"{phased.reference}: a block has at most {most} threads, the schedule asks for {threads}")
     grid = (sizes.get(BLOCKS[0], const(1)), sizes.get(BLOCKS[1], const(1)), sizes.get(BLOCKS[2], const(1)))
     return Launch(grid, (x, y, z))
 
@@ -95,51 +91,51 @@ def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
             yield kind, size
 
 
-def reduces_across_threads(plan: Plan) -> bool:
+def reduces_across_threads(phased: PhasedFusion) -> bool:
     """Whether threads or blocks wait for each other."""
     return any(
-        is_bound(loop) and plan.is_reduced_by(tensor, loop)
-        for phase in plan.phases
+        is_bound(loop) and phased.is_reduced_by(tensor, loop)
+        for phase in phased.phases
         for tensor in phase
         if is_reduction(tensor)
-        for loop in plan.loops_of(tensor)
+        for loop in phased.loops_of(tensor)
     )
 
 
-def checks(plan: Plan) -> tuple[Check, ...]:
+def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...]:
     """What is to hold when the kernel runs, and what to raise if not: factors are positive, indices that are selected
     are there, lanes divide what they are taken from."""
     made = [
-        Check(lt(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
-        for step in history(plan.loops)
+        Requirement(lt(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
+        for step in history(phased.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
-    for step in history(axis for tensor in plan.fusion.tensors for axis in tensor.domain.logical):
+    for step in history(axis for tensor in phased.fusion.tensors for axis in tensor.domain.logical):
         if isinstance(step, Partition) and not step.covers:
             axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
             why = f"{axis} cannot be cut into rows of {total} indices together"
-            made.append(Check(le(total, axis.extent), RaggednessError, why))
-    threads = [loop.bound for loop in plan.loops if loop.parallel_type.is_thread]
+            made.append(Requirement(le(total, axis.extent), RaggednessError, why))
+    threads = [loop.bound for loop in phased.loops if loop.parallel_type.is_thread]
     if any(not size.is_const for size in threads):
-        block = functools.reduce(mul, threads)
-        why = f"a block has at most 1024 threads, {plan.reference} asks for {block}: split the axis by a constant"
-        made.append(Check(le(block, 1024), ScheduleError, why))
-    for tensor in plan.fusion.tensors:
+        block, most = functools.reduce(mul, threads), target.threads_per_block
+        why = f"a block has at most {most} threads, {phased.reference} asks for {block}: split the axis by a constant"
+        made.append(Requirement(le(block, most), ScheduleError, why))
+    for tensor in phased.fusion.tensors:
         operation = tensor.definition
         if operation is not None and operation.kind == "select":
             axis = operation.inputs[0].domain.kept[operation.options[0]]
             there = lt(const(operation.options[1]), axis.extent)
-            made.append(Check(there, IndexError, f"{tensor} = {operation} of {axis}"))
-    for loop in plan.loops:
+            made.append(Requirement(there, IndexError, f"{tensor} = {operation} of {axis}"))
+    for loop in phased.loops:
         lanes = loop.definition
         if loop.parallel_type == ParallelType.Vectorize and isinstance(lanes, Split) and not lanes.is_divisible:
             source = lanes.inputs[0]
             condition = equal(source.extent % lanes.factor, 0)
             if any(node.op == "load" for node in source.extent.walk()):
                 raise ScheduleError(
-                    f"loop {loop} of {plan.reference.name} cannot be vectorized: whether {lanes.factor} divides "
+                    f"loop {loop} of {phased.reference.name} cannot be vectorized: whether {lanes.factor} divides "
                     f"{source} is data, which the host does not wait for"
                 )
             why = f"{loop} cannot be vectorized: {lanes.factor} does not divide {source}"
-            made.append(Check(condition, ScheduleError, why))
+            made.append(Requirement(condition, ScheduleError, why))
     return tuple(made)

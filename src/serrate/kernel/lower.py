@@ -1,7 +1,7 @@
 """Lowering: a scheduled fusion becomes a kernel.
 
 The shared loops of the reference are opened; inside them each phase is a loop nest that reduces, keeps or stores.
-Indices and predicates come from the axis table by `fusion.indexing`; an index is computed, and a guard stands, in the
+Indices and predicates come from the axis table by `fusion.indices`; an index is computed, and a guard stands, in the
 outermost loop where all it depends on is known.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.indexing import Indices, route
+from serrate.fusion.indices import Indices, route
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, negation, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
@@ -21,13 +21,14 @@ from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
-from serrate.kernel.launching import check_parallel_types, checks, dimensions, index_bounds, launch_of
+from serrate.kernel.launching import check_parallel_types, dimensions, index_bounds, launch_of, requirements
 from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Blocks, Nests, label
 from serrate.kernel.parameters import parameters
-from serrate.kernel.phases import Plan, is_reduction, plan
+from serrate.kernel.phases import PhasedFusion, divide_into_phases, is_reduction
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
+from serrate.kernel.targets import Target, target_named
 
 
 def lower(
@@ -48,7 +49,8 @@ def lower(
           if i < n:
             y[i] = exp(x[i])
     """
-    return Lowering(plan(fusion, reference), name, target, index).run()
+    phased = divide_into_phases(fusion, reference)
+    return Lowering(phased, name, target_named(target, reference), index).run()
 
 
 def _lines(line: Scalar, buffer: str, count: int, width: int, start: Scalar) -> For:
@@ -58,33 +60,34 @@ def _lines(line: Scalar, buffer: str, count: int, width: int, start: Scalar) -> 
 
 
 class Lowering:
-    """The lowering of one plan."""
+    """The lowering of one fusion that is divided into phases."""
 
-    def __init__(self, plan: Plan, name: str, target: str, index: str) -> None:
-        check_parallel_types(plan, target)
-        self.plan, self.name, self.target, self.index = plan, name, target, index
-        self.launch = launch_of(plan)
-        self.nests = Nests(plan, self.launch, name)
+    def __init__(self, phased: PhasedFusion, name: str, target: Target, index: str) -> None:
+        check_parallel_types(phased, target)
+        self.phased, self.name, self.target, self.index = phased, name, target, index
+        self.launch = launch_of(phased, target)
+        self.nests = Nests(phased, self.launch, name)
         self.builder = self.nests.builder
-        self.states = States(self.nests, ParallelType.Simd if target == "cpp" else ParallelType.Unroll)
+        self.states = States(self.nests, target.state_loops)
         self.keeping = Keeping(self.nests, target)
-        self.walked: set[tuple[IterDomain, ...]] = set()  # inner loops that some phase has walked
+        self.walked_loops: set[tuple[IterDomain, ...]] = set()  # inner loops that some phase has walked
 
     def run(self) -> Lowered:
-        indices = Indices(self.plan.graph)
+        indices = Indices(self.phased.graph)
         with self.builder.scope():
-            for loop in self.plan.shared:
+            for loop in self.phased.shared:
                 self.nests.open(loop, indices)
                 self.nests.advance_shared(indices)
-            for phase in self.plan.phases:
+            for phase in self.phased.phases:
                 self._phase(phase, indices)
-        for tensor in self.plan.outputs:
+        for tensor in self.phased.outputs:
             if tensor.fill is not None:
                 self._fill_holes(tensor)
         body = simplified(self.builder.body, self.launch)
-        buffers, sizes, arrays = parameters(self.plan, body, self.launch, self.states.workspaces)
+        buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
-        return Lowered(kernel, self.plan.fusion, arrays, self.target, checks(self.plan), index_bounds(self.plan))
+        required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
+        return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: a kept value, or the result of a reduction."""
@@ -93,12 +96,12 @@ class Lowering:
 
     def _phase(self, tensors: Sequence[TensorView], indices: Indices) -> None:
         """Loop nests, each for all that walks the same axes; then what reductions leave is stored."""
-        outputs = [tensor for tensor in tensors if tensor in self.plan.outputs]
+        outputs = [tensor for tensor in tensors if tensor in self.phased.outputs]
         alone = [tensor for tensor in outputs if is_reduction(tensor) or self._lacks_loops(tensor)]
         groups: dict[tuple[object, ...], list[TensorView]] = {}
         for tensor in tensors:
             if is_reduction(tensor) or tensor not in alone:
-                groups.setdefault(self.plan.nest_of(tensor), []).append(tensor)
+                groups.setdefault(self.phased.nest_of(tensor), []).append(tensor)
         for group in groups.values():
             self._together(group, indices)
         for tensor in alone:
@@ -106,8 +109,8 @@ class Lowering:
 
     def _together(self, tensors: Sequence[TensorView], indices: Indices) -> None:
         """Tensors that walk the same loops, in one nest."""
-        loops = self.plan.loops_of(tensors[0])
-        kept = [tensor for tensor in tensors if tensor in self.plan.kept]
+        loops = self.phased.loops_of(tensors[0])
+        kept = [tensor for tensor in tensors if tensor in self.phased.kept]
         reductions = [tensor for tensor in tensors if is_reduction(tensor)]
         for tensor in kept:
             self.keeping.allocate(tensor, loops, indices)
@@ -122,7 +125,7 @@ class Lowering:
                     continue
                 if tensor in kept:
                     self.keeping.store(tensor, elements)
-                if tensor in self.plan.outputs:
+                if tensor in self.phased.outputs:
                     self._store_element(tensor, elements)
             self._prefetch(loops, elements)
 
@@ -132,14 +135,16 @@ class Lowering:
             states.blocks(reductions), partial(states.begin_block, reductions), partial(states.end_block, reductions)
         )
         self.nests.nest(wanted, loops, indices, leaf, blocks)
-        self.walked.add(loops)
+        self.walked_loops.add(loops)
         self.keeping.done(kept)
         for tensor in reductions:
             self.states.finish(tensor, loops)
 
     def _prefetch(self, loops: Sequence[IterDomain], elements: Elements) -> None:
         """In a nest that was walked before: what the next iteration of the shared loops will read, a row further on."""
-        if self.target != "cpp" or loops not in self.walked or not loops[-1:] or not loops[-1].parallel_type.is_lanes:
+        if not self.target.prefetch or loops not in self.walked_loops:
+            return
+        if not loops or not loops[-1].parallel_type.is_lanes:
             return
         lane, lanes = self.nests.variables[loops[-1]], loops[-1].extent.value
         for tensor in elements.loaded:
@@ -158,7 +163,7 @@ class Lowering:
 
     def _store(self, tensor: TensorView, indices: Indices) -> None:
         """A nest that stores a tensor; of a reduction without the loops it reduced."""
-        loops = [loop for loop in self.plan.loops_of(tensor) if not self.plan.is_gone(tensor, loop)]
+        loops = [loop for loop in self.phased.loops_of(tensor) if not self.phased.is_gone(tensor, loop)]
         with self.builder.scope():
             self._only_once(tensor, loops)
             wanted = self.nests.wanted(tensor, storing=True)
@@ -166,16 +171,16 @@ class Lowering:
 
     def _lacks_loops(self, tensor: TensorView) -> bool:
         """Whether something walks around a tensor that it does not have."""
-        loops = [loop for loop in self.plan.loops if self.plan.involves(tensor, loop)]
+        loops = [loop for loop in self.phased.loops if self.phased.involves(tensor, loop)]
         bound = {loop.parallel_type for loop in loops}
         unbound = any(kind not in bound for kind, _ in dimensions(self.launch))
-        return unbound or any(loop not in loops for loop in self.plan.shared)
+        return unbound or any(loop not in loops for loop in self.phased.shared)
 
     def _only_once(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
         """A tensor without an axis that is walked around it is stored at index 0 of that axis."""
-        bound = {loop.parallel_type for loop in (*loops, *self.plan.shared)} | self.states.joined
-        for loop in self.plan.shared:
-            if not self.plan.involves(tensor, loop) or self.plan.is_gone(tensor, loop):
+        bound = {loop.parallel_type for loop in (*loops, *self.phased.shared)} | self.states.joined
+        for loop in self.phased.shared:
+            if not self.phased.involves(tensor, loop) or self.phased.is_gone(tensor, loop):
                 self.builder.guard(equal(self.nests.variables[loop], 0))
         self._only_first(f"{tensor.name} is stored once", bound)
 
@@ -187,14 +192,14 @@ class Lowering:
 
     def _fill_holes(self, tensor: TensorView) -> None:
         """Strong correctness: every position of the allocation that is no element holds the fill value."""
-        builder, indices = self.builder, Indices(self.plan.graph)
+        builder, indices = self.builder, Indices(self.phased.graph)
         with builder.scope():
             self._only_first(f"{tensor.name} is filled once", set())
             for axis in tensor.domain.allocation:
                 indices.set(axis, builder.loop(axis_name(axis), axis.extent, label(tensor, axis)))
             conditions: list[Scalar] = []
             wanted = [axis for axis in tensor.domain.kept if not axis.is_broadcast]
-            steps = route(self.plan.graph, tensor.domain.allocation, wanted)
+            steps = route(self.phased.graph, tensor.domain.allocation, wanted)
             indices.advance(steps, conditions.append, lambda _, index: index)
             for axis in wanted:
                 indices.guard(axis, conditions.append)

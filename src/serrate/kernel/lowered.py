@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 
 from serrate.errors import ScheduleError
-from serrate.fusion.evaluate import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
+from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, evaluate
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Kernel
-from serrate.kernel.launching import Check
+from serrate.kernel.launching import Requirement
 from serrate.kernel.parameters import is_offsets
-from serrate.kernel.signatures import on_cuda, signature
+from serrate.kernel.targets import Target
 from serrate.kernel.wide import alignments, widened
 
 _NARROW = 2**31 - 2**24  # elements and one tile
@@ -31,68 +30,63 @@ class Lowered:
     kernel: Kernel
     fusion: Fusion
     raggedness: Mapping[str, Raggedness]  # arrays of offsets that follow from others
-    target: str
-    checks: tuple[Check, ...] = ()
+    target: Target
+    requirements: tuple[Requirement, ...] = ()
     bounds: tuple[Scalar, ...] = ()  # what indices of loops stay below
 
     def __repr__(self) -> str:
         return str(self.kernel)
 
     @cached_property
-    def function(self) -> Any:
-        """The compiled kernel; on CUDA see `variant`."""
-        if self.target == "cuda":
-            return self._compiled(narrow=False, wide=False)
-        from serrate.kernel import cpp
-        from serrate.runtime import compiler
-
-        return compiler.compile(cpp.source([self.kernel])).function(signature(self.kernel))
+    def function(self) -> Callable[..., None]:
+        """The compiled kernel that is right for all sizes and addresses. `variant` may give a faster one."""
+        return self.target.compile(self.kernel)
 
     @cached_property
     def wide(self) -> Kernel:
-        """The kernel with wide accesses, right if what they access is aligned; on CUDA, where lanes are so."""
-        return widened(self.kernel, self.checks)
+        """The kernel with wide accesses, which is right if the buffers have the `alignments`."""
+        return widened(self.kernel, self.requirements)
 
     @cached_property
     def alignments(self) -> dict[str, int]:
-        """The buffers with wide accesses, and what their addresses must be multiples of, in bytes."""
-        return alignments(self.wide) if self.target == "cuda" else {}
+        """The buffers with wide accesses, and the numbers of bytes that their addresses must be multiples of."""
+        return alignments(self.wide) if self.target.wide_accesses else {}
 
     @cached_property
-    def _variants(self) -> dict[tuple[bool, bool], Any]:
+    def _variants(self) -> dict[tuple[bool, bool], Callable[..., None]]:
         return {}
 
-    def variant(self, run: Run, made: Mapping[str, torch.Tensor]) -> Any:
-        """The compiled kernel for these buffers. On CUDA, where narrow indices and wide accesses are faster: with
-        indices of 32 bits if no index can leave them, and wide if the buffers are aligned; each built on first use."""
-        if self.target == "cpp" and self.kernel.index != "int32":
+    def variant(self, run: Run, made: Mapping[str, torch.Tensor]) -> Callable[..., None]:
+        """The fastest compiled kernel that is right for these buffers: with indices of 32 bits if no index can leave
+        them, and with wide accesses if the buffers are aligned. Each variant is compiled on first use."""
+        narrow = self._fits_narrow_indices(run, made) and self.target.narrow_indices
+        wide = self.is_aligned(made)
+        if not narrow and not wide:
             return self.function
-        largest = max((tensor.numel() for tensor in made.values()), default=0)
+        if (narrow, wide) not in self._variants:
+            kernel = self.wide if wide else self.kernel
+            self._variants[narrow, wide] = self.target.compile(replace(kernel, index="int32") if narrow else kernel)
+        return self._variants[narrow, wide]
+
+    def _fits_narrow_indices(self, run: Run, made: Mapping[str, torch.Tensor]) -> bool:
+        """Whether all indices fit 32 bits. A kernel whose indices have 32 bits is refused if they do not."""
+        if self.kernel.index != "int32" and not self.target.narrow_indices:
+            return False  # nobody asks
+        largest: int = max((tensor.numel() for tensor in made.values()), default=0)
         largest = max([largest, *(evaluate(bound, run.sizes) for bound in self.bounds)])
         if self.kernel.index == "int32" and largest >= _NARROW:
             raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
-        if self.target == "cpp":
-            return self.function
-        chosen = largest < _NARROW, self.is_aligned(made)
-        if chosen not in self._variants:
-            self._variants[chosen] = self._compiled(*chosen)
-        return self._variants[chosen]
+        return largest < _NARROW
 
     def is_aligned(self, made: Mapping[str, torch.Tensor]) -> bool:
-        """Whether buffers lie as wide accesses need them, and there are such accesses."""
+        """Whether there are wide accesses, and the buffers lie at addresses that these need."""
         needed = self.alignments
         return bool(needed) and all(made[name].data_ptr() % size == 0 for name, size in needed.items())
 
-    def _compiled(self, narrow: bool, wide: bool) -> Any:
-        kernel = self.wide if wide else self.kernel
-        return on_cuda(replace(kernel, index="int32") if narrow else kernel)
-
     @property
     def source(self) -> str:
-        """The generated C++ or CUDA C++, the latter for aligned buffers."""
-        from serrate.kernel import cpp, cuda
-
-        return cuda.source(self.wide) if self.target == "cuda" else cpp.source([self.kernel])
+        """The generated source; where the target has wide accesses, that for aligned buffers."""
+        return self.target.source(self.wide if self.target.wide_accesses else self.kernel)
 
     def buffers(
         self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None
@@ -107,9 +101,9 @@ class Lowered:
         given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
         given |= compute_offsets(self.fusion, run)
         check_offsets(self._stored, run)
-        for check in self.checks:
-            if not check.holds(run):
-                raise check.error(f"{check.message}, where {run.sizes}")
+        for required in self.requirements:
+            if not required.holds(run):
+                raise required.error(f"{required.message}, where {run.sizes}")
         if outputs is not None:
             self._check_outputs(run, inputs, outputs)
             pairs = zip(self.fusion.outputs, outputs, strict=True)

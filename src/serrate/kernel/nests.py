@@ -10,15 +10,15 @@ from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
-from serrate.fusion.indexing import Indices, route
-from serrate.fusion.operations import REDUCTIONS
+from serrate.fusion.formulas import REDUCTIONS
+from serrate.fusion.indices import Indices, route
 from serrate.fusion.scalar import Scalar, ceildiv, minimum
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.phases import Plan, is_reduction
+from serrate.kernel.phases import PhasedFusion, is_reduction
 from serrate.kernel.source import identifier
 
 
@@ -34,14 +34,14 @@ class Blocks:
 class Nests:
     """The loops of a kernel under construction, and the builder they are written with."""
 
-    def __init__(self, plan: Plan, launch: Launch, name: str) -> None:
-        self.plan, self.graph, self.launch = plan, plan.graph, launch
-        bounds = [axis.bound for tensor in plan.fusion.tensors for axis in tensor.domain.logical]
+    def __init__(self, phased: PhasedFusion, launch: Launch, name: str) -> None:
+        self.phased, self.graph, self.launch = phased, phased.graph, launch
+        bounds = [axis.bound for tensor in phased.fusion.tensors for axis in tensor.domain.logical]
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
-        taken = {tensor.name for tensor in plan.fusion.tensors} | sizes | {name}
+        taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
         _check_names(taken)
         taken = {identifier(word) for word in taken}
-        self.builder = Builder(reduces_across_threads(plan), taken)
+        self.builder = Builder(reduces_across_threads(phased), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
 
     def axes_read(self, tensor: TensorView) -> list[IterDomain]:
@@ -50,14 +50,14 @@ class Nests:
 
     def is_held(self, tensor: TensorView) -> bool:
         """Whether the kernel holds the values of a tensor, for the indices of the loops that are open."""
-        return tensor in self.plan.kept or is_reduction(tensor)
+        return tensor in self.phased.kept or is_reduction(tensor)
 
     def wanted(self, tensor: TensorView, storing: bool) -> list[IterDomain]:
         """The axes whose indices a nest needs: those it walks, as they would lie in memory, and all it loads and stores
         by. A reduction is stored from its state, without what it reduced."""
         domain = tensor.domain
         if tensor.kept_in is not None:
-            return [*tensor.kept_in.domain.allocation, *self.plan.walked[tensor], *self.axes_read(tensor)]
+            return [*tensor.kept_in.domain.allocation, *self.phased.iterated[tensor], *self.axes_read(tensor)]
         if tensor.reads_holes and not storing:
             return list(_filled_operand(tensor).domain.allocation)
         wanted: dict[IterDomain, None] = {}
@@ -66,7 +66,7 @@ class Nests:
             if any(step.makes_holes for step in history(domain.allocation)):
                 wanted.update(dict.fromkeys(axis for axis in domain.kept if not axis.is_broadcast))
         if not (storing and is_reduction(tensor)):
-            wanted.update(dict.fromkeys(self.plan.walked[tensor]))
+            wanted.update(dict.fromkeys(self.phased.iterated[tensor]))
             wanted.update(dict.fromkeys(self.axes_read(tensor)))
         if not storing and tensor.definition is not None and tensor.definition.name.startswith("arg"):
             wanted.update(dict.fromkeys(axis for axis in domain.root if axis.is_reduction))
@@ -79,7 +79,7 @@ class Nests:
         if is_bound(loop):
             exact = exact and extent == self.launch.size(parallel)
             extent = loop.bound
-        var = self.builder.loop(axis_name(loop), extent, label(self.plan.reference, loop), parallel)
+        var = self.builder.loop(axis_name(loop), extent, label(self.phased.reference, loop), parallel)
         self.variables[loop] = var
         indices.set(loop, var, unsafe=not exact)
 
@@ -98,7 +98,7 @@ class Nests:
     def bind_extent(self, loop: IterDomain, indices: Indices) -> Scalar:
         """The length of a row by a name, after those of the axes the loop was split from."""
         step = loop.definition
-        if step is not None and loop not in self.plan.reference.domain.logical:
+        if step is not None and loop not in self.phased.reference.domain.logical:
             for axis in step.inputs:
                 if axis.is_ragged and component_of(axis) is component_of(loop):
                     self.bind_extent(axis, indices)
@@ -116,22 +116,22 @@ class Nests:
 
     def _check_order(self, loop: IterDomain) -> None:
         """A ragged loop outside of its component's: only whole, up to the longest row."""
-        if loop.definition is not None and loop not in self.plan.reference.domain.logical:
+        if loop.definition is not None and loop not in self.phased.reference.domain.logical:
             raise ScheduleError(
-                f"loop {loop} of {self.plan.reference.name} stands outside the loop of its component axis "
+                f"loop {loop} of {self.phased.reference.name} stands outside the loop of its component axis "
                 f"{component_of(loop)}; only a ragged axis that is not transformed can, walked to the longest row"
             )
 
     def advance_shared(self, indices: Indices) -> None:
         """Indices that all phases can share, as soon as the loops so far give them."""
-        opened = [loop for loop in self.plan.shared if loop in self.variables]
-        for phase in self.plan.phases:
+        opened = [loop for loop in self.phased.shared if loop in self.variables]
+        for phase in self.phased.phases:
             for tensor in phase:
-                loops = [*self.plan.shared, *self.plan.loops_of(tensor)]
-                if all(self.plan.involves(tensor, loop) for loop in opened):
+                loops = [*self.phased.shared, *self.phased.loops_of(tensor)]
+                if all(self.phased.involves(tensor, loop) for loop in opened):
                     steps = route(self.graph, loops, self.wanted(tensor, not is_reduction(tensor)))
                     indices.advance(steps, self.builder.guard, self.builder.index)
-        for loop in self.plan.inner:  # row lengths, once for all phases
+        for loop in self.phased.inner:  # row lengths, once for all phases
             if loop.is_ragged and indices.has(component_of(loop)) and not indices.is_unsafe(component_of(loop)):
                 self.bind_extent(loop, indices)
 
@@ -148,7 +148,7 @@ class Nests:
         with ExitStack() as opened:
             opened.enter_context(builder.scope())
             local = indices.copy()
-            steps = route(self.graph, [*self.plan.shared, *loops], wanted)
+            steps = route(self.graph, [*self.phased.shared, *loops], wanted)
             local.advance(steps, builder.guard, builder.index)
             for loop in loops:
                 if blocks is not None and loop in blocks.lengths:
@@ -167,7 +167,7 @@ class Nests:
         """Open a serial loop as two: over its blocks, and within one."""
         builder, length, name = self.builder, blocks.lengths[loop], axis_name(loop)
         extent, exact = self._bound(loop, indices)
-        text = label(self.plan.reference, loop)
+        text = label(self.phased.reference, loop)
         block = builder.loop(f"{name}_block", ceildiv(extent, length), f"{text}, blocks of {length}")
         blocks.begin(loop)
         opened.callback(blocks.end, loop)

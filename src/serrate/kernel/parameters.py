@@ -10,19 +10,19 @@ from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, GridReduce, Launch, Statement, Store, expressions, walk
-from serrate.kernel.phases import Plan
+from serrate.kernel.phases import PhasedFusion
 
 
 def parameters(
-    plan: Plan, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
+    phased: PhasedFusion, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
 ) -> tuple[tuple[Buffer, ...], tuple[Scalar, ...], dict[str, Raggedness]]:
     """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
     offsets follow."""
     used = _names(body)
-    known = _raggedness(plan.fusion.tensors)
-    tensors = {tensor.name: tensor for tensor in plan.fusion.tensors}
+    known = _raggedness(phased.fusion.tensors)
+    tensors = {tensor.name: tensor for tensor in phased.fusion.tensors}
     derived: dict[str, Raggedness] = {}
-    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in plan.fusion.inputs if t.name in used]
+    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in phased.fusion.inputs if t.name in used]
     for name in used:
         if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
             raise ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {tensors[name]}")
@@ -31,7 +31,7 @@ def parameters(
         elif name in known and name not in tensors:
             derived[name] = known[name]
             buffers.append(Buffer(name, "int64", known[name].count + 1))
-    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in plan.outputs]
+    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in phased.outputs]
     buffers += workspaces
     sizes = _sizes(body, buffers, launch)
     return tuple(buffers), sizes, derived

@@ -18,7 +18,7 @@ from serrate.fusion.view import TensorView
 
 
 @dataclass
-class Plan:
+class PhasedFusion:
     """What lowering has to do."""
 
     fusion: Fusion
@@ -27,7 +27,9 @@ class Plan:
     shared: tuple[IterDomain, ...]  # loops around all phases
     inner: tuple[IterDomain, ...]  # loops of the phases
     origins: dict[IterDomain, frozenset[IterDomain]]  # for each loop the groups of logical axes it walks
-    walked: dict[TensorView, tuple[IterDomain, ...]]  # the axes a tensor is computed over, as they would lie in memory
+    iterated: dict[
+        TensorView, tuple[IterDomain, ...]
+    ]  # the axes a tensor is computed over, as they would lie in memory
     kept: set[TensorView] = field(default_factory=set)  # intermediate tensors whose values are kept for later phases
     phases: list[list[TensorView]] = field(default_factory=list)  # reductions, kept values and outputs, in order
 
@@ -87,7 +89,7 @@ class Plan:
         return False
 
 
-def plan(fusion: Fusion, reference: TensorView) -> Plan:
+def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
     """The phases of a fusion under the loops of a reference tensor."""
     if reference.fusion is not fusion:
         raise ScheduleError(f"{reference} is a tensor of another fusion")
@@ -98,8 +100,8 @@ def plan(fusion: Fusion, reference: TensorView) -> Plan:
         raise ScheduleError(f"the fusion of {reference} has no output that a kernel could store")
     _check_offsets(fusion)
     needed = _needed(fusion)
-    walked = {tensor: packed(_iterated(tensor)) for tensor in needed}
-    graph = AxisGraph(needed, [axis for axes in walked.values() for axis in axes])
+    iterated = {tensor: packed(_iterated(tensor)) for tensor in needed}
+    graph = AxisGraph(needed, [axis for axes in iterated.values() for axis in axes])
     loops = tuple(loop for loop in reference.loop if not loop.is_broadcast)
     origins = {loop: _origins(graph, reference, loop) for loop in loops}
     reductions = [tensor for tensor in needed if is_reduction(tensor)]
@@ -113,7 +115,7 @@ def plan(fusion: Fusion, reference: TensorView) -> Plan:
                     f"that has it as the reference"
                 )
     first = next((at for at, loop in enumerate(loops) if origins[loop] & reduced), 0 if not reductions else len(loops))
-    made = Plan(fusion, reference, graph, loops[:first], loops[first:], origins, walked)
+    made = PhasedFusion(fusion, reference, graph, loops[:first], loops[first:], origins, iterated)
     made.kept = {tensor for tensor in needed if _is_cached(tensor)} | _hoisted(made, needed)
     made.phases = _phases(made, needed)
     _check_outputs(made)
@@ -148,7 +150,7 @@ def _is_cached(tensor: TensorView) -> bool:
     return tensor.is_cached and tensor.memory != Memory.GLOBAL and not is_reduction(tensor)
 
 
-def _hoisted(made: Plan, needed: list[TensorView]) -> set[TensorView]:
+def _hoisted(made: PhasedFusion, needed: list[TensorView]) -> set[TensorView]:
     """What is computed of results of reductions, and read inside loops that it does not have: once, before them."""
     of_results: set[TensorView] = set()
     found: set[TensorView] = set()
@@ -197,7 +199,7 @@ def _origins(graph: AxisGraph, reference: TensorView, loop: IterDomain) -> froze
     return frozenset(found)
 
 
-def _phases(made: Plan, needed: list[TensorView]) -> list[list[TensorView]]:
+def _phases(made: PhasedFusion, needed: list[TensorView]) -> list[list[TensorView]]:
     """A tensor comes in the phase after the last reduction it reads; what is kept can be read in the same loops."""
     number: dict[TensorView, int] = {}
     held: dict[TensorView, set[TensorView]] = {}  # kept tensors that are read to compute a tensor
@@ -221,7 +223,7 @@ def _phases(made: Plan, needed: list[TensorView]) -> list[list[TensorView]]:
     return phases
 
 
-def _check_outputs(made: Plan) -> None:
+def _check_outputs(made: PhasedFusion) -> None:
     for phase in made.phases:
         for tensor in phase:
             for loop in made.shared:

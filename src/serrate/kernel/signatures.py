@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 
 from serrate.fusion.scalar import Scalar
-from serrate.kernel.cuda import source
 from serrate.kernel.ir import Kernel
 from serrate.kernel.source import identifier
 from serrate.runtime.signature import Signature
@@ -24,13 +23,6 @@ def signature(kernel: Kernel) -> Signature:
         needed=of_sizes(kernel, [buffer.size for buffer in kernel.buffers]),
         grid=of_sizes(kernel, (*kernel.launch.grid, *kernel.launch.block)),
     )
-
-
-def on_cuda(kernel: Kernel) -> Callable[..., None]:
-    """The kernel compiled for a GPU."""
-    from serrate.runtime import cuda  # which needs cuda.core only there
-
-    return cuda.compile(source(kernel), signature(kernel), f"{kernel.launch}\n{kernel.sizes}")
 
 
 def of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from serrate.fusion.proof import Bounds
 from serrate.fusion.scalar import BOOL, FALSE, INDEX, TRUE, Scalar, const, rebuild
 from serrate.fusion.simplify import simplify
 from serrate.kernel.ir import (
@@ -20,8 +21,6 @@ from serrate.kernel.ir import (
     map_expressions,
     replace_body,
 )
-
-Bounds = dict[Scalar, tuple[Scalar, Scalar | None]]
 
 
 def simplified(body: tuple[Statement, ...], launch: Launch) -> tuple[Statement, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.operations import REDUCTIONS, Reduction, accumulator
+from serrate.fusion.formulas import REDUCTIONS, Reduction, accumulator
 from serrate.fusion.scalar import INDEX, Scalar, cast, const, load, symbol
 from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
@@ -28,7 +28,7 @@ BLOCK = 64  # elements that are summed one after another
 class State:
     """The state of one reduction: register buffers, and which loops its elements belong to."""
 
-    row: Reduction
+    reduction: Reduction
     buffers: tuple[str, ...]
     dtypes: tuple[str, ...]
     kept: tuple[IterDomain, ...]  # inner loops of which each index has a state of its own
@@ -55,7 +55,7 @@ class States:
     """The states of the reductions of a kernel."""
 
     def __init__(self, nests: Nests, lanes: ParallelType) -> None:
-        self.nests, self.plan, self.builder = nests, nests.plan, nests.builder
+        self.nests, self.phased, self.builder = nests, nests.phased, nests.builder
         self._lanes = lanes  # how the target runs through a state
         self._states: dict[TensorView, State] = {}
         self._blocked: dict[TensorView, Blocked] = {}
@@ -66,22 +66,22 @@ class States:
         """Registers with the neutral value."""
         operation = tensor.definition
         assert operation is not None
-        row = REDUCTIONS[operation.name]
+        reduction = REDUCTIONS[operation.name]
         element = operation.inputs[0].dtype if operation.name.startswith("arg") else tensor.dtype
-        init = row.init(accumulator(element))
+        init = reduction.init(accumulator(element))
         kept, lanes = [], []
         for loop in loops:
             if is_bound(loop):
                 continue
-            if not self.plan.is_reduced_by(tensor, loop):
+            if not self.phased.is_reduced_by(tensor, loop):
                 kept.append(loop)
             elif loop.parallel_type.is_lanes or loop.parallel_type == ParallelType.Unroll:
                 lanes.append(loop)
         size, width = constant(tensor, kept), constant(tensor, lanes)
-        state = State(row, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
-        names = tuple(f"{tensor.name}_{part}" for part in row.parts)
+        state = State(reduction, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
+        names = tuple(f"{tensor.name}_{part}" for part in reduction.parts)
         self._states[tensor] = self._registers(names, state, init)
-        if operation.name in _SUMS and init[row.result].dtype == "float32":
+        if operation.name in _SUMS and init[reduction.result].dtype == "float32":
             self._block(tensor, loops, state)
 
     def _registers(self, names: Sequence[str], state: State, init: Sequence[Scalar]) -> State:
@@ -97,7 +97,7 @@ class States:
 
     def _block(self, tensor: TensorView, loops: Sequence[IterDomain], state: State) -> None:
         """Sum by blocks if lanes and threads do not make enough partial sums already."""
-        reduced = [loop for loop in loops if self.plan.is_reduced_by(tensor, loop)]
+        reduced = [loop for loop in loops if self.phased.is_reduced_by(tensor, loop)]
         spread = [loop.bound for loop in reduced if is_bound(loop)]
         if any(not bound.is_const for bound in spread):
             return
@@ -112,7 +112,7 @@ class States:
             kept = tuple(axis for axis in state.kept if axis in inside)
             lanes = tuple(axis for axis in state.lanes if axis in inside)
             sizes = constant(tensor, kept), constant(tensor, lanes)
-            partial = State(state.row, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
+            partial = State(state.reduction, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
             self._blocked[tensor] = Blocked(loop, max(length, 1), partial)
             return
 
@@ -130,7 +130,7 @@ class States:
             if blocked is not None and blocked.loop is loop:
                 whole = self._states[tensor]
                 names = [f"{buffer}_block" for buffer in whole.buffers]
-                partial = self._registers(names, blocked.partial, whole.row.init(whole.dtypes[0]))
+                partial = self._registers(names, blocked.partial, whole.reduction.init(whole.dtypes[0]))
                 self._blocked[tensor] = replace(blocked, partial=partial)
 
     def end_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
@@ -148,7 +148,7 @@ class States:
                     variable = self.builder.loop(axis_name(axis), axis.extent, "sums of blocks", lanes)
                     self.nests.variables[axis] = variable
                 at, place = self._place((*whole.lanes, *whole.kept)), self._place(walked)
-                self._store(whole, at, whole.row.combine(whole.at(at), partial.at(place)))
+                self._store(whole, at, whole.reduction.combine(whole.at(at), partial.at(place)))
             self.nests.variables.update(variables)
 
     def _place(self, loops: Sequence[IterDomain]) -> Scalar:
@@ -167,7 +167,7 @@ class States:
         element = cast(elements.operand(tensor), state.dtypes[0])
         gone = [axis for axis in tensor.domain.root if axis.is_reduction]
         position = elements.indices.of(gone[0]) if operation.name.startswith("arg") else const(0)
-        self._store(state, at, state.row.step(state.at(at), element, position))
+        self._store(state, at, state.reduction.step(state.at(at), element, position))
 
     def _store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
         """All new values before any is stored, as each may read all old ones; what they have in common first."""
@@ -187,9 +187,9 @@ class States:
             with self.builder.scope():
                 count = (width - half) * state.size
                 at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results", self._lanes)
-                self._store(state, at, state.row.combine(state.at(at), state.at(at + half * state.size)))
+                self._store(state, at, state.reduction.combine(state.at(at), state.at(at + half * state.size)))
             width = half
-        crossed = [loop.parallel_type for loop in loops if self.plan.is_reduced_by(tensor, loop)]
+        crossed = [loop.parallel_type for loop in loops if self.phased.is_reduced_by(tensor, loop)]
         threads = tuple(kind for kind in THREADS if kind in crossed)
         blocks = tuple(kind for kind in BLOCKS if kind in crossed)
         rule = _rule(state)
@@ -206,9 +206,9 @@ class States:
         with self.builder.scope():
             at = const(0) if state.size == 1 else self.builder.loop("s", const(state.size), "results", self._lanes)
             states = state.at(at)
-            result = state.row.finish(states)
-            if result != states[state.row.result]:
-                self.builder.add(Store(state.buffers[state.row.result], at, result))
+            result = state.reduction.finish(states)
+            if result != states[state.reduction.result]:
+                self.builder.add(Store(state.buffers[state.reduction.result], at, result))
 
     def _across_blocks(
         self, tensor: TensorView, state: State, blocks: tuple[ParallelType, ...], rule: CombineRule
@@ -228,11 +228,11 @@ class States:
 
     def _check_last(self, tensor: TensorView, blocks: tuple[ParallelType, ...]) -> None:
         """Nothing else may be left to do for the other blocks."""
-        for loop in self.plan.shared:
+        for loop in self.phased.shared:
             if not is_bound(loop):
                 raise ScheduleError(f"{tensor} is reduced across blocks inside loop {loop}, which each of them repeats")
-        for other in [t for phase in self.plan.phases for t in phase]:
-            walks = [loop for loop in self.plan.loops_of(other) if not self.plan.is_gone(other, loop)]
+        for other in [t for phase in self.phased.phases for t in phase]:
+            walks = [loop for loop in self.phased.loops_of(other) if not self.phased.is_gone(other, loop)]
             if (other is not tensor and is_reduction(other)) or any(loop.parallel_type in blocks for loop in walks):
                 raise ScheduleError(
                     f"{tensor} is reduced across blocks ({', '.join(b.name for b in blocks)}), which must be the last "
@@ -240,7 +240,7 @@ class States:
                 )
 
     def _check_converged(self, tensor: TensorView) -> None:
-        for loop in self.plan.shared:
+        for loop in self.phased.shared:
             differs = self.nests.variables[loop] in self.builder.varying
             if differs and not loop.parallel_type.is_thread:
                 raise ScheduleError(
@@ -250,7 +250,7 @@ class States:
     def value(self, tensor: TensorView) -> Scalar | None:
         """The result of a reduction, for the loops that are open."""
         state = self._states.get(tensor)
-        return None if state is None else state.at(self._place(state.kept))[state.row.result]
+        return None if state is None else state.at(self._place(state.kept))[state.reduction.result]
 
 
 def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
@@ -282,4 +282,4 @@ def _common(values: Sequence[Scalar]) -> list[Scalar]:
 def _rule(state: State) -> CombineRule:
     left = tuple(symbol(f"left{n}", dtype) for n, dtype in enumerate(state.dtypes))
     right = tuple(symbol(f"right{n}", dtype) for n, dtype in enumerate(state.dtypes))
-    return CombineRule(left, right, state.row.combine(left, right))
+    return CombineRule(left, right, state.reduction.combine(left, right))

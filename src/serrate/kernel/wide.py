@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from serrate.fusion.evaluate import TORCH
+from serrate.fusion.binding import TORCH
 from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, GridReduce, If, Kernel, Let, Statement, replace_body, walk
 from serrate.kernel.lanes import NATURAL, WIDEST, Known, Lanes, Wide
-from serrate.kernel.launching import Check
+from serrate.kernel.launching import Requirement
 from serrate.kernel.source import identifier
 
 
-def widened(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
-    """The kernel with wide accesses where they are proven right, of sizes for which the `checks` hold.
+def widened(kernel: Kernel, requirements: Sequence[Requirement] = ()) -> Kernel:
+    """The kernel with wide accesses where they are proven right, of sizes for which the `requirements` hold.
 
     >>> from serrate.fusion import Fusion
     >>> from serrate.kernel import lower
@@ -43,8 +43,8 @@ def widened(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
             y[i * 8 + d_outer * 4 + d_inner] = y_lanes[d_inner]
     """
     multiples = {}
-    for check in checks:
-        condition = check.condition
+    for required in requirements:
+        condition = required.condition
         if condition.op == "eq" and condition.args[0].op == "mod" and condition.args[1] == const(0):
             extent, factor = condition.args[0].args
             multiples[extent] = factor.value if factor.is_const else 1

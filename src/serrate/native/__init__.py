@@ -1,6 +1,7 @@
-"""Heavy kernels that are written by hand: C++ sources, each with the Python module that compiles and calls it.
+"""This package has kernels that are written by hand: C++ sources, each with a Python module that compiles and calls it.
 
-A source is compiled when something of it is first needed, and kept on disk (`serrate.runtime.compiler`). Every function
-here gives None where it does not serve: there is no compiler, a tensor lies elsewhere or has another dtype, an argument
-is wrong. Its caller then goes on with torch calls, which work everywhere and say what is wrong.
+A source is compiled when it is first needed, and the result is kept on disk (`serrate.runtime.compiler`). A function
+here returns None if it cannot do its work: if there is no compiler, if a tensor lies on a device or has another dtype,
+or if an argument is wrong. Its caller then uses torch calls, which work everywhere and raise an error for what is
+wrong.
 """

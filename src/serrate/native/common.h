@@ -1,4 +1,4 @@
-// What the C++ sources of this folder share: how Python calls their functions, large pages below results, long copies, and filling.
+// The C++ sources of this folder share this file: calls from Python, large pages for results, long copies, and filling.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,7 @@ int64_t call(int64_t (*function)(P...), const int64_t* words) {
   return words ? spread(function, words, std::index_sequence_for<P...>()) : arity(function);
 }
 
-// Ask for large pages below a result that nobody has touched yet, where that pays: a thousandth of the page faults.
+// Asks for large pages for a large result that nobody has touched yet: it then has a thousandth of the page faults.
 inline void advise(const void* memory, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr int64_t kLarge = int64_t(1) << 23;
@@ -38,21 +38,22 @@ inline void advise(const void* memory, int64_t bytes) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(memory), begin = (first + kPage - 1) / kPage * kPage;
   const uintptr_t end = (first + bytes) / kPage * kPage;
   if (begin >= end) return;
-  unsigned char resident = 0;  // memory that is used again has its pages already, and the advice would only take time
+  unsigned char resident = 0;  // Memory that is used again has its pages already; the advice would only take time.
   if (mincore(reinterpret_cast<void*>(begin + (end - begin) / (2 * kPage) * kPage), 1, &resident) == 0 && resident & 1) return;
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
 
-// Long runs go vector by vector: what the C library takes for them, rep movsb and rep stosb, takes up to a fifth longer.
+// Long runs are copied and cleared vector by vector. The C library uses rep movsb and rep stosb for them, which take up
+// to a fifth longer.
 constexpr int64_t kLongRun = 2048, kLine = 64;
 typedef int64_t Line __attribute__((vector_size(kLine), may_alias));
 typedef int64_t AnyLine __attribute__((vector_size(kLine), aligned(1), may_alias));
 
-// The bytes before the first of memory that begins a line.
+// The number of bytes from an address up to the next one that begins a line.
 inline int64_t before_line(const char* memory) { return -reinterpret_cast<uintptr_t>(memory) & (kLine - 1); }
 
-// memcpy
+// Does the same as memcpy.
 inline void copy(char* out, const char* in, int64_t bytes) {
   int64_t at = 0;
   if (bytes >= kLongRun) {
@@ -62,13 +63,13 @@ inline void copy(char* out, const char* in, int64_t bytes) {
       const Line first = *reinterpret_cast<const AnyLine*>(in + at), next = *reinterpret_cast<const AnyLine*>(in + at + kLine);
       *reinterpret_cast<Line*>(out + at) = first;
       *reinterpret_cast<Line*>(out + at + kLine) = next;
-      asm volatile("" : : : "memory");  // or the compiler makes this a memcpy
+      asm volatile("" : : : "memory");  // Without this line the compiler turns the loop into a memcpy.
     }
   }
   if (bytes > at) std::memcpy(out + at, in + at, bytes - at);
 }
 
-// memset to 0
+// Sets bytes to 0.
 inline void clear(char* out, int64_t bytes) {
   int64_t at = 0;
   if (bytes >= kLongRun) {
@@ -82,7 +83,7 @@ inline void clear(char* out, int64_t bytes) {
   if (bytes > at) std::memset(out + at, 0, bytes - at);
 }
 
-// `bytes` of copies of the first `size` ones at `filling`, null for zeros.
+// Fills `bytes` bytes with copies of the `size` bytes at `filling`, or with zeros if `filling` is null.
 inline void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
   if (bytes <= 0) return;
   if (filling == nullptr) {
@@ -98,7 +99,7 @@ inline void fill(char* out, int64_t bytes, const char* filling, int64_t size) {
   }
 }
 
-// The last of `count` offsets, or -1 unless they start with 0 and never decrease.
+// Returns the last of `count` offsets, or -1 unless they start with 0 and never decrease.
 inline int64_t total(const int64_t* offsets, int64_t count) {
   bool rise = offsets[0] == 0;
   for (int64_t i = 1; i < count; ++i) rise &= offsets[i] >= offsets[i - 1];
@@ -107,7 +108,8 @@ inline int64_t total(const int64_t* offsets, int64_t count) {
 
 }  // namespace
 
-// A function as Python calls it: with its arguments, integers and addresses, as 64-bit words one after the other, which
-// takes a third of the time that ctypes needs to convert each. Called with none it says how many it takes.
+// Exports a function to Python. Python passes the arguments, which are integers and addresses, as an array of 64-bit
+// words; this takes a third of the time in which ctypes converts each argument. Called with a null pointer, the
+// function returns the number of its arguments.
 #define SERRATE_EXPORT(NAME, ...) \
   extern "C" int64_t serrate_##NAME(const int64_t* words) { return call(__VA_ARGS__, words); }

@@ -1,15 +1,17 @@
-// What is made of each component's rows, by trees.h: sums, distances from the mean, the sums of their squares.
+// This file computes for the rows of each component, by trees.h: their sum, their distances from their mean, and the
+// sum of the squares of these distances.
 
 namespace {
 
-// What is written for a component: the sums of its rows, or with kRows as many rows.
+// A form says what is written for a component: one row, or with kRows as many rows as it has. This one writes their
+// sum.
 struct Sums {
   static constexpr bool kRows = false;
   template <class T, class Rows, class Way>
   static SERRATE_INLINE void write(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
                                    T* out) {
     Wide<T> sums[kTile];
-    if constexpr (std::is_integral_v<T>) {  // in any order
+    if constexpr (std::is_integral_v<T>) {  // Integers may be added in any order.
       std::fill(sums, sums + width, T(0));
       for (int64_t i = 0; i < count; ++i) {
         const T* row = rows.row(i);
@@ -28,7 +30,7 @@ struct Sums {
     for (int64_t j = 0; j < width; ++j) out[j] = static_cast<T>(sums[j]);
   }
 
-  // As few rows as are added up in their own type, without a detour through a wider one.
+  // Adds up to kFirst rows in their own type, without a conversion to a wider one.
   template <class T, class Rows>
   static SERRATE_INLINE void add_few(const Rows& rows, int64_t count, int64_t width, T* out) {
     const T* row[kFirst];
@@ -48,7 +50,7 @@ struct Sums {
   }
 };
 
-// The mean of rows, `lanes` numbers, which repeat it where rows have few columns.
+// Finds the mean of rows of `width` columns; where rows have few columns, the mean is repeated up to `lanes` numbers.
 template <class T, class Rows, class Way>
 SERRATE_APART void find_mean(const Rows& rows, int64_t count, int64_t width, const Plan& plan, const Way& way,
                              int64_t lanes, Wide<T>* mean) {
@@ -57,7 +59,7 @@ SERRATE_APART void find_mean(const Rows& rows, int64_t count, int64_t width, con
   for (int64_t j = width; j < lanes; ++j) mean[j] = mean[j - width];
 }
 
-// The sums of the squares of their distances from the mean.
+// This form writes the sum of the squared distances of the rows from their mean.
 struct Distances {
   static constexpr bool kRows = false;
   template <class T, class Rows, class Way>
@@ -77,7 +79,7 @@ struct Distances {
   }
 };
 
-// These distances, row by row; rows of few columns several at a time.
+// This form writes these distances, row by row; where rows have few columns, several rows are taken at a time.
 struct Centred {
   static constexpr bool kRows = true;
   template <class T, class Rows, class Way>
@@ -98,7 +100,7 @@ struct Centred {
   }
 };
 
-// Component c has the rows offsets[c] .. offsets[c + 1].
+// Writes component c, which has the rows offsets[c] .. offsets[c + 1].
 template <class Form, class T, class Rows, class Way>
 SERRATE_INLINE void write_one(const Rows& rows, const int64_t* offsets, int64_t c, const Plan& plan, const Way& way,
                               T* out) {
@@ -106,13 +108,13 @@ SERRATE_INLINE void write_one(const Rows& rows, const int64_t* offsets, int64_t 
   out += (Form::kRows ? offsets[c] : c) * width;
   if (!count) return Form::kRows ? void() : std::fill(out, out + width, T(0));
   for (int64_t column = 0; column < width; column += kTile) {
-    const int64_t first = std::max<int64_t>(std::min(column, width - kLanes), 0);  // at least a vector of columns
+    const int64_t first = std::max<int64_t>(std::min(column, width - kLanes), 0);  // leaves a whole vector of columns
     const int64_t columns = std::min<int64_t>(width - first, kTile);
     Form::write(rows.from(offsets[c], first), count, columns, plan, way, out + first);
   }
 }
 
-// Components of more than so many rows, each by all threads.
+// Writes the components of more than `most` rows, each with all threads.
 template <class Form, class T, class Rows>
 SERRATE_APART void write_giants(const Rows& rows, const int64_t* offsets, int64_t components, const Plan& plan,
                                 int64_t most, int64_t threads, T* out) {
@@ -121,7 +123,7 @@ SERRATE_APART void write_giants(const Rows& rows, const int64_t* offsets, int64_
   }
 }
 
-// Components first .. last of no more rows, by one thread.
+// Writes those of the components first .. last that have at most `most` rows, with one thread.
 template <class Form, class T, class Rows>
 SERRATE_APART void write_some(const Rows& rows, const int64_t* offsets, int64_t first, int64_t last, const Plan& plan,
                               int64_t most, T* out) {
@@ -153,7 +155,8 @@ inline bool are_offsets(const int64_t* offsets, int64_t components, int64_t rows
   return good;
 }
 
-// For each component [width], or for each row, out of values [rows, width]; 0 for rows of no component.
+// Writes [width] numbers for each component of values [rows, width], or for each row. Rows of no component become 0.
+// Returns -1 for wrong offsets.
 template <class Form, class T>
 int64_t of_runs(const T* values, const int64_t* offsets, int64_t components, int64_t rows, int64_t width, T* out,
                 int64_t threads) {

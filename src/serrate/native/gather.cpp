@@ -1,14 +1,14 @@
-// Rows of nested tables: sorted by the sources they are in, measured, and copied out of blocks of memory, packed. See
-// gather.h for what is given.
+// This file sorts rows of nested tables by their sources, measures them, and copies them out of blocks of memory,
+// packed. gather.h describes the arguments.
 
 #include <vector>
 
 namespace {
 
-constexpr int64_t kChunk = 256;  // rows that a thread takes at once
+constexpr int64_t kChunk = 256;  // A thread takes this many rows at once.
 
-// For each row of a table the source it is in, source s having the rows bounds[s] .. bounds[s + 1], and its number there;
-// negative ones count from the end. 0, or one more than the place of a row that there is not.
+// Finds for each row of a table its source and its number there. Source s has the rows bounds[s] .. bounds[s + 1], and
+// negative rows count from the end. Returns 0, or i + 1 if rows[i] is no row of the table.
 int64_t locate(const int64_t* rows, int64_t count, const int64_t* bounds, int64_t sources, int64_t* source,
                int64_t* local) {
   const int64_t all = bounds[sources];
@@ -21,9 +21,9 @@ int64_t locate(const int64_t* rows, int64_t count, const int64_t* bounds, int64_
   return 0;
 }
 
-// Rows sorted by their sources, in their order otherwise, into `grouped`. `used` gets the sources that have some and
-// `ends` where those of each end; `which` says for each row which of these its source is. How many are used, or -1 if
-// there is no such source.
+// Writes the rows into `grouped`, sorted by their sources; rows of one source keep their order. `used` gets the sources
+// that have rows, and `ends` where the rows of each end. `which` gets for each row the place of its source in `used`.
+// Returns how many sources are used, or -1 if a row names a source that does not exist.
 int64_t group(const int64_t* source, const int64_t* row, int64_t count, int64_t sources, int64_t* which,
               int64_t* grouped, int64_t* used, int64_t* ends) {
   std::vector<int64_t> place(sources, 0);
@@ -47,13 +47,14 @@ int64_t group(const int64_t* source, const int64_t* row, int64_t count, int64_t 
   return found;
 }
 
-// The longest list of the entries begin .. end of the parent; `wrong` is an entry whose list is none, or -1.
+// Returns the length of the longest list of the entries begin .. end of the parent. If the offsets of an entry are
+// wrong, `wrong` becomes the first such entry.
 template <class T>
 int64_t scan(const T* offsets, int64_t begin, int64_t end, int64_t count, int64_t* wrong) {
   T longest = 0;
   bool good = offsets[begin] >= 0 && offsets[end] <= count;
   for (int64_t e = begin; e < end; ++e) {
-    const T length = offsets[e + 1] - offsets[e];  // may wrap, but then one of the offsets is negative or decreases
+    const T length = offsets[e + 1] - offsets[e];  // If this wraps, an offset is negative or below the one before.
     good &= offsets[e + 1] >= offsets[e];
     longest = std::max(longest, length);
   }
@@ -72,7 +73,8 @@ int64_t scan(const Level& level, int64_t begin, int64_t end, int64_t* wrong) {
                     : scan(reinterpret_cast<const int32_t*>(level.offsets), begin, end, level.count, wrong);
 }
 
-// Runs, ends and for each level its entries and its longest list; `cut` is a level whose entries start .. stop each row keeps, or -1.
+// Finds `runs` and `ends`, and for each level the number of its entries and the length of its longest list. If `cut` is
+// a level and not -1, row i keeps only the entries start[i] .. stop[i] of its list there. Returns 0 or a Fault.
 int64_t measure(const int64_t* layout_, const int64_t* blocks_, const int64_t* which, const int64_t* row, int64_t rows,
                 int64_t cut, const int64_t* start, const int64_t* stop, int64_t* runs, int64_t* ends, int64_t* counts,
                 int64_t* longest, int64_t* fault) {
@@ -103,7 +105,7 @@ int64_t measure(const int64_t* layout_, const int64_t* blocks_, const int64_t* w
         if (wrong >= 0) return report(kOffsets, l, b, wrong, level.at(wrong), level.at(wrong + 1));
         first[i] = level.at(outer[i]);
         last[i] = level.at(outer_last[i]);
-        if (first[i] < 0 || last[i] < first[i] || last[i] > level.count) {  // changed meanwhile
+        if (first[i] < 0 || last[i] < first[i] || last[i] > level.count) {  // A file was changed meanwhile.
           return report(kOffsets, l, b, outer[i], first[i], last[i]);
         }
         if (l == cut) {
@@ -126,9 +128,9 @@ int64_t measure(const int64_t* layout_, const int64_t* blocks_, const int64_t* w
   return 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------- packed
+// -------------------------------------------------------------------------------------------------- packed results
 
-// The offsets of a level in the result, from those of the blocks.
+// Writes the offsets of a level of the result, made from the offsets of the blocks.
 template <class T>
 void renumber(const Layout& layout, const Blocks& blocks, int64_t l, int64_t rows, const int64_t* runs,
               const int64_t* ends, T* out, int64_t threads) {
@@ -154,8 +156,9 @@ void renumber(const Layout& layout, const Blocks& blocks, int64_t l, int64_t row
   }
 }
 
-// All offsets and values of measured rows. `out` has for each level an address, 0 for none, and whether it takes int64;
-// for each column the addresses of values and of a mask, 0 for none.
+// Writes all offsets and values of measured rows. `out` has for each level the address of its offsets, or 0, and
+// whether they are int64; for each column it has the address of its values and that of a mask, or 0. Returns 1 for a
+// fault.
 int64_t pack(const int64_t* layout_, const int64_t* blocks_, int64_t, const int64_t* which, int64_t rows,
              const int64_t* runs, const int64_t* ends, const int64_t* out, int64_t* fault, int64_t threads) {
   const Layout layout(layout_);
@@ -189,7 +192,8 @@ int64_t pack(const int64_t* layout_, const int64_t* blocks_, int64_t, const int6
         const int64_t b = blocks.of(i), begin = first[i], place = end[i];
         if (b != copy.block) copy = Copier(layout, blocks, b, c, values, report);
         int64_t to = last[i++];
-        while (i < stop && first[i] == to && blocks.of(i) == b) to = last[i++];  // rows that follow each other
+        // Rows whose entries follow each other are copied as one run.
+        while (i < stop && first[i] == to && blocks.of(i) == b) to = last[i++];
         if (to == begin) continue;
         if (i < stop) __builtin_prefetch(blocks.column(blocks.of(i), c).values + first[i] * copy.in_width);
         if (copy(begin, place, to - begin)) {

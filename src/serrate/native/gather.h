@@ -1,17 +1,20 @@
-// What gather.cpp and rectangles.cpp share: rows of nested tables in blocks of memory, and copies of their entries.
+// gather.cpp and rectangles.cpp share this file: rows of nested tables in blocks of memory, and copies of their
+// entries.
 //
-// A level has entries; `offsets` of a level say for each entry of its parent which of them it has. Rows are entries of
-// the level without a parent. Entries of all levels lie in the order of the rows, so that those of a row are one run at
-// each level. Blocks may be files that lie: every offset is checked before it is followed, and a second time where a
-// file could have changed since. Whoever calls makes sure that each block has as many offsets and values as it says.
+// A level has entries; the offsets of a level say for each entry of its parent level which entries belong to it. Rows
+// are the entries of the level without a parent. The entries of all levels lie in the order of the rows, so that the
+// entries of a row are one run at each level. Blocks may be files with wrong contents: every offset is checked before
+// it is used, and a second time if the file could have changed since. The caller makes sure that each block has as many
+// offsets and values as it says.
 //
-//   layout   levels, columns; for each level its parent or -1; for each column its level, elements per entry, bytes per
-//            element of the result
-//   blocks   for each block: for each level the address of its offsets, whether they are int64, its entries; for each
-//            column the address of its values, their kind, the addresses of a mask or 0 and of new codes or 0, and how
-//            many words its vocabulary has, -1 if it has none: values are places in it, which are checked as well
-//   runs     [levels, 2, rows]: where a row's entries begin and end in its block
-//   ends     [levels, rows + 1]: where they begin and end in the result
+//   layout   the numbers of levels and columns; for each level its parent, or -1; for each column its level, its
+//            elements per entry, and the bytes of an element of the result
+//   blocks   for each block: for each level the address of its offsets, whether they are int64, and the number of its
+//            entries; for each column the address of its values, their kind, the address of a mask or 0, the address of
+//            new codes or 0, and the number of words of its vocabulary, or -1 if it has none. The values of a column
+//            with a vocabulary are codes, that is places in the vocabulary, and are checked as well
+//   runs     [levels, 2, rows]: where the entries of a row begin and end in its block
+//   ends     [levels, rows + 1]: where the entries of a row begin and end in the result
 
 namespace {
 
@@ -62,7 +65,7 @@ struct Blocks {
   }
 };
 
-// What was wrong first, for the caller to say in words.
+// Keeps the first fault; the caller makes an error message of it.
 struct Report {
   int64_t* out;
 
@@ -77,8 +80,8 @@ struct Report {
   }
 };
 
-// n elements from `in` to `out`, as integers of another size. Of codes it gives the greatest, as unsigned numbers:
-// negative ones are greater than all others.
+// Writes n elements of `in` to `out` as integers of another size. Returns the greatest code, read as an unsigned
+// number, so that negative codes are greater than all others; for elements that are no codes it returns 0.
 template <class In, class Out, bool Coded>
 uint64_t convert(const char* in, char* out, int64_t n) {
   using Code = std::make_unsigned_t<In>;
@@ -115,7 +118,7 @@ Convert converter(int64_t size, bool coded) {
   return coded ? converter<In, true>(size) : converter<In, false>(size);
 }
 
-// What makes elements of `size` bytes out of those of a kind; null where they are the same.
+// Returns the function that converts elements of a kind to elements of `size` bytes, or null if they have this size.
 Convert converter(int64_t kind, int64_t size, bool coded) {
   if (element_size(kind, size) == size) return nullptr;
   switch (kind) {
@@ -141,7 +144,7 @@ int64_t code_at(const char* in, int64_t kind, int64_t size, int64_t j) {
   return code;
 }
 
-// The greatest of n codes, as unsigned numbers.
+// Returns the greatest of n codes, read as unsigned numbers.
 template <class T>
 uint64_t greatest(const char* in, int64_t n) {
   T most = 0;
@@ -162,7 +165,7 @@ uint64_t greatest(const char* in, int64_t bytes, int64_t n) {
   }
 }
 
-// Entries of one column of one block, written to the result wherever they are wanted.
+// Copies entries of one column of one block to places of the result.
 struct Copier {
   const char* values;
   char* out;
@@ -171,7 +174,7 @@ struct Copier {
   const uint8_t* valid;
   const int64_t* codes;
   int64_t words, column, block;
-  uint64_t limit;  // codes below it, as unsigned numbers, are places in the vocabulary
+  uint64_t limit;  // Codes below it, read as unsigned numbers, are places in the vocabulary.
   Report report;
 
   Copier(const Layout& layout, const Blocks& blocks, int64_t b, int64_t c, char* out, const Report& report)
@@ -192,7 +195,7 @@ struct Copier {
     limit = is_signed ? std::min<uint64_t>(words, uint64_t(1) << (8 * in_size - 1)) : words;
   }
 
-  // Entries first .. first + n of the block as entries `place` and after of the result.
+  // Copies the entries first .. first + n of the block to the entries from `place` on of the result.
   int64_t operator()(int64_t first, int64_t place, int64_t n) const {
     const char* in = values + first * in_width;
     char* to = out + place * out_width;
@@ -203,13 +206,14 @@ struct Copier {
     else if (n * in_width == 4) std::memcpy(to, in, 4);
     else ::copy(to, in, n * in_width);
     if (words < 0) return 0;
-    if (!convert) most = greatest(to, in_size, n);  // what was copied: the file may change meanwhile
+    if (!convert) most = greatest(to, in_size, n);  // reads the copy, since the file may change meanwhile
     return most < limit ? 0 : check(first, n);
   }
 
   bool is_there(int64_t entry) const { return valid == nullptr || valid[entry]; }
 
-  // A fault if the code of an entry is no place in the vocabulary; a missing entry may have 0 where there are no words.
+  // Returns a fault if the code of an entry is no place in the vocabulary. A missing entry may have the code 0 even if
+  // the vocabulary has no words.
   int64_t check(int64_t entry, int64_t code, bool there) const {
     const bool is_place = code >= 0 && code < (there ? words : std::max<int64_t>(words, 1));
     return is_place ? 0 : report(kCode, column, block, entry, code, words);
@@ -222,7 +226,7 @@ struct Copier {
     return 0;
   }
 
-  // Codes of one vocabulary as those of another; 0 where an entry is missing.
+  // Writes the codes of one vocabulary as codes of another; a missing entry becomes 0.
   int64_t recode(const char* in, char* to, int64_t first, int64_t n) const {
     for (int64_t j = 0; j < n; ++j) {
       const int64_t code = code_at(in, kind, in_size, j);

@@ -1,4 +1,4 @@
-"""Rows of nested tables on the CPU, by gather.cpp and rectangles.cpp: their functions, where they can be compiled."""
+"""This module loads the functions of gather.cpp and rectangles.cpp, which copy rows of nested tables on the CPU."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import cache
 from serrate.native.loading import Routines, load
 
 DEEPEST = 64
-"""So many levels below each other can be walked."""
+"""The largest number of levels below each other that rectangles.cpp can walk."""
 
 
 @cache
 def routines() -> Routines | None:
-    """What sorts rows by their sources, measures and packs them; None where it cannot be compiled."""
+    """Return the functions that sort rows by their sources, measure and pack them; None if they do not compile."""
     return load("gather.cpp", ["locate", "group", "measure", "pack"], headers=["gather.h"])
 
 
 @cache
 def padding_routines() -> Routines | None:
-    """What pads measured rows; None where it cannot be compiled."""
+    """Return the function that pads measured rows; None if it does not compile."""
     return load("rectangles.cpp", ["pad"], headers=["gather.h"])

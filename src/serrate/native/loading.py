@@ -1,4 +1,4 @@
-"""C++ sources of this folder as functions of integers and addresses."""
+"""This module loads the C++ sources of this folder as Python functions of integers and addresses."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Routines = Mapping[str, Callable[..., int]]
 
 
 def allocate_by_name(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Memory by torch.empty_strided, in twice the time of the private call that `allocate` is where torch has it."""
+    """Return new memory by torch.empty_strided, which takes twice as long as the private call of torch below."""
     return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
 
 
 Allocate = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 allocate: Allocate = getattr(guards, "_empty_strided_cpu", allocate_by_name)
-"""Memory on the CPU of a shape, strides and a dtype: how torch's compiled programs ask for it."""
+"""This function returns new CPU memory of a shape, strides and a dtype, as torch's compiled programs allocate it."""
 
 
 def load(
     name: str, functions: Iterable[str], flags: Sequence[str] = (), headers: Sequence[str] = ()
 ) -> Routines | None:
-    """Some functions that a source exports, see common.h, by name; None where it cannot be compiled."""
+    """Return the named functions that a source exports, see common.h; None if it does not compile."""
     from serrate.runtime.compiler import compile
 
     folder = Path(__file__).parent
@@ -44,7 +44,10 @@ def load(
 
 
 def _exported(routine: Any) -> Callable[..., int]:
-    """A function whose arguments go as one record of 64-bit words; asked with none it says how many it takes."""
+    """Return a Python function that passes its arguments as one array of 64-bit words.
+
+    Called with a null pointer, the C++ function returns the number of its arguments.
+    """
     routine.restype = ctypes.c_int64
     pack = Struct(f"{routine(None)}q").pack
 
@@ -55,7 +58,7 @@ def _exported(routine: Any) -> Callable[..., int]:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Memory on the CPU for a contiguous tensor."""
+    """Return new memory on the CPU for a contiguous tensor."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -64,32 +67,35 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def plain(values: torch.Tensor) -> torch.Tensor:
-    """`values` as their memory holds them: contiguous, no conjugate or negative view."""
+    """Return `values` as a contiguous tensor whose memory holds the numbers themselves, not conjugated or negated."""
     if values.is_complex() or values.is_neg():
         values = values.resolve_conj().resolve_neg()
     return values.contiguous()
 
 
 def size_of(tensor: torch.Tensor) -> int:
-    """How many bytes it takes; `nbytes` is an error while torch.compile traces a tensor of any size."""
+    """Return the number of bytes of a tensor; `nbytes` raises an error while torch.compile traces a dynamic size."""
     return tensor.numel() * tensor.element_size()
 
 
 def threads_for(work: int) -> int:
-    """How many threads so much work, in bytes or multiplications, is worth: those of a busy machine start late."""
+    """Return how many threads to use for `work` bytes or multiplications.
+
+    Little work gets one thread, since the threads of a busy machine start late.
+    """
     return torch.get_num_threads() if work >= 2**23 else 1
 
 
 def transforming() -> bool:
-    """Whether torch may see more in a tensor than its memory holds: a tangent, or the lines of vmap."""
+    """Return whether tensors may have more than their memory holds: tangents, or the axis that vmap maps over."""
     return forward_ad._current_level >= 0 or _are_transforms_active()
 
 
 def are_vectors(*given: Any) -> bool:
-    """Whether they are vectors on the CPU whose numbers lie next to each other; fake ones of a subclass have none."""
+    """Return whether all are contiguous vectors in the memory of the CPU; a fake tensor, a subclass, has no memory."""
     if transforming():
         return False
-    for each in given:  # noqa: SIM110  all() would take longer than the rest of some calls
+    for each in given:  # noqa: SIM110  all() takes longer than everything else in some calls
         if not (type(each) is torch.Tensor and each.is_cpu and each.stride() == (1,)):
             return False
     return True

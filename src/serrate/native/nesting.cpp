@@ -1,4 +1,5 @@
-// Nested Python lists as packed numbers: one pass that counts, one that writes. The caller holds the interpreter lock.
+// This file turns nested Python lists into packed numbers: one pass counts, and one pass writes. The caller holds the
+// interpreter lock.
 #include <Python.h>
 
 #include <cstdint>
@@ -7,7 +8,7 @@ namespace {
 
 struct Items {
   PyObject** begin = nullptr;
-  Py_ssize_t size = -1;  // -1: no list
+  Py_ssize_t size = -1;  // -1 if the object is no list or tuple.
 };
 
 inline Items items_of(PyObject* given) {
@@ -16,7 +17,7 @@ inline Items items_of(PyObject* given) {
   return {};
 }
 
-// counts[d]: how many entries lie below d lists.
+// Adds to counts[d] the number of entries inside d + 1 lists. Returns false if something else stands for a list.
 bool count(PyObject* given, int64_t depth, int64_t* counts) {
   const Items items = items_of(given);
   if (items.size < 0) return false;
@@ -44,7 +45,7 @@ struct Floating {
       value = PyFloat_AS_DOUBLE(given);
       return true;
     }
-    int64_t read = 0;  // an int that int64 does not hold is left to the caller, who may want to refuse it
+    int64_t read = 0;  // An int that does not fit int64 is left to the caller, who may want to refuse it.
     if (!Integer::read(given, read)) return false;
     value = static_cast<double>(read);
     return true;
@@ -59,7 +60,8 @@ struct Boolean {
   }
 };
 
-// Where writing goes on, and where it must end: lists may have changed since they were counted.
+// The memory to write to. `written` counts the entries that were written at each level, and `counts` is the room: lists
+// may have changed since they were counted.
 struct Output {
   int64_t** offsets;
   const int64_t* counts;
@@ -98,7 +100,8 @@ int64_t filled(PyObject* given, int64_t depth, const Output& out) {
 
 extern "C" int64_t serrate_count(PyObject* given, int64_t depth, int64_t* counts) { return count(given, depth, counts); }
 
-// offsets[level] has counts[level] + 1 entries, values counts[depth]; written is depth + 1 zeros. 1 if all went well.
+// offsets[level] has room for counts[level] + 1 entries, and values for counts[depth]; written has depth + 1 zeros.
+// Returns 1 if everything was written.
 extern "C" int64_t serrate_fill(PyObject* given, int64_t depth, int64_t kind, int64_t** offsets, const int64_t* counts,
                                 int64_t* written, void* values) {
   const Output out{offsets, counts, written, values};

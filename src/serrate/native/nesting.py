@@ -1,4 +1,4 @@
-"""Nested Python lists of numbers as packed values and offsets, by nesting.cpp: each number is looked at once."""
+"""This module turns nested Python lists of numbers into packed values and offsets, by nesting.cpp."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from serrate.errors import CompileError
 
 _KINDS: dict[type, tuple[int, torch.dtype]] = {int: (0, torch.int64), float: (1, torch.float64), bool: (2, torch.bool)}
-"""For the type of an entry: the kind of nesting.cpp, and the dtype it writes."""
+"""For each type of entries the number of its kind in nesting.cpp, and the dtype of the values."""
 
 
 @cache
 def _library() -> Any:
-    """The compiled source; None where it cannot be compiled, or Python's headers are not there."""
+    """Return the compiled source; None if it does not compile, for example without Python's headers."""
     from serrate.runtime.compiler import compile
 
     source = Path(__file__).with_name("nesting.cpp").read_text(encoding="utf-8")
@@ -35,9 +35,9 @@ def _library() -> Any:
 
 
 def read(given: Any, depth: int, entry: type) -> tuple[tuple[torch.Tensor, ...], torch.Tensor] | None:
-    """Offsets, one vector for each of `depth` levels of lists, and the numbers inside; None unless all are as `entry`.
+    """Return the offsets of each of `depth` levels of lists, and the numbers inside.
 
-    ints may stand among floats.
+    All numbers must have the type `entry`, or be ints if `entry` is float; otherwise the result is None.
     """
     library = _library() if entry in _KINDS else None
     if library is None:

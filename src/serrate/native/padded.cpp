@@ -1,7 +1,8 @@
-// Packed and padded rows on the CPU: copied from one to the other, added and multiplied.
+// This file pads, packs, adds and multiplies packed and padded rows on the CPU.
 //
-// Component b of B owns the packed rows offsets[b] .. offsets[b + 1] of `rows`; the padded memory has `most` rows for
-// each. Offsets that do not start with 0, decrease or end past the rows give -1, and nothing is read or written by them.
+// Component b owns the packed rows offsets[b] .. offsets[b + 1] of `rows`; the padded memory has `most` rows for each
+// component. If offsets do not start with 0, decrease or end past the rows, a function returns -1 and neither reads nor
+// writes a row.
 
 namespace {
 
@@ -10,7 +11,7 @@ bool are_wrong(const int64_t* offsets, int64_t components, int64_t rows) {
   return end < 0 || end > rows;
 }
 
-// Padded rows of `width` bytes out of packed ones; `filling` is one element of `size` bytes, null for zeros.
+// Writes padded rows of `width` bytes from packed ones. `filling` is one element of `size` bytes, or null for zeros.
 int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t components, int64_t rows, int64_t most,
             int64_t width, const char* filling, int64_t size, int32_t threads) {
   if (are_wrong(offsets, components, rows)) return -1;
@@ -25,7 +26,7 @@ int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t co
   return 0;
 }
 
-// Packed rows out of padded ones, 0 where a component is longer than `most`, and from the last offset on.
+// Writes packed rows from padded ones. Rows past the first `most` of a component, and past the last offset, become 0.
 int64_t unpad(const char* padded, const int64_t* offsets, char* packed, int64_t components, int64_t rows, int64_t most,
               int64_t width, int32_t threads) {
   if (are_wrong(offsets, components, rows)) return -1;
@@ -48,7 +49,7 @@ struct Add {
   template <class T>
   static T of(T a, T b) { return a + b; }
   template <class T>
-  static T alone(T a) { return a + T(0); }  // which is a, but for -0.0
+  static T alone(T a) { return a + T(0); }  // This is a, but -0.0 becomes 0.0.
 };
 
 struct Multiply {
@@ -58,7 +59,7 @@ struct Multiply {
   static T alone(T) { return T(0); }
 };
 
-// out[i] = x[i] op y[i]; `out` may be `x`.
+// Computes out[i] = x[i] op y[i]; `out` may be `x`.
 template <class Op, class T>
 void combine(const T* x, const T* y, T* out, int64_t count) {
 #pragma GCC ivdep
@@ -71,7 +72,8 @@ void keep_alone(const T* x, T* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = Op::alone(x[i]);
 }
 
-// Packed rows of `width` elements: x with what y, padded, has at its place, or alone where it has none. `out` may be x.
+// Combines packed rows of `width` elements of x with the elements of padded y at the same places. Elements of x without
+// such a place are combined with 0. `out` may be x.
 template <class Op, class T>
 int64_t packed(const T* x, const T* y, const int64_t* offsets, T* out, int64_t components, int64_t rows, int64_t most,
                int64_t width, int32_t threads) {
@@ -88,8 +90,8 @@ int64_t packed(const T* x, const T* y, const int64_t* offsets, T* out, int64_t c
   return 0;
 }
 
-// Padded rows of `width` elements. `row` writes those of a component: it is told where they begin, how many there are,
-// where its packed elements begin, and how many of them have a place.
+// Writes padded rows of `width` elements by calls of `row`, one for each component. Its arguments are: where the padded
+// elements of the component begin, how many there are, where its packed elements begin, and how many of these fit.
 template <class T, class Row>
 int64_t padded(const int64_t* offsets, T* out, int64_t components, int64_t rows, int64_t most, int64_t width,
                int32_t threads, const Row& row) {
@@ -104,7 +106,7 @@ int64_t padded(const int64_t* offsets, T* out, int64_t components, int64_t rows,
   return 0;
 }
 
-// What x, packed, has at a place, or 0, plus y, padded.
+// Adds packed x and padded y into padded rows; x counts as 0 where it has no element.
 template <class T>
 int64_t padded_sum(const T* x, const T* y, const int64_t* offsets, T* out, int64_t components, int64_t rows,
                    int64_t most, int64_t width, int32_t threads) {
@@ -115,7 +117,7 @@ int64_t padded_sum(const T* x, const T* y, const int64_t* offsets, T* out, int64
                 });
 }
 
-// The products of two packed ones, and 0.
+// Multiplies packed x and packed z into padded rows; all other elements become 0.
 template <class T>
 int64_t padded_product(const T* x, const T* z, const int64_t* offsets, T* out, int64_t components, int64_t rows,
                        int64_t most, int64_t width, int32_t threads) {

@@ -1,6 +1,6 @@
-"""Packed and padded rows on the CPU, by padded.cpp: copied from one to the other, added and multiplied.
+"""This module pads, packs, adds and multiplies packed and padded rows on the CPU, by padded.cpp.
 
-torch has no call that writes a padded tensor in one pass: its calls take two to three times as long.
+torch has no call that writes a padded tensor in one pass; several calls take two to three times as long.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _NUMBERS = {torch.float32: "float32", torch.float64: "float64", torch.int32: "in
 
 @cache
 def _library() -> Routines | None:
-    """The compiled source; None where it cannot be compiled."""
+    """Return the compiled source; None if it does not compile."""
     forms = ("packed_sum", "packed_product", "padded_sum", "padded_product")
     return load("padded.cpp", ["total", "pad", "unpad", *(f"{f}_{kind}" for f in forms for kind in _NUMBERS.values())])
 
 
 def total(offsets: torch.Tensor) -> int | None:
-    """The last of offsets, if they are known to start with 0 and never to decrease."""
+    """Return the last offset if the offsets start with 0 and never decrease, else None."""
     library, ends = _library(), _wide(offsets)
     if library is None or ends is None:
         return None
@@ -36,7 +36,7 @@ def total(offsets: torch.Tensor) -> int | None:
 
 
 def _wide(offsets: Any) -> torch.Tensor | None:
-    """Offsets, at least one, in int64; None if this is something else."""
+    """Return offsets, of which there must be at least one, as int64; None for anything else."""
     if not are_vectors(offsets) or not offsets.numel():
         return None
     if offsets.dtype is torch.int64:
@@ -44,11 +44,14 @@ def _wide(offsets: Any) -> torch.Tensor | None:
     return offsets.to(torch.int64) if offsets.dtype is torch.int32 else None
 
 
-# ------------------------------------------------------------------------------------------- from one to the other
+# --------------------------------------------------------------------------------------------- padding and packing
 
 
 def pad(values: torch.Tensor, offsets: Any, most: int, padding: Any = 0) -> torch.Tensor | None:
-    """[B, most, …] out of packed rows [N, …] and offsets, which may end before N: rows padded, or cut off."""
+    """Return a padded tensor [B, most, …] of packed rows [N, …]; the offsets may end before N.
+
+    Short components are padded, and long ones are cut.
+    """
     ends = _wide(offsets)
     if ends is None or not values.is_cpu or most < 0 or _library() is None:
         return None
@@ -56,7 +59,10 @@ def pad(values: torch.Tensor, offsets: Any, most: int, padding: Any = 0) -> torc
 
 
 def unpad(padded: torch.Tensor, offsets: Any, rows: int) -> torch.Tensor | None:
-    """[rows, …] out of [B, most, …] and offsets, which may end before `rows`: 0 where a row is not in `padded`."""
+    """Return packed rows [rows, …] of a padded tensor [B, most, …]; the offsets may end before `rows`.
+
+    Rows that `padded` does not hold are 0.
+    """
     ends = _wide(offsets)
     if ends is None or not padded.is_cpu or padded.ndim < 2 or padded.shape[0] != ends.numel() - 1:
         return None
@@ -118,11 +124,11 @@ class _Unpadded(Differentiable):
         return _unchanged(_Padded.call(gradient, ctx.ends, ctx.most, None)), None, None
 
 
-# The same by torch's operations, which support forward mode and vmap; `ends` are already checked.
+# The functions below do the same by torch's operations, which support forward mode and vmap. `ends` are checked before.
 
 
 def _cells(ends: torch.Tensor, rows: int, most: int) -> torch.Tensor:
-    """For each of `rows` packed rows its cell among those of [B, most], one past the last if it has none."""
+    """Return for each of `rows` packed rows its cell in [B, most], or one past the last cell if it has none."""
     row, components = torch.arange(rows, device=ends.device), ends.numel() - 1
     component = torch.searchsorted(ends[1:], row, right=True).clamp(max=max(components - 1, 0))
     position = row - ends[component]
@@ -131,7 +137,7 @@ def _cells(ends: torch.Tensor, rows: int, most: int) -> torch.Tensor:
 
 
 def padded(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None = None) -> torch.Tensor:
-    """[B, most, …] out of packed rows."""
+    """Return a padded tensor [B, most, …] of packed rows."""
     count, features = (ends.numel() - 1) * most, values.shape[1:]
     base = (values.new_zeros(()) if filling is None else filling).expand(count + 1, *features)
     made = base.index_copy(0, _cells(ends, values.shape[0], most), values)
@@ -139,7 +145,7 @@ def padded(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.T
 
 
 def unpadded(grid: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
-    """[rows, …] out of [B, most, …], 0 where a row is not in it."""
+    """Return packed rows [rows, …] of a padded tensor [B, most, …]; rows that it does not hold are 0."""
     flat = grid.flatten(0, 1)
     past = torch.cat([flat, flat.new_zeros((1, *flat.shape[1:]))])
     return past.index_select(0, _cells(ends, rows, grid.shape[1]))
@@ -147,7 +153,7 @@ def unpadded(grid: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
 
 def _unchanged(made: torch.Tensor | None) -> torch.Tensor:
     if made is None:
-        raise RaggednessError("offsets were changed after the call whose gradient is asked for")
+        raise RaggednessError("offsets were changed between a call and the computation of its gradient")
     return made
 
 
@@ -155,7 +161,10 @@ def _copy(
     values: torch.Tensor, ends: int, made: torch.Tensor, rows: int, filling: torch.Tensor | None, threads: int,
     first: int = 0,
 ) -> int:  # fmt: skip
-    """Write `rows` packed rows from `first` on into padded ones; `ends` is where offsets are."""
+    """Write `rows` packed rows from `first` on into the padded `made`; `ends` is the address of the offsets.
+
+    The result is 0, or -1 if the offsets are wrong.
+    """
     library = _library()
     assert library is not None
     components, most, *features = made.shape
@@ -170,10 +179,10 @@ def _copy(
 def pad_keys(
     values: torch.Tensor, ends: torch.Tensor, starts: list[int], sizes: list[int], padding: Any = 0
 ) -> list[torch.Tensor] | None:
-    """For each key k [B, sizes[k], …] out of the rows from `starts[k]` up to `starts[k + 1]`, cut by `ends[k]`.
+    """Return for each key k a padded tensor [B, sizes[k], …] of the rows `starts[k]` to `starts[k + 1]`.
 
-    `ends` [K, B + 1] are int64 and contiguous; the K + 1 starts never decrease and lie within `values`, and sizes are 0
-    or more. Without a gradient.
+    `ends` [K, B + 1] must be int64 and contiguous; ends[k] cut the rows of key k. The K + 1 starts must never decrease
+    and must lie within `values`, and sizes must be 0 or more. The result has no gradient.
     """
     if _library() is None or transforming() or not (values.is_cpu and ends.is_cpu):
         return None
@@ -191,40 +200,40 @@ def pad_keys(
 
 
 def _filling(padding: Any, values: torch.Tensor) -> torch.Tensor | None:
-    """One element of the padding; None for zeros."""
+    """Return one element of the padding, or None if all its bits are 0."""
     return None if _is_zero(padding) else bits.constant(padding, values.dtype, values.device)
 
 
 def _is_zero(padding: Any) -> bool:
-    """Whether all its bits are 0, as those of -0.0 are not."""
+    """Return whether all bits of the padding are 0; those of -0.0 are not."""
     return not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0
 
 
 # --------------------------------------------------------------------------------------------- sums and products
 #
-# Of packed operands [N, …] and padded ones [B, most, …], all of one dtype and with the same features.
+# Packed operands are [N, …] and padded ones [B, most, …]; all have the same dtype and the same features.
 
 
 def packed_sum(x: Any, offsets: Any, *ys: Any) -> torch.Tensor | None:
-    """[N, …]: packed x plus what padded operands have at its places."""
+    """Return [N, …]: packed x plus the elements of the padded operands at the same places."""
     ends = _wide(offsets)
     return _PackedSum.call(x, ends, *ys) if ends is not None and all(_meet(x, ends, y) for y in ys) else None
 
 
 def padded_sum(x: Any, offsets: Any, y: Any) -> torch.Tensor | None:
-    """[B, most, …]: packed x, padded with 0 or cut off, plus y, padded."""
+    """Return [B, most, …]: padded y plus packed x, which is padded with 0 or cut to fit y."""
     ends = _wide(offsets)
     return _PaddedSum.call(x, ends, y) if ends is not None and _meet(x, ends, y) else None
 
 
 def packed_product(x: Any, offsets: Any, y: Any) -> torch.Tensor | None:
-    """[N, …]: packed x times what y, padded, has at its places, 0 where it has none."""
+    """Return [N, …]: packed x times the elements of padded y at the same places, or 0 where y has no such place."""
     ends = _wide(offsets)
     return _PackedProduct.call(x, ends, y) if ends is not None and _meet(x, ends, y) else None
 
 
 def _meet(x: Any, ends: torch.Tensor, y: Any) -> bool:
-    """Whether packed x and padded y are served, and fit each other."""
+    """Return whether packed x and padded y fit each other, and the compiled code takes them."""
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)) or _library() is None:
         return False
     if x.dtype is not y.dtype or x.dtype not in _NUMBERS or not (x.is_cpu and y.is_cpu):
@@ -236,7 +245,7 @@ def _meet(x: Any, ends: torch.Tensor, y: Any) -> bool:
 def _combined(
     form: str, x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor, most: int, made: torch.Tensor
 ) -> torch.Tensor | None:
-    """`made`, written; None for wrong offsets."""
+    """Write the result of the function `form` into `made` and return it; None if the offsets are wrong."""
     library = _library()
     assert library is not None
     x, y = plain(x), plain(y)
@@ -291,7 +300,7 @@ class _PackedSum(Differentiable):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        made: dict[int, torch.Tensor] = {}  # operands of one size have one gradient
+        made: dict[int, torch.Tensor] = {}  # Operands of the same size have the same gradient.
         asked = []
         for most, wanted in zip(ctx.sizes, ctx.needs_input_grad[2:], strict=True):
             if wanted and most not in made:
@@ -300,12 +309,12 @@ class _PackedSum(Differentiable):
         return gradient, None, *asked
 
 
-# Σ x · y · z over the cells that packed rows of x and z and a padded y share: each of its gradients, and of theirs, is
-# the product of the two other operands, packed or padded.
+# Σ x · y · z is taken over the cells that packed rows of x and z share with a padded y. Its gradient for one operand is
+# the product of the other two, packed or padded; the same holds for the gradients of the gradients.
 
 
 class _PackedProduct(Differentiable):
-    """x times what y has at its places, 0 where it has none."""
+    """The product of packed x and the elements of padded y at the same places; it is 0 where y has no such place."""
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> Any:
@@ -332,7 +341,7 @@ class _PackedProduct(Differentiable):
 
 
 class _PaddedProduct(Differentiable):
-    """x times z, both packed, padded with 0 or cut off."""
+    """The product of x and z, which are both packed; it is padded with 0 or cut."""
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, z: torch.Tensor, most: int) -> Any:

@@ -1,6 +1,6 @@
-// Reading ahead in a mapped file: the pages of some rows' entries are asked for together, so that the disk works on
-// many at once, where a page fault waits for one. Offsets come from a file that may lie: they are clamped to the
-// number of entries before they are used, so that nothing outside of the file is touched.
+// This file reads ahead in a mapped file. It asks for the pages of many entries together, so that the disk works on
+// many pages at once; a page fault waits for a single page. The offsets of the file may be wrong: they are clamped to
+// the number of entries before they are used, so that nothing outside of the file is touched.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,15 +11,16 @@
 namespace {
 
 constexpr int64_t kTooMany = -1, kNoRow = -2;
-constexpr int64_t kSample = 8;       // rows by which it is told whether rows are in memory
-constexpr int64_t kChunk = 1 << 17;  // the kernel reads no more than its read-ahead, by default this, for one request
+constexpr int64_t kSample = 8;       // This many rows are tried to find out whether rows are in memory.
+constexpr int64_t kChunk = 1 << 17;  // The system reads at most its read-ahead for one request; this is its default.
 
-// Where the entries of a level that belong to an entry of another level (-1: to a row) begin.
+// The offsets of a level say where the entries begin that belong to an entry of the parent level, or to a row if the
+// parent is -1.
 struct Level {
-  int64_t address, item, parent, entries;  // item: bytes of an offset
+  int64_t address, item, parent, entries;  // `item` is the number of bytes of an offset.
 };
 
-// An array with `width` bytes for each entry of a level (-1: of the rows).
+// An array has `width` bytes for each entry of a level, or for each row if the level is -1.
 struct Array {
   int64_t address, width, level;
 };
@@ -61,7 +62,7 @@ Range bytes_of(const Array& array, const Range& entries) {
   return {array.address + entries.start * array.width, array.address + entries.stop * array.width};
 }
 
-// The bytes of the offsets that say where the entries of `outer` begin and end.
+// Returns the bytes of the offsets that say where the entries of `outer` begin and end.
 Range bytes_of(const Level& level, const Range& outer) {
   return {level.address + outer.start * level.item, level.address + (outer.stop + 1) * level.item};
 }
@@ -70,7 +71,7 @@ void touch(const Range& bytes) {
   if (bytes.start < bytes.stop) (void)*reinterpret_cast<volatile const char*>(bytes.start);
 }
 
-// Whether a few of the rows are in memory with all their entries; waits for the pages of the first that is not.
+// Returns whether a sample of the rows is in memory; stops after the first rows whose pages had to be read.
 bool resident(const Table& table, const int64_t* rows, int64_t count) {
   std::vector<Range> found(table.level_count);
   const int64_t before = major_faults();
@@ -88,13 +89,14 @@ bool resident(const Table& table, const int64_t* rows, int64_t count) {
       const Array& array = table.arrays[a];
       touch(bytes_of(array, array.level < 0 ? self : found[array.level]));
     }
-    const bool asks = (i & (i + 1)) == 0 || i + 1 == sample;  // after 1, 2, 4 and all: asking takes time, too
+    // Faults are counted after 1, 2 and 4 rows and after all, since counting takes time, too.
+    const bool asks = (i & (i + 1)) == 0 || i + 1 == sample;
     if (asks && major_faults() != before) return false;
   }
   return true;
 }
 
-// Whole pages, each once, in the order of the file.
+// Returns the pages of the ranges, each page once, in the order of the file.
 std::vector<Range> pages_of(std::vector<Range>& ranges) {
   static const int64_t page = sysconf(_SC_PAGESIZE);
   for (Range& range : ranges) {
@@ -125,7 +127,7 @@ void ask_for(const std::vector<Range>& ranges) {
       madvise(reinterpret_cast<void*>(at), std::min(kChunk, range.stop - at), MADV_WILLNEED);
 }
 
-// Rows in order, as runs of neighbours.
+// Returns the rows as runs of neighbours, in ascending order.
 std::vector<Range> runs_of(const int64_t* rows, int64_t count) {
   std::vector<int64_t> sorted;
   if (!std::is_sorted(rows, rows + count)) {
@@ -143,7 +145,8 @@ std::vector<Range> runs_of(const int64_t* rows, int64_t count) {
   return runs;
 }
 
-// Level by level, as offsets tell where entries lie: columns of one are on their way while offsets of the next are read.
+// Asks for the pages level by level, since the offsets of a level say where its entries lie. The disk reads the columns
+// of one level while this function reads the offsets of the next. Returns the number of bytes, or kTooMany.
 int64_t fetch(const Table& table, const int64_t* rows, int64_t count, int64_t most) {
   const std::vector<Range> runs = runs_of(rows, count);
   std::vector<std::vector<Range>> found(table.level_count);
@@ -172,7 +175,8 @@ int64_t fetch(const Table& table, const int64_t* rows, int64_t count, int64_t mo
   return bytes <= most ? bytes : kTooMany;
 }
 
-// Ask for the bytes of some rows, unless a sample of them is in memory: how many bytes were asked for.
+// Asks for the bytes of some rows, unless a sample of them is in memory. Returns how many bytes it asked for, kTooMany
+// if they are more than `most`, or kNoRow for a wrong row.
 int64_t prefetch(const Level* levels, int64_t level_count, const Array* arrays, int64_t array_count, int64_t row_count,
                  const int64_t* rows, int64_t count, int64_t most) {
   const Table table{levels, level_count, arrays, array_count};

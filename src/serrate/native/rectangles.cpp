@@ -1,4 +1,4 @@
-// Measured rows of nested tables, copied out of blocks of memory, padded. See gather.h for what is given.
+// This file copies measured rows of nested tables out of blocks of memory, padded. gather.h describes the arguments.
 
 #ifdef __AVX__
 #include <immintrin.h>
@@ -6,12 +6,13 @@
 
 namespace {
 
-constexpr int64_t kBlockBytes = 1 << 18;  // a part of the result that is filled before it is written to
-constexpr int64_t kTouched = 1024;        // bytes of a row that are read before they are needed
-constexpr int64_t kLarge = 1 << 24;       // bytes of a result that is written past the caches
-constexpr int64_t kChunk = 32;            // rows that a thread takes at once
+constexpr int64_t kBlockBytes = 1 << 18;  // Parts of the result up to this size are filled before lists are written.
+constexpr int64_t kTouched = 1024;        // This many bytes of a row are read before they are needed.
+constexpr int64_t kLarge = 1 << 24;       // Results from this size on get their padding past the caches.
+constexpr int64_t kChunk = 32;            // A thread takes this many rows at once.
 
-// The same past the caches, for what is larger than they are: lines that are written as a whole need not be read first.
+// Does the same as `fill`, but writes past the caches, for results that are larger than they are: a cache line that is
+// written as a whole need not be read first.
 void stream(char* out, int64_t bytes, const char* filling, int64_t size) {
 #ifdef __AVX__
   constexpr int64_t kVector = 32;
@@ -35,10 +36,11 @@ void stream(char* out, int64_t bytes, const char* filling, int64_t size) {
 
 constexpr int kDeepest = 64;
 
-// The levels from the rows' child down to one, and what a padded result has for them.
+// A chain has the levels from the first below the rows down to a given one. For each it has the padded size, how many
+// entries of a list are kept, whether padding is on the left, and how many cells of the last level a list takes.
 struct Chain {
   int64_t depth = 0, level[kDeepest], size[kDeepest], most[kDeepest], left[kDeepest];
-  int64_t cells[kDeepest];  // of one list at each level, down to the last
+  int64_t cells[kDeepest];
 
   Chain(const Layout& layout, int64_t l, const int64_t* sizes, const int64_t* keep, const int64_t* sides) {
     for (int64_t up = l; layout.parents[up] >= 0; up = layout.parents[up]) level[depth++] = up;
@@ -53,8 +55,9 @@ struct Chain {
   }
 };
 
-// Where the lists of all rows at the end of a chain go. What is left of a row is filled. `Put` writes a list: it may
-// write the filling to cells after it, up to the end of the row, since lists are written in the order of their cells.
+// Walks over the lists at the end of a chain, and writes each list to its cells by a `Put`. All other cells of a row
+// are filled. Lists are written in the order of their cells, so a `Put` may also write the filling to cells after its
+// list, up to the end of the row.
 template <class Put>
 struct Walk {
   const Chain& chain;
@@ -63,7 +66,7 @@ struct Walk {
   const Report& report;
   int64_t rows;
   char* out;
-  int64_t width;  // bytes of a cell
+  int64_t width;  // the number of bytes of a cell
   const char* filling;
   int64_t filling_size;
   bool large;
@@ -73,7 +76,7 @@ struct Walk {
     else fill(from, bytes, filling, filling_size);
   }
 
-  // Lists first .. first + kept of the last level but one, whose own lists begin at `cell`.
+  // Writes the lists of the entries first .. first + kept of the last level but one; the first goes to `cell`.
   template <class T>
   int64_t leaves(const T* ends, int64_t row, int64_t first, int64_t kept, int64_t cell, const Put& put) const {
     const int64_t k = chain.depth - 1, size = chain.size[k], most = chain.most[k], left = chain.left[k];
@@ -82,7 +85,7 @@ struct Walk {
     int64_t from = ends[first];
     for (int64_t j = 0; j < kept; ++j, cell += size) {
       const int64_t next = ends[first + j + 1];
-      if (from < low || next < from || next > high) {  // only if a file was changed since it was measured
+      if (from < low || next < from || next > high) {  // A file was changed after it was measured.
         return report(kOffsets, chain.level[k], blocks.of(row), first + j, from, next);
       }
       const int64_t n = std::min(next - from, most);
@@ -92,7 +95,8 @@ struct Walk {
     return 0;
   }
 
-  // The list first .. last at level k of the chain, from `cell` on; `clean` if its cells are filled already.
+  // Writes the list first .. last at level k of the chain from `cell` on; `clean` says that its cells are filled
+  // already.
   int64_t list(int64_t k, int64_t row, int64_t first, int64_t last, int64_t cell, bool clean, const Put& put) const {
     const int64_t kept = std::min(last - first, chain.most[k]), each = chain.cells[k] / std::max<int64_t>(chain.size[k], 1);
     const int64_t begin = chain.left[k] ? chain.size[k] - kept : 0;
@@ -135,7 +139,7 @@ struct Walk {
 };
 
 constexpr int kLanes = 8;
-constexpr int64_t kLong = 64;  // elements from which on a list is copied as one run
+constexpr int64_t kLong = 64;  // Lists of more elements are copied as one run.
 
 template <int Bytes> struct Integer;
 template <> struct Integer<1> { using type = int8_t; };
@@ -146,10 +150,10 @@ template <> struct Integer<8> { using type = int64_t; };
 template <class T>
 using Vector [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 
-// Lists of elements that become elements of a wider type, or stay as they are. Short ones are written by whole vectors,
-// the lanes past the end with the filling: no branch depends on their length. `One` if an entry is one element; `Coded`
-// if it is a place in a vocabulary, the greatest of which is remembered for each lane, those right after a list included:
-// if one of these is no place, the row is looked at again.
+// Writes lists of elements as they are, or as elements of a wider type. Short lists are written in whole vectors, with
+// the filling in the lanes past the end, so that no branch depends on their length. `One` says that an entry is one
+// element. `Coded` says that an element is a code, a place in a vocabulary: each lane remembers the greatest code that
+// it has read, also past the end of a list. If one of these is no place, the caller checks the codes of the row again.
 template <class In, class Out, bool One, bool Coded>
 struct Elements {
   using Lane = typename Integer<sizeof(Out)>::type;
@@ -158,7 +162,7 @@ struct Elements {
   int64_t readable, per_entry;
   Out* out;
   Out filling;
-  uint64_t limit;  // of codes that are places
+  uint64_t limit;  // Codes below it are places.
   mutable Vector<Code> most = {};
 
   bool all_places() const {
@@ -179,7 +183,7 @@ struct Elements {
     if (n > kLong || first + n + kLanes > readable || place + n + kLanes > last_cell) {
       if constexpr (sizeof(In) == sizeof(Out)) copy(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), n * sizeof(Out));
       else for (int64_t j = 0; j < n; ++j) to[j] = from[j];
-      // What was written is looked at, since the file may change meanwhile.
+      // The written codes are checked, since the file may change meanwhile.
       if constexpr (Coded) {
         Code found = 0;
         for (int64_t j = 0; j < n; ++j) found = std::max<Code>(found, static_cast<Code>(to[j]));
@@ -208,7 +212,7 @@ constexpr bool kCoded = false;
 template <class In, class Out, bool One>
 constexpr bool kCoded<Elements<In, Out, One, true>> = true;
 
-// Where there are entries.
+// Writes 1 for each entry: the mask of a level.
 struct Presence {
   uint8_t* out;
 
@@ -226,7 +230,7 @@ struct Presence {
   }
 };
 
-// Which entries are not missing.
+// Writes for each entry whether it is valid, 0 if it is missing: the mask of a column.
 struct Validity {
   const uint8_t* valid;
   uint8_t* out;
@@ -238,24 +242,25 @@ struct Validity {
   }
 };
 
-// Lists of whatever else there is.
+// Writes lists of all other columns.
 struct Anything {
   Copier copy;
 
   int64_t operator()(int64_t first, int64_t place, int64_t n, int64_t) const { return copy(first, place, n); }
 };
 
-// All rows of a batch as rectangles, one column after the other; to be called by all threads.
+// Writes all rows of a batch as rectangles, one column after the other. All threads call its functions.
 struct Padding {
   const Layout& layout;
   const Blocks& blocks;
   const Report& report;
   const int64_t *runs, *sizes, *keep, *left;
   int64_t rows;
-  bool large;  // whether all is written past the caches
+  bool large;  // whether padding is written past the caches
   int64_t* failed;
 
-  // Read the values of some rows, so that the waits for them overlap: a prefetch gives up where a page is not known yet.
+  // Reads the values of some rows, so that the waits for them overlap. A prefetch would not do: the processor drops it
+  // if it does not know the page yet.
   void touch(int64_t c, int64_t row, int64_t stop) const {
     unsigned sum = 0;
     for (; row < stop; ++row) {
@@ -268,7 +273,7 @@ struct Padding {
     asm volatile("" : : "r"(sum));
   }
 
-  // `make` gives for a block what writes its lists; `c` is the column that they are of, -1 for none.
+  // Walks over all rows. `make` returns for a block the `Put` that writes its lists; `c` is their column, or -1.
   template <class Make>
   void walk(const Chain& chain, int64_t c, char* out, int64_t width, const char* filling, int64_t filling_size,
             const Make& make) const {
@@ -293,7 +298,7 @@ struct Padding {
     }
   }
 
-  // The fault of a row that has a code which is no place in its vocabulary.
+  // Returns the fault of the first code of a row that is no place in its vocabulary, or 0.
   int64_t check_codes(int64_t c, int64_t row) const {
     const int64_t* run = runs + 2 * layout.level_of(c) * rows + row;
     return Copier(layout, blocks, blocks.of(row), c, nullptr, report).check(run[0], run[rows] - run[0]);
@@ -328,10 +333,11 @@ struct Padding {
     return true;
   }
 
-  // Whether the values of a column are places in a vocabulary; each entry is then one element.
+  // Returns whether the values of a column are places in a vocabulary; each entry is then one element.
   bool is_coded(int64_t c) const { return blocks.column(0, c).words >= 0; }
 
-  // Codes are nearly always read as int64; the others are not worth the time that the compiler takes for them.
+  // Writes codes as int64, as nearly all callers want them. Other types are not worth the time of the compiler: for
+  // these the function returns false.
   template <class In, class Out>
   bool coded(const Chain& chain, int64_t c, char* out, const char* filling) const {
     if constexpr (sizeof(Out) == 8) elements<In, Out, true, true>(chain, c, out, filling);
@@ -349,7 +355,7 @@ struct Padding {
     return false;
   }
 
-  // Whether a column whose kind is the same in all blocks could be written element by element.
+  // Writes a column whose kind is the same in all blocks, element by element. Returns false if that is not possible.
   bool by_elements(const Chain& chain, int64_t c, int64_t kind, char* out, const char* filling) const {
     if (element_size(kind, layout.size(c)) == layout.size(c)) {
       switch (layout.size(c)) {
@@ -392,7 +398,7 @@ struct Padding {
          [&](int64_t b) { return Validity{blocks.column(b, c).valid, out}; });
   }
 
-  // A column with one entry for each row.
+  // Writes a column with one entry for each row.
   void row_column(int64_t c, char* out, uint8_t* valid) const {
     const int64_t* row = runs + 2 * layout.level_of(c) * rows;
 #pragma omp for schedule(static) nowait
@@ -408,9 +414,10 @@ struct Padding {
   }
 };
 
-// Masks of all levels and values of all columns, padded to sizes[level]; lists keep their first keep[level] entries,
-// at the end of their place where left[level]. `out` has for each level the address of a mask, 0 for none; for each
-// column the addresses of values, of a mask, 0 for none, and of one element to fill with, 0 for zeros.
+// Writes the masks of all levels and the values of all columns, padded to sizes[level]. Lists keep their first
+// keep[level] entries; if left[level] is set, the padding is before them. `out` has for each level the address of a
+// mask, or 0; for each column it has the address of its values, of a mask or 0, and of one element to fill with, or 0
+// for zeros. Returns 1 for a fault.
 int64_t pad(const int64_t* layout_, const int64_t* blocks_, int64_t count, const int64_t* which, int64_t rows,
             const int64_t* runs, const int64_t* sizes, const int64_t* keep, const int64_t* left, const int64_t* out,
             int64_t* fault, int64_t threads) {
@@ -443,7 +450,7 @@ int64_t pad(const int64_t* layout_, const int64_t* blocks_, int64_t count, const
       if (valid) padding.validity(c, valid);
     }
 #ifdef __AVX__
-    _mm_sfence();  // what was written past the caches is seen by whoever sees that this is done
+    _mm_sfence();  // Other threads see all writes past the caches before they see that this thread is done.
 #endif
   }
   return failed;

@@ -1,10 +1,11 @@
-// Sums of packed rows on the CPU: of neighbours, by components.h, and of rows that an index or their position puts
-// together.
+// This file sums packed rows on the CPU: neighbours, by components.h, and rows that have the same index or the same
+// position in their components.
 //
 // Sums that are updated row by row are kept in float64. For rows of float64 the rounding error is kept beside each sum.
-// Which way a sum is made depends on sizes alone, so that results have the same bits for any number of threads.
+// The way in which a sum is computed depends only on sizes, so that results have the same bits for any number of
+// threads.
 //
-// Nothing is read or written by wrong offsets or indices: they give -1. Where memory is short it is -2.
+// For wrong offsets or indices a function returns -1 and writes nothing. If there is not enough memory it returns -2.
 
 namespace {
 
@@ -15,18 +16,18 @@ struct Free {
 template <class T>
 using Memory = std::unique_ptr<T[], Free>;
 
-// Memory that is 0.
+// Returns memory that is set to 0.
 template <class T>
 Memory<T> zeros(int64_t count) {
   return Memory<T>(static_cast<T*>(std::calloc(std::max<int64_t>(count, 1), sizeof(T))));
 }
 
-// Sums in memory, kParts numbers for each: of float64 also what rounding took from it.
+// Sums in memory. Each has kParts numbers: for float64, the second one collects what rounding took from the sum.
 template <class T>
 struct Waiting {
   static constexpr int64_t kParts = std::is_same_v<T, double> ? 2 : 1;
 
-  // Adds a number, or a vector of them, to its sum, whose other part is `apart` numbers behind.
+  // Adds a number to its sum, or a vector of numbers to their sums; the second parts lie `apart` numbers behind.
   template <class X>
   static SERRATE_INLINE void put(Wide<T>* sums, int64_t apart, X x) {
     X sum;
@@ -42,7 +43,8 @@ struct Waiting {
     }
   }
 
-  // Adds numbers to as many sums; where vectors may be read and written beyond the last one, by vectors alone.
+  // Adds numbers to as many sums. If `beyond`, the memory after the last number may be read and written, and only whole
+  // vectors are used.
   static SERRATE_INLINE void add(Wide<T>* sums, int64_t apart, const T* values, int64_t count, bool beyond) {
     int64_t j = 0;
     for (; j + kLanes <= count; j += kLanes) put<Vector<Wide<T>>>(sums + j, apart, widen<T>(load(values + j)));
@@ -52,11 +54,11 @@ struct Waiting {
     }
     for (; j < count; ++j) {
       put<Wide<T>>(sums + j, apart, values[j]);
-      asm volatile("" : : : "memory");  // or the compiler makes vectors of the few that are left
+      asm volatile("" : : : "memory");  // Without this line the compiler makes vectors of the numbers that are left.
     }
   }
 
-  // The sums as they are in the end, which may be where they are now.
+  // Writes the final sums to `out`, which may be the memory of the sums.
   template <class X>
   static void write(const Wide<T>* sums, int64_t apart, int64_t count, X* out) {
     for (int64_t j = 0; j < count; ++j) {
@@ -64,7 +66,7 @@ struct Waiting {
         out[j] = static_cast<X>(sums[j]);
       } else {
         const double rest = sums[apart + j];
-        out[j] = rest - rest == 0 ? sums[j] + rest : sums[j];  // beside infinities the rest is not a number
+        out[j] = rest - rest == 0 ? sums[j] + rest : sums[j];  // The rest of an infinite sum is not a number.
       }
     }
   }
@@ -73,8 +75,8 @@ struct Waiting {
 template <int64_t kNumber>
 using Constant = std::integral_constant<int64_t, kNumber>;
 
-// For each of `cells` the sum of the rows that have its number. Where there are few sums each has kCopies, since an
-// addition to one waits for the addition before it.
+// Computes for each of `cells` numbers the sum of the rows with this index. If there are few sums, each has kCopies
+// copies, since an addition to a sum waits for the addition before it.
 template <class T>
 int64_t add_each(const T* values, const int64_t* index, int64_t rows, int64_t cells, int64_t width, T* out) {
   using Slots = Waiting<T>;
@@ -115,7 +117,7 @@ int64_t add_each(const T* values, const int64_t* index, int64_t rows, int64_t ce
   return 0;
 }
 
-// The same with rows brought together first, where sums would take more memory than is near.
+// Computes the same, but sorts the rows by their index first: for so many sums that they do not fit the cache.
 template <class T>
 int64_t add_sorted(const T* values, const int64_t* index, int64_t rows, int64_t cells, int64_t width, T* out,
                    int64_t threads) {
@@ -132,7 +134,7 @@ int64_t add_sorted(const T* values, const int64_t* index, int64_t rows, int64_t 
   return 0;
 }
 
-// For each of `cells` the sum of the rows [width] that have its number in the index; those with the number `cells` are
+// Computes for each of `cells` numbers the sum of the rows [width] with this index. Rows with the index `cells` are
 // left out.
 template <class T>
 int64_t by_index(const T* values, const int64_t* index, int64_t rows, int64_t cells, int64_t width, T* out,
@@ -145,8 +147,8 @@ int64_t by_index(const T* values, const int64_t* index, int64_t rows, int64_t ce
   return add_sorted(values, index, rows, cells, width, out, threads);
 }
 
-// For each of `cells` positions the sum of the rows that components have there: of one block of columns and positions
-// after the other, by those components that reach it.
+// Computes for each of `cells` positions the sum of the rows at this position of their components. It goes over blocks
+// of columns and positions, and adds for each block the components that reach it.
 template <class T>
 int64_t by_position(const T* values, const int64_t* offsets, int64_t components, int64_t rows, int64_t cells,
                     int64_t width, T* out, int64_t) {

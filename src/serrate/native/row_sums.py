@@ -1,8 +1,8 @@
-"""Sums of packed rows on the CPU, by row_sums.cpp: accurate, and with the same bits for any number of threads.
+"""This module sums packed rows on the CPU, by row_sums.cpp.
 
-torch has no call for rows of different lengths that does both: its sums by an index or by bags add up one row after the
-other, in the type of the rows. Every function here gives None where it does not serve: for other dtypes, for tensors
-whose memory torch may not let us read, without a compiler.
+The sums are accurate, and their bits do not depend on the number of threads. torch has no such call for components of
+different lengths: its sums by an index or by bags add up one row after the other, in the dtype of the rows. A function
+here returns None for other dtypes, for tensors whose memory cannot be read, and without a compiler.
 """
 
 from __future__ import annotations
@@ -29,45 +29,48 @@ _FORMS = {
 
 @cache
 def _library() -> Routines | None:
-    """The compiled source; None where it cannot be compiled."""
+    """Return the compiled source; None if it does not compile."""
     names = [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()]
     return load("row_sums.cpp", names, headers=("trees.h", "components.h"))
 
 
 def sums(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
-    """[K, …]: the sums of the rows offsets[c] .. offsets[c + 1] of values [N, …]."""
+    """Return [K, …]: for each component c the sum of the rows offsets[c] .. offsets[c + 1] of values [N, …]."""
     count = offsets.numel() - 1
     return _call("sums", values, offsets, count, (count, values.shape[0]))
 
 
 def distances(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
-    """[K, …]: the sums of the squares of the distances of these rows from their mean."""
+    """Return [K, …]: for each component the sum of the squared distances of its rows from their mean."""
     count = offsets.numel() - 1
     return _call("distances", values, offsets, count, (count, values.shape[0]))
 
 
 def centred(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
-    """[N, …]: these rows less their mean; 0 for rows past the last offset."""
+    """Return [N, …]: each row minus the mean of its component; rows of no component are 0."""
     return _call("centred", values, offsets, values.shape[0], (offsets.numel() - 1, values.shape[0]))
 
 
 def sums_by_index(values: torch.Tensor, index: torch.Tensor, cells: int) -> torch.Tensor | None:
-    """[cells, …]: for each number below `cells` the sum of the rows of values [N, …] that have it in the index [N].
+    """Return [cells, …]: for each number below `cells` the sum of the rows of values [N, …] with this index.
 
-    Rows that have the number `cells` itself are left out.
+    The index [N] has a number for each row; rows with the number `cells` itself are left out.
     """
     return _call("sums_by_index", values, index, cells, (values.shape[0], cells))
 
 
 def sums_by_position(values: torch.Tensor, offsets: torch.Tensor, cells: int) -> torch.Tensor | None:
-    """[cells, …]: for each position the sum of the rows that components, none longer than `cells`, have there."""
+    """Return [cells, …]: for each position the sum of the rows that have this position in their component.
+
+    No component may be longer than `cells`.
+    """
     return _call("sums_by_position", values, offsets, cells, (offsets.numel() - 1, values.shape[0], cells))
 
 
 def _call(
     form: str, values: torch.Tensor, where: torch.Tensor, results: int, counts: Sequence[int]
 ) -> torch.Tensor | None:
-    """[results, …]: what a function makes of values and a vector of integers, offsets or an index."""
+    """Return [results, …]: the result of a compiled function for values and a vector of offsets or indices."""
     number = _FORMS[form].get(values.dtype)
     if number is None or not values.is_cpu or not where.is_cpu or transforming():
         return None

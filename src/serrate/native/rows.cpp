@@ -1,13 +1,14 @@
-// Runs of packed rows on the CPU: copied, counted, cut and summed.
+// This file copies, selects, counts and sums runs of packed rows on the CPU.
 //
-// A row has `width` bytes. Functions that take lengths, indices or offsets from a user check them before anything is
-// read or written by them, and give -1 for wrong ones; others say what they rely on.
+// A row has `width` bytes. Functions that take lengths, indices or offsets from a user check them before they use them,
+// and return -1 if these are wrong. The other functions say what they rely on.
 
 // ------------------------------------------------------------------------------------------------- runs of rows
 
 namespace {
 
-// Run j, rows source[j] .. source[j] + lengths[j] of one side, is what follows run j - 1 on the other.
+// Copies runs of rows one after the other: run j has the rows source[j] .. source[j] + lengths[j] of `values`. All runs
+// must lie within `values`, and must have `rows` rows together.
 template <class T>
 int64_t copy_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
                   int64_t rows, char* out) {
@@ -20,7 +21,7 @@ int64_t copy_runs(const char* values, const int64_t* source, const T* lengths, i
   return 0;
 }
 
-// The same back, for runs that share no row; 0 in all other rows.
+// Copies packed runs back to their rows of `out`, and sets all other rows to 0. No two runs may share a row.
 template <class T>
 int64_t put_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
                  int64_t rows, char* out) {
@@ -36,7 +37,7 @@ int64_t put_runs(const char* values, const int64_t* source, const T* lengths, in
   return 0;
 }
 
-// The same for runs that may share rows of `width` elements, which are added up.
+// Adds packed runs to their rows of `out`, which have `width` elements and begin with 0. Runs may share rows.
 template <class Number, class T>
 int64_t add_runs(const Number* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
                  int64_t rows, Number* out) {
@@ -52,7 +53,8 @@ int64_t add_runs(const Number* values, const int64_t* source, const T* lengths, 
   return 0;
 }
 
-// The runs of lengths[index[j]] rows, where lengths cut rows one after the other; how many rows they have together.
+// Finds the first row and the length of each component index[j]; `offsets` must be those of the lengths. Returns how
+// many rows these components have together.
 template <class T>
 int64_t select_runs(const T* lengths, const int64_t* offsets, int64_t count, const int64_t* index, int64_t chosen,
                     int64_t* source, T* picked) {
@@ -66,7 +68,8 @@ int64_t select_runs(const T* lengths, const int64_t* offsets, int64_t count, con
   return total;
 }
 
-// The runs of at most `most` rows from start[j] on in component j of `rows` rows; how many rows they have together.
+// Finds for each component j the run of at most `most` of its rows from start[j] on; all components have `rows` rows.
+// Returns how many rows the runs have together.
 template <class T>
 int64_t slice_runs(const T* lengths, const T* start, int64_t count, int64_t rows, int64_t most, int64_t* source,
                    T* picked) {
@@ -85,7 +88,7 @@ int64_t slice_runs(const T* lengths, const T* start, int64_t count, int64_t rows
   return first == rows ? total : -1;
 }
 
-// ------------------------------------------------------------------------------------------------- numbers of rows
+// ----------------------------------------------------------------------------------------- offsets, masks and sums
 
 constexpr int kLanes = 8;
 
@@ -98,7 +101,7 @@ using Lanes __attribute__((vector_size(kLanes * sizeof(T)))) = T;
 #define SERRATE_SHIFTED(V, ...) __builtin_shuffle(Lanes<T>{}, V, Lanes<T>{__VA_ARGS__})
 #endif
 
-// The running sums of some numbers.
+// Returns the running sums of the numbers of a vector.
 template <class T>
 Lanes<T> running(Lanes<T> v) {
   v += SERRATE_SHIFTED(v, 0, 8, 9, 10, 11, 12, 13, 14);
@@ -107,7 +110,8 @@ Lanes<T> running(Lanes<T> v) {
   return v;
 }
 
-// The running sums of `count` numbers, with a 0 before; a number that is not below any of them, if none is negative.
+// Writes the running sums of `count` numbers, with a 0 before. Returns the bitwise or of the numbers: it is negative if
+// one of them is, and otherwise at least as large as each.
 template <class T, class Out>
 T complete_line(const T* lengths, int64_t count, Out* out) {
   Lanes<T> bits = {};
@@ -135,7 +139,8 @@ T complete_line(const T* lengths, int64_t count, Out* out) {
 
 constexpr int64_t kNegative = 1, kTooLarge = 2;
 
-// Running sums of each line of `columns` lengths with a 0 before it: what was wrong with them, if anything.
+// Writes the running sums of each line of `columns` lengths, with a 0 before. Returns 0, or kNegative and kTooLarge for
+// what is wrong with the lengths and the sums.
 template <class T, class Out>
 int64_t complete(const T* lengths, int64_t lines, int64_t columns, Out* out) {
   T bits = 0;
@@ -153,8 +158,8 @@ int64_t complete(const T* lengths, int64_t lines, int64_t columns, Out* out) {
   return (negative ? kNegative : 0) | (fits ? 0 : kTooLarge);
 }
 
-// Where a mask holds, and for how many values of each component; `index` has room for one entry more than the mask.
-// How many these are, or -1 unless the components have `rows` values.
+// Finds the positions at which a mask is true, and how many of them each component has; `index` has room for one entry
+// more than the mask. Returns the number of these positions, or -1 unless the lengths add up to `rows`.
 template <class T>
 int64_t keep(const uint8_t* mask, const T* lengths, int64_t count, int64_t rows, int64_t* index, T* kept) {
   int64_t row = 0, found = 0;
@@ -172,7 +177,7 @@ int64_t keep(const uint8_t* mask, const T* lengths, int64_t count, int64_t rows,
   return row == rows ? found : -1;
 }
 
-// Whether `count` starts begin with 0, never decrease and stay within `size`.
+// Returns whether `count` starts begin with 0, never decrease and stay within `size`.
 template <class T>
 bool are_starts(const T* starts, int64_t count, int64_t size) {
   bool good = count ? starts[0] == 0 && starts[count - 1] <= size : !size;
@@ -180,7 +185,7 @@ bool are_starts(const T* starts, int64_t count, int64_t size) {
   return good;
 }
 
-// For each of `size` values its place after the start before it.
+// Writes for each of `size` values its distance from the last start before it.
 template <class T>
 int64_t ranges(const T* starts, int64_t count, int64_t size, T* out) {
   if (!are_starts(starts, count, size)) return -1;
@@ -189,7 +194,7 @@ int64_t ranges(const T* starts, int64_t count, int64_t size, T* out) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t first = starts[i], length = (i + 1 < count ? starts[i + 1] : size) - first;
     T* row = out + first;
-    if (first + length + kStep <= size) {  // whole steps, what is too much is overwritten by the next rows
+    if (first + length + kStep <= size) {  // Whole steps write too much, which the next rows overwrite.
       for (int64_t j = 0; j < length; j += kStep) {
         for (int k = 0; k < kStep; ++k) row[j + k] = lane[k] + static_cast<T>(j);
       }
@@ -200,7 +205,8 @@ int64_t ranges(const T* starts, int64_t count, int64_t size, T* out) {
   return 0;
 }
 
-// Numbers input[permute[i]] .. input[permute[i] + 1] one after the other, which `output` must be the offsets of.
+// Writes the numbers input[permute[i]] .. input[permute[i] + 1] for each i, one range after the other; `output` must be
+// the offsets of these ranges.
 template <class T>
 int64_t expand(const T* permute, const T* input, const T* output, int64_t features, int64_t chosen, int64_t size,
                T* out) {
@@ -218,7 +224,8 @@ int64_t expand(const T* permute, const T* input, const T* output, int64_t featur
   return 0;
 }
 
-// The sum of a run of `length` values, of which `left` may be read: whole vectors, what is past the run left out.
+// Returns the sum of a run of `length` values. `left` values may be read: so the last vector may reach past the run,
+// and its lanes past the run are left out.
 template <class T>
 T sum_of(const T* run, int64_t length, int64_t left) {
   using Number = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -238,7 +245,8 @@ T sum_of(const T* run, int64_t length, int64_t left) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// The sum of a run of integers, by four chains of vectors: one would wait for each of its sums.
+// Returns the sum of a run of integers. Four vectors of sums are added to in turn, since one would wait for each
+// addition.
 template <class T>
 int64_t sum_of_integers(const T* run, int64_t length) {
   using Bits = std::make_unsigned_t<T>;
@@ -264,14 +272,15 @@ int64_t sum_of_integers(const T* run, int64_t length) {
     sum += all[lane];
     bits |= seen[lane];
   }
-  // No sum of a lane, nor of what was left, was more than `bits`: if that is small, none of them ever went over the end.
+  // No sum of a lane or of the last values was ever more than `bits`. If this is small, no sum has overflowed.
   if (bits <= static_cast<Bits>(std::numeric_limits<T>::max()) / (kWide + 1)) return sum;
   int64_t wide = 0;
   for (j = 0; j < length; ++j) wide += run[j];
   return wide;
 }
 
-// Sums of the values ends[i] · batch .. ends[i + 1] · batch of `count`: -1 for wrong ends, 1 for a sum too large.
+// Writes the sums of the values ends[i] · batch .. ends[i + 1] · batch of `count` values. Returns 0, or -1 for wrong
+// ends, or 1 if a sum does not fit.
 template <class T, class End>
 int64_t sums(const T* values, int64_t count, const End* ends, int64_t segments, int64_t batch, T* out) {
   const int64_t rows = batch ? count / batch : std::numeric_limits<int32_t>::max();

@@ -1,6 +1,6 @@
-"""Runs of packed rows on the CPU, by rows.cpp: copied, counted, cut and summed.
+"""This module copies, selects, counts and sums runs of packed rows on the CPU, by rows.cpp.
 
-torch has no call that copies runs of rows: its calls take an index of each row, and two to three times as long.
+torch has no call that copies runs of rows: its calls need the index of each row, and take two to three times as long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BY_LENGTHS = ("copy_runs", "put_runs", "select_runs", "slice_runs", "complete",
 
 @cache
 def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
-    """The functions of the source by their name and the dtypes of lengths; None where it cannot be compiled."""
+    """Return the compiled functions by name and dtypes; None if the source does not compile."""
     names: dict[tuple[Any, ...], str] = {
         (name, lengths): f"{name}_{kind}" for name in _BY_LENGTHS for lengths, kind in _INTEGERS.items()
     }
@@ -38,13 +38,16 @@ def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
 
 
 def _routine(name: str, lengths: Any, *values: torch.dtype) -> Any:
-    """The function of this name for a vector of lengths of their dtype, and values of theirs, if there is one."""
+    """Return the function of this name for the dtype of the lengths, a vector, and for the dtypes of the values.
+
+    It is None if there is no such function.
+    """
     library = _library()
     return library.get((name, *values, lengths.dtype)) if library is not None and are_vectors(lengths) else None
 
 
 def _narrows(given: Tensor, lengths: Tensor) -> bool:
-    """Whether numbers would lose bits in the dtype of lengths."""
+    """Return whether numbers may lose bits in the dtype of the lengths."""
     return given.dtype != lengths.dtype and given.dtype != torch.int32
 
 
@@ -52,25 +55,29 @@ def _narrows(given: Tensor, lengths: Tensor) -> bool:
 
 
 def copy_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
-    """The runs of `lengths` rows from `source`, int64, on, one after the other: `rows` rows, which they have together.
+    """Copy runs of rows, one after the other: run j has `lengths[j]` rows from row `source[j]`, int64, on.
 
-    Both come from `select_runs` or `slice_runs`, so that they lie within `values`.
+    Together they have `rows` rows. `source` and `lengths` must come from `select_runs` or `slice_runs`, so that all
+    runs lie within `values`.
     """
     return _moved(_routine("copy_runs", lengths), values, source, lengths, rows, values.element_size())
 
 
 def put_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
-    """`rows` rows with `values` as the runs that `copy_runs` takes, 0 elsewhere; no two share a row."""
+    """Return `rows` rows: `values` lie in the runs that `copy_runs` reads, and all other rows are 0.
+
+    No two runs may share a row.
+    """
     return _moved(_routine("put_runs", lengths), values, source, lengths, rows, values.element_size())
 
 
 def add_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
-    """The same for runs that may share rows, which are added up."""
+    """Return the same for runs that may share rows: values for the same row are added up."""
     return _moved(_routine("add_runs", lengths, values.dtype), values, source, lengths, rows, 1)
 
 
 def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: int, unit: int) -> Tensor | None:
-    """What a routine makes of runs of rows, whose width it counts in units of so many per element."""
+    """Return the result of a routine for runs of rows; the width of a row is `unit` times its number of elements."""
     if routine is None or not values.is_cpu:
         return None
     values = plain(values)
@@ -81,11 +88,11 @@ def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: 
 
 
 Found = tuple[Tensor, Tensor, int]
-"""Where runs begin, int64, their lengths, and how many rows they have together."""
+"""The first row of each run, int64, the lengths of the runs, and the number of all their rows."""
 
 
 def select_runs(lengths: Tensor, offsets: Tensor, index: Tensor) -> Found | None:
-    """The components at `index`; `offsets`, int64, are the complete sums of `lengths`."""
+    """Return the components at `index` as runs; `offsets`, int64, must be those of `lengths`."""
     routine = _routine("select_runs", lengths)
     if routine is None or not are_vectors(index) or index.dtype not in _INTEGERS:
         return None
@@ -99,7 +106,7 @@ def select_runs(lengths: Tensor, offsets: Tensor, index: Tensor) -> Found | None
 
 
 def slice_runs(lengths: Tensor, start: Tensor, rows: int, most: int) -> Found | None:
-    """What is left of each component from its `start` on, at most `most` rows of it; lengths add up to `rows`."""
+    """Return a run of at most `most` rows of each component, from its `start` on; lengths must add up to `rows`."""
     routine = _routine("slice_runs", lengths)
     if routine is None or not are_vectors(start) or start.numel() != lengths.numel() or most < 0:
         return None
@@ -113,16 +120,16 @@ def slice_runs(lengths: Tensor, start: Tensor, rows: int, most: int) -> Found | 
     return None if left < 0 else (source, picked, left)
 
 
-# --------------------------------------------------------------------------------------------- numbers of rows
+# ------------------------------------------------------------------------------------- offsets, masks and sums
 
 
 def complete(given: Tensor) -> Tensor | None:
-    """The running sums of a vector, or of each line of a matrix, with a 0 before, if the dtype holds them."""
+    """Return the running sums of a vector, or of each line of a matrix, with a 0 before; None if one does not fit."""
     return _complete("complete", given, given.dtype, 2)
 
 
 def offsets(lengths: Tensor) -> Tensor | None:
-    """The same in int64, for lengths, none of which may be negative."""
+    """Return the running sums of lengths in int64, with a 0 before; None if a length is negative or a sum too large."""
     return _complete("offsets", lengths, torch.int64, 3)
 
 
@@ -140,7 +147,10 @@ def _complete(name: str, given: Tensor, dtype: torch.dtype, faults: int) -> Tens
 
 
 def keep(mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Where a bool mask holds, int64, and how many values of each component are left; lengths add up to its size."""
+    """Return the positions at which a bool mask is true, int64, and how many of them each component has.
+
+    Lengths must add up to the size of the mask.
+    """
     routine = _routine("keep", lengths)
     if routine is None or not are_vectors(mask) or mask.dtype != torch.bool:
         return None
@@ -152,7 +162,10 @@ def keep(mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def ranges(starts: Tensor, size: int) -> Tensor | None:
-    """For each of `size` values its place after the start before it, of the dtype of `starts`, which holds `size`."""
+    """Return for each of `size` values its distance from the last start before it, in the dtype of `starts`.
+
+    This dtype must hold `size`.
+    """
     routine = _routine("ranges", starts)
     if routine is None or size < 0:
         return None
@@ -161,7 +174,10 @@ def ranges(starts: Tensor, size: int) -> Tensor | None:
 
 
 def expand(permute: Any, given: Any, places: Any, size: Any) -> Tensor | None:
-    """Numbers given[permute[i]] .. given[permute[i] + 1], which `places` are the offsets of and `size` the number."""
+    """Return the numbers given[permute[i]] .. given[permute[i] + 1] for each i, one range after the other.
+
+    `places` must be the offsets of these ranges, and `size` must be the number of all numbers.
+    """
     library = _library()
     if library is None or not are_vectors(permute, given, places) or type(size) is not int or size < 0:
         return None
@@ -172,7 +188,7 @@ def expand(permute: Any, given: Any, places: Any, size: Any) -> Tensor | None:
     if features < 0 or places.numel() != chosen + 1:
         return None
     if permute.dtype is not given.dtype:
-        if permute.dtype is not torch.int32:  # which fits int64, but not the other way round
+        if permute.dtype is not torch.int32:  # int32 fits int64, but int64 does not fit int32.
             return None
         permute = permute.to(given.dtype)
     made = allocate((size,), (1,), given.dtype)
@@ -181,8 +197,8 @@ def expand(permute: Any, given: Any, places: Any, size: Any) -> Tensor | None:
 
 
 def sums(values: Tensor, ends: Any, batch: int = 1) -> Tensor | None:
-    """The sums of the values ends[i] · batch .. ends[i + 1] · batch, of their dtype, if that holds them."""
-    # What `are_vectors` asks, written out: a call more is a fiftieth of the sums of some thousand numbers.
+    """Return the sums of the values ends[i] · batch .. ends[i + 1] · batch in their dtype; None if one does not fit."""
+    # This is `are_vectors`, written out: one more call takes a fiftieth of the time of summing some thousand numbers.
     library = _library()
     if library is None or not type(values) is type(ends) is Tensor or forward_ad._current_level >= 0:
         return None
@@ -198,6 +214,6 @@ def sums(values: Tensor, ends: Any, batch: int = 1) -> Tensor | None:
     made = allocate((segments,), (1,), dtype)
     try:
         failed = routine(values.data_ptr(), values.numel(), ends.data_ptr(), segments, batch, made.data_ptr())
-    except RuntimeError:  # a transform stands in for them: they have no address
+    except RuntimeError:  # Under a transform of torch, tensors have no address.
         return None
     return None if failed else made

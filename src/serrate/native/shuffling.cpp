@@ -1,13 +1,14 @@
-// Places of a shuffled order to rows: the Feistel network of serrate.table.loading.sampling, which says what it is.
+// This file turns places of a shuffled order into rows, by the Feistel network that serrate.table.loading.sampling
+// describes.
 
 namespace {
 
 constexpr int kRounds = 8;
-constexpr int kTogether = 64;  // places that go through the network side by side
+constexpr int kTogether = 64;  // This many places go through the network side by side.
 
 struct Network {
   const uint64_t* key;
-  int low, high;  // bits of the right half of a place, and of the left, of which there are as many or one more
+  int low, high;  // the numbers of bits of the right and of the left half of a place; the left may have one more
 
   static uint64_t hashed(uint64_t number, uint64_t key) {
     number += key;
@@ -33,7 +34,7 @@ struct Network {
   }
 };
 
-// `count` places, each below `rows`, which are more than two, replaced by the rows there.
+// Replaces `count` places by the rows at these places. Each place is below `rows`, and `rows` is more than 2.
 int64_t walk(uint64_t* places, int64_t count, uint64_t rows, const uint64_t* key) {
   const int bits = 64 - __builtin_clzll(rows - 1);
   const Network network{key, bits / 2, bits - bits / 2};

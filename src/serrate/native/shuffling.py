@@ -1,4 +1,4 @@
-"""Places of a shuffled order to rows, by shuffling.cpp: a tenth of the time of numpy."""
+"""This module turns places of a shuffled order into rows, by shuffling.cpp, in a tenth of the time of numpy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from serrate.native.loading import Routines, load
 
 @cache
 def _library() -> Routines | None:
-    """The compiled source; None where it cannot be compiled."""
+    """Return the compiled source; None if it does not compile."""
     return load("shuffling.cpp", ["walk"])
 
 
 def walk(places: Any, rows: int, key: Any) -> bool:
-    """Replace places by the rows there, of more than two; all are contiguous arrays of uint64. False: it cannot be."""
+    """Replace places by the rows at these places, and return whether that was done.
+
+    Places and key are contiguous arrays of uint64, and `rows` is more than 2. Without a compiler nothing is done.
+    """
     library = _library()
     if library is None:
         return False

@@ -1,7 +1,7 @@
-// Sums of rows as trees: at most kChain rows are added one after the other, then the sums of two such blocks, of two
-// such pairs, and so on, so that errors grow with the logarithm of the number of rows. float32 is added up in float64,
-// after sums of four in itself, which takes half the time. The tree depends on sizes alone: results have the same bits
-// for any number of threads.
+// This file sums rows as trees. At most kChain rows are added one after the other; then the sums of two such blocks are
+// added, then the sums of two such pairs, and so on, so that errors grow with the logarithm of the number of rows. Rows
+// of float32 are added in groups of four, and the sums of the groups are added in float64: this takes half the time of
+// float64 alone. The tree depends only on sizes, so that results have the same bits for any number of threads.
 
 #include <cstdlib>
 #include <memory>
@@ -10,19 +10,19 @@
 #include <immintrin.h>
 #endif
 
-// Of short rows the calls from one function to the next would take as long as the sums.
+// For short rows the calls from one function to the next would take as long as the sums, so some are always inlined.
 #define SERRATE_INLINE inline __attribute__((always_inline))
 #define SERRATE_APART __attribute__((noinline, noclone))
 
 namespace {
 
-constexpr int kLanes = 8;        // numbers of a vector
-constexpr int kTile = 128;       // columns whose sums stay in registers
-constexpr int64_t kChain = 64;   // rows that are added one after the other
-constexpr int kLevels = 58;      // of a tree: more than 2^63 rows have
-constexpr int64_t kNarrow = 16;  // columns up to which several rows are taken for one
-constexpr int kFirst = 4;        // rows of float32 that are added up in float32
-constexpr int64_t kAhead = 8;    // rows that are fetched before their turn
+constexpr int kLanes = 8;        // A vector has this many numbers.
+constexpr int kTile = 128;       // The sums of this many columns stay in registers.
+constexpr int64_t kChain = 64;   // This many rows are added one after the other.
+constexpr int kLevels = 58;      // A tree has at most this many levels: this is enough for 2^63 rows.
+constexpr int64_t kNarrow = 16;  // If there are at most this many columns, several rows are taken as one.
+constexpr int kFirst = 4;        // This many rows of float32 are added up in float32.
+constexpr int64_t kAhead = 8;    // Rows are fetched this many rows before they are added.
 
 template <class T>
 struct Sum {
@@ -56,14 +56,14 @@ inline Vector<Wide<T>> widen(Vector<T> part) {
     return part;
   } else {
 #ifdef __AVX512F__
-    return _mm512_maskz_cvtps_pd(0xff, part);  // one instruction, where compilers make four of the line below
+    return _mm512_maskz_cvtps_pd(0xff, part);  // This is one instruction; compilers make four of the line below.
 #else
     return __builtin_convertvector(part, Vector<Wide<T>>);
 #endif
   }
 }
 
-// The first `count` of a vector, 0 in place of the others.
+// Returns the vector with 0 in all lanes but the first `count`.
 template <class W>
 inline Vector<W> first_of(Vector<W> part, int64_t count) {
   const Vector<int64_t> lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -76,9 +76,9 @@ inline W total_of(Vector<W> sums) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// ---------------------------------------------------------------------------------------- what is added, of which rows
+// ------------------------------------------------------------------------------------- rows, and what is added of them
 
-// Rows that lie `stride` elements apart, before the end of memory.
+// These rows lie `stride` elements apart; `end` is the end of their memory.
 template <class T>
 struct Packed {
   const T* values;
@@ -89,7 +89,7 @@ struct Packed {
   Packed from(int64_t i, int64_t column) const { return {row(i) + column, stride, end}; }
 };
 
-// Rows in the order of their numbers, which go on for kAhead beyond the last.
+// These rows are named by their numbers in `order`, which has kAhead more numbers after the last row.
 template <class T>
 struct Picked {
   const T* values;
@@ -103,7 +103,7 @@ struct Picked {
   Picked from(int64_t i, int64_t column) const { return {values + column, stride, order + i}; }
 };
 
-// The elements as they are.
+// Adds the elements as they are.
 struct Plain {
   template <class X>
   X operator()(X x, int64_t) const {
@@ -111,10 +111,10 @@ struct Plain {
   }
 };
 
-// The same, each widened before it is added to another: for means that differences are taken from.
+// Adds the elements as they are, but widens each before it is added: for means that are subtracted from the elements.
 struct Exact : Plain {};
 
-// The squares of their distances from a number for each column.
+// Adds the squared distances of the elements from a number for each column.
 template <class W>
 struct Squares {
   const W* centre;
@@ -129,7 +129,8 @@ struct Squares {
 
 // ------------------------------------------------------------------------------------------------------- trees of sums
 
-// Sums of parts: of pairs, of pairs of pairs, and so on, as a binary counter counts.
+// Adds parts in pairs, the sums of pairs in pairs, and so on. Like the digits of a binary number, each level holds a
+// sum or nothing.
 template <class W>
 struct Tree {
   W levels[kLevels][kTile];
@@ -157,7 +158,7 @@ struct Tree {
   }
 };
 
-// Rows first .. first + count in V vectors of columns from `column` on, one after the other.
+// Adds the rows first .. first + count one after the other, in V vectors of columns from `column` on.
 template <int V, class T, class Rows, class Each>
 SERRATE_APART void add_columns(const Rows& rows, int64_t first, int64_t count, int64_t column, const Each& each,
                                Wide<T>* out) {
@@ -170,7 +171,7 @@ SERRATE_APART void add_columns(const Rows& rows, int64_t first, int64_t count, i
       for (int r = 0; r < kFirst; ++r) {
         const T* row = rows.row(i + r) + column;
         rows.fetch(i + r, V * kLanes);
-        asm volatile("" : : : "memory");  // row by row: memory sends four at once more slowly
+        asm volatile("" : : : "memory");  // Rows are read one by one: reading four at once is slower.
 #pragma GCC unroll 16
         for (int v = 0; v < V; ++v) parts[v] = r ? parts[v] + load(row + v * kLanes) : load(row + v * kLanes);
       }
@@ -188,7 +189,7 @@ SERRATE_APART void add_columns(const Rows& rows, int64_t first, int64_t count, i
   for (int v = 0; v < V; ++v) store<Wide<T>>(sums[v], out + column + v * kLanes);
 }
 
-// The same in `width` columns.
+// Adds these rows in `width` columns.
 template <class T, class Rows, class Each>
 SERRATE_INLINE void add_rows(const Rows& rows, int64_t first, int64_t count, int64_t width, const Each& each,
                              Wide<T>* out) {
@@ -206,7 +207,7 @@ SERRATE_INLINE void add_rows(const Rows& rows, int64_t first, int64_t count, int
   if (width - j >= 8 * kLanes) add_columns<8, T>(rows, first, count, j, each, out), j += 8 * kLanes;
   if (width - j >= 4 * kLanes) add_columns<4, T>(rows, first, count, j, each, out), j += 4 * kLanes;
   for (; width - j >= kLanes; j += kLanes) add_columns<1, T>(rows, first, count, j, each, out);
-  if (j < width) add_columns<1, T>(rows, first, count, width - kLanes, each, out);  // some columns once more
+  if (j < width) add_columns<1, T>(rows, first, count, width - kLanes, each, out);  // This adds some columns again.
 }
 
 template <class T, class Rows, class Each>
@@ -220,7 +221,7 @@ SERRATE_APART void add_tree(const Rows& rows, int64_t first, int64_t count, int6
   tree.finish(out);
 }
 
-// Of one component by one thread.
+// One thread adds the rows of one component.
 struct Alone {
   template <class T, class Rows, class Each>
   SERRATE_INLINE void add(const Rows& rows, int64_t count, int64_t width, const Each& each, Wide<T>* out) const {
@@ -228,14 +229,14 @@ struct Alone {
     else add_tree<T>(rows, 0, count, width, each, out);
   }
 
-  // Rows first .. last for a function, all of `count` or some at a time.
+  // Calls a function for the rows first .. last: once for all of `count` rows, or several times for some of them.
   template <class Function>
   void share(int64_t count, const Function& function) const {
     function(0, count);
   }
 };
 
-// By several: pieces of a power of two of blocks are branches of the same tree.
+// Several threads add the rows of one component. Each takes pieces of 2^k blocks, which are branches of the same tree.
 struct Together {
   int64_t threads;
   template <class T, class Rows, class Each>
@@ -264,8 +265,8 @@ struct Together {
 
 // ------------------------------------------------------------------------------------------------ rows of few columns
 
-// How neighbours of `width` columns are added up. Where these are few, several rows count as one long row of whole
-// vectors, whose sums are added up in the end.
+// A plan says how neighbours of `width` columns are added. If there are few columns, several rows are taken as one long
+// row of whole vectors, and the parts of its sum are added at the end.
 struct Plan {
   int64_t width, many, some;
 
@@ -277,14 +278,15 @@ struct Plan {
     return rows;
   }
 
-  // The rows that count as one; 0 where so few are added one after the other.
+  // Returns how many rows are taken as one, or 0 if there are so few that they are added one after the other.
   int64_t rows_of(int64_t count) const {
     if (count >= 2 * many) return many;
     return count >= 2 * some ? some : 0;
   }
 };
 
-// A short run of numbers as two vectors, 0 behind its end: without a branch that the processor could be wrong about.
+// A short run of numbers as two vectors, with 0 after its end. No branch depends on its length, so the processor cannot
+// predict one wrongly.
 template <class T>
 struct Few {
   int64_t count;
@@ -307,7 +309,7 @@ struct Few {
   Vector<Wide<T>> second(Vector<Wide<T>> part) const { return first_of<Wide<T>>(part, count - kLanes); }
   Wide<T> sum() const { return total_of<Wide<T>>(one + two); }
 
-  // The sum of the squares of distances from the mean.
+  // Returns the sum of the squared distances from the mean.
   Wide<T> distances() const {
     const Wide<T> mean = sum() / static_cast<Wide<T>>(count);
     const Vector<Wide<T>> from_one = first(one - mean), from_two = second(two - mean);
@@ -315,7 +317,7 @@ struct Few {
   }
 };
 
-// The sums of neighbours.
+// Adds rows that are neighbours.
 template <class T, class Each, class Way>
 SERRATE_INLINE void add(const Packed<T>& rows, int64_t count, int64_t width, const Each& each, const Plan& plan,
                         const Way& way, Wide<T>* out) {
@@ -339,7 +341,7 @@ SERRATE_INLINE void add(const Packed<T>& rows, int64_t count, int64_t width, con
   std::copy(sums, sums + width, out);
 }
 
-// The sums of rows that lie anywhere.
+// Adds rows that lie anywhere.
 template <class T, class Each, class Way>
 SERRATE_INLINE void add(const Picked<T>& rows, int64_t count, int64_t width, const Each& each, const Plan&,
                         const Way& way, Wide<T>* out) {

@@ -7,10 +7,14 @@ from typing import Any
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.manipulation import keep_elements, listed
-from serrate.tensor.join import concat, stack
-from serrate.tensor.rearrange import flip, repeat, roll, split, tile
+from serrate.ops.record import operation
+from serrate.tensor import join, rearrange
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
+
+concat, stack = operation(join.concat), operation(join.stack)
+flip, roll, split = operation(rearrange.flip), operation(rearrange.roll), operation(rearrange.split)
+repeat, tile = operation(rearrange.repeat), operation(rearrange.tile)
 
 
 def _axis_of(dim: Any, options: dict[str, Any]) -> Any:
@@ -76,16 +80,16 @@ _record = partial(keep_elements, "arrangement")
 _record("concat", concat, "Tensors joined along `axis`; on a ragged axis row by row, lengths adding.",
         ("sr.concat([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])], axis=1).tolist()", "[[1, 2, 3], [4]]"),
         dict.fromkeys(("cat", "concat", "concatenate"), _answer_concat),
-        ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"), dtype="promoted",
+        ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"),
         errors=(("[x, x], axis=5", AxisError, "axis 5 is out of range"), ("[], axis=0", ValueError, "at least one"),
                 ("[x, x[:2]], axis=1", ValueError, "must have one size")))
 _record("stack", stack, "Tensors joined along a new axis; ragged axes behind it depend on it.",
         ("sr.stack([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])]).tolist()", "[[[1, 2], []], [[3], [4]]]"),
-        {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"), dtype="promoted",
+        {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"),
         errors=(("[x, x], axis=5", IndexError, "axis 5 is out of range"), ("[]", ValueError, "at least one")))
 _record("split", split, "Pieces along `axis`, of one size or of given sizes; each row of a ragged axis on its own.",
         ("[p.tolist() for p in sr.split(sr.ragged([[1, 2, 3], [4]]), 2, axis=1)]", "[[[1, 2], [4]], [[3], []]]"),
-        {"split": _answer_split, "chunk": _answer_chunk}, ("x, 2, axis=0", "x, 1, axis=1"), capacity="needs-host",
+        {"split": _answer_split, "chunk": _answer_chunk}, ("x, 2, axis=0", "x, 1, axis=1"),
         errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, 0", ValueError, "must be positive")))
 _record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
         ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
@@ -97,7 +101,8 @@ _record("roll", roll, "Entries moved along `axis`, those that fall off the end o
                 ("x, (1, 2), axis=0", ValueError, "one shift per axis")))
 _record("repeat", repeat, "Each entry along `axis` repeated: an int, a count per entry, or a ragged tensor of counts.",
         ("sr.repeat(sr.ragged([[1, 2], [3]]), 2, axis=1).tolist()", "[[1, 1, 2, 2], [3, 3]]"),
-        {"repeat_interleave": _answer_repeat_interleave}, ("x, 2, axis=0", "x, 2, axis=1", "x, 2, axis=-1"),
+        {"repeat_interleave": _answer_repeat_interleave},
+        ("x, 2, axis=0", "x, 2, axis=1", "x, 2, axis=-1"), decides=("repeats",),
         errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, -1, axis=1", ValueError, "0 or more")))
 _record("tile", tile, "The whole of each axis repeated, rows on their own; counts are for the last axes.",
         ("sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()", "[[1, 2, 1, 2], [3, 3]]"),

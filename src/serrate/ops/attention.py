@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.attention import Causal, prepare
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.fused import by_kernel
-from serrate.ops.scores import Call, Causal, by_scores, check_reach
-from serrate.ops.table import record
-from serrate.tensor.broadcast import require_one_device
+from serrate.ops.multihead import multi_head_attention
+from serrate.ops.record import operation, record
+from serrate.ops.scores import by_scores
 from serrate.tensor.layout import identical
-from serrate.tensor.rearrange import repeat
-from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
+@operation
 def _attention(
     query: Any,
     key: Any,
@@ -46,79 +45,6 @@ def _laid_out_as(q: Tensor, made: Tensor) -> Tensor:
     packed = len(q.structure.axes)
     dims = {c: made.order[axis] - packed + 1 for axis, c in enumerate(q.order) if c >= packed}
     return q._with(made.values.permute(0, *(dims[c] for c in sorted(dims))))
-
-
-def prepare(
-    query: Any,
-    key: Any,
-    value: Any,
-    causal: Any,
-    window: Any,
-    biases: tuple[Any, ...],
-    mask: Any,
-    scale: Any,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Call]:
-    """Checked operands, keys and values with as many heads as queries."""
-    q, k, v = (as_tensor(x) for x in (query, key, value))
-    require_one_device(q, k, v)
-    for name, x in (("query", q), ("key", k), ("value", v)):
-        if not x.is_floating_point():
-            raise TypeError(f"attention needs floating-point elements, got {x.dtype} in {name}")
-        if x.ndim < 3 or x.ndim != q.ndim:
-            raise ValueError(f"{name} must be [batch, (heads,) sequence, features] as the query, got shape {x.shape}")
-        if isinstance(x.shape[-1], Ragged):
-            raise AxisError(
-                f"the last axis of {name} must be its features, [batch, (heads,) sequence, features], "
-                f"got shape {x.shape}"
-            )
-    if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"query, key and value must have one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"query and key must have as many features, got {q.shape[-1]} and {k.shape[-1]}")
-    if k.shape[-2] != v.shape[-2]:
-        raise RaggednessError(f"key and value must have the same rows, got {k.shape[-2]} and {v.shape[-2]}")
-    if causal not in (False, True, "upper_left", "lower_right"):
-        raise ValueError(f"causal must be a bool, 'upper_left' or 'lower_right', got {causal!r}")
-    if mask is not None and as_tensor(mask).dtype != torch.bool:
-        raise TypeError(f"mask must be bool, True where a key may be seen, got {mask.dtype}; bias is added to scores")
-    for bias in biases:
-        if not as_tensor(bias).is_floating_point():
-            raise TypeError(f"bias must be floating-point, got {bias.dtype}; a bool mask is given as mask")
-        _check_mask("bias", bias, q, k)
-    _check_mask("mask", mask, q, k)
-    sides = None if window is None else (window, window) if isinstance(window, int) else tuple(window)
-    if sides is not None and (len(sides) != 2 or min(sides) < -1):
-        raise ValueError(f"window must be how many keys are seen before and after, -1 for all, got {window}")
-    features = q.shape[-1]
-    assert isinstance(features, int)
-    factor = 1 / math.sqrt(max(features, 1)) if scale is None else scale
-    call = Call(factor, True if causal == "upper_left" else causal, sides, biases, mask, dropout)
-    return q, _grouped(q, k, "key"), _grouped(q, v, "value"), call
-
-
-def _check_mask(name: str, given: Any, q: Tensor, k: Tensor) -> None:
-    """A dense mask must have a block for the longest row."""
-    x = None if given is None else as_tensor(given)
-    if x is None or x.is_ragged:
-        return
-    if x.ndim < 2:
-        raise ValueError(f"{name} must have axes for queries and keys, got shape {x.shape}")
-    for axis, rows in ((-2, q.shape[-2]), (-1, k.shape[-2])):
-        if isinstance(rows, Ragged):
-            check_reach(x.values.shape[axis], rows, x, name)
-
-
-def _grouped(q: Tensor, x: Tensor, name: str) -> Tensor:
-    """Keys or values with each head repeated for the queries of its group."""
-    if q.ndim < 4:
-        return x
-    have, wanted = x.shape[-3], q.shape[-3]
-    if have == wanted or isinstance(have, Ragged) or isinstance(wanted, Ragged):
-        return x
-    if have == 0 or wanted % have:
-        raise ValueError(f"the heads of the query, {wanted}, must be a multiple of those of the {name}, {have}")
-    return repeat(x, wanted // have, axis=x.ndim - 3)
 
 
 def _answer_sdpa(
@@ -150,11 +76,10 @@ record(
         "[[[1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]",
     ),
     torch=(F.scaled_dot_product_attention,),
+    spellings={F.multi_head_attention_forward: multi_head_attention},
+    operands=("query", "key", "value", "bias", "mask"),
     gradient="",
     kinds=("float",),
-    shape="own",
-    dtype="same",
-    fusion="serrate.native.attention:library_call",
     samples=(
         "x[..., None], x[..., None], x[..., None]",
         "x[..., None], x[..., None], x[..., None], causal=True, window=1",

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from serrate.eager.runs import along
 from serrate.eager.sums import blocks_of, sum_of_runs
 from serrate.errors import AxisError
+from serrate.ops.record import operation, record
 from serrate.ops.reductions import Reduction
-from serrate.ops.table import record
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
@@ -140,6 +140,7 @@ def _composed(
     return zeros.index_add(0, bags.ids, each * weights[:, None]), to_weights
 
 
+@operation
 def _embedding_bag(
     x: Any, weight: Any, /, *, mode: str = "mean", per_sample_weights: Any = None, padding_idx: int | None = None
 ) -> Tensor:
@@ -321,9 +322,6 @@ record(
     ),
     gradient="",
     kinds=("int",),
-    shape="own",
-    dtype="own",
-    fusion="serrate.native.bags:library_call",
     samples=(
         "x.to(torch.int64), torch.ones(6, 2)",
         "x.to(torch.int64), torch.ones(6, 2), mode='max'",

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import torch
 
-from serrate.ops.scores import Call, within
+from serrate.eager.attention import Call, within
 from serrate.tensor import host
 from serrate.tensor.partition import Partition
 

@@ -14,15 +14,16 @@ from serrate.eager.segments import Segments
 from serrate.eager.unsigned import comparable, restored
 from serrate.errors import RaggednessError
 from serrate.ops.grouping import count_of, integers
+from serrate.ops.record import Kind, operation, record
 from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
-from serrate.ops.table import Kind, Result, record
-from serrate.tensor import bits, broadcast, host
+from serrate.tensor import abstract, bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
 
 # ------------------------------------------------------------------------------------------------ bincount
 
 
+@operation
 def _bincount(x: Any, /, *, weights: Any = None, minlength: int = 0, axis: int | None = None) -> Tensor:
     tensor, least = integers(x, "the elements bincount counts"), count_of(minlength, "minlength")
     axes = tuple(range(tensor.ndim)) if axis is None else (tensor._axis(axis),)
@@ -37,7 +38,7 @@ def _bincount(x: Any, /, *, weights: Any = None, minlength: int = 0, axis: int |
     slots, shape = _slots(call, values)
     count = shape.numel() * bins
     cells = torch.where(out, count, slots * bins + values).reshape(-1)
-    if weights is None and not values.is_cuda:
+    if weights is None and host.is_at_hand(values):
         counted = torch.bincount(cells, minlength=count + 1)
     else:
         covers = defined is None and not values.is_cuda
@@ -55,7 +56,8 @@ def _bins(x: Tensor, values: torch.Tensor, least: int, along_axis: bool) -> int:
     if values.numel() == 0:
         return least
     top = values.max()
-    return max(int(top if known else host.read(top, "counting up to the greatest element")) + 1, least)
+    why = "counting up to the greatest element"
+    return max(abstract.number(top if known else host.read(top, why), why) + 1, least)
 
 
 def _wrong(values: torch.Tensor, bins: int) -> torch.Tensor:
@@ -109,9 +111,6 @@ record(
     example=("sr.bincount(sr.ragged([[0, 2, 2], [], [1]]), axis=1).tolist()", "[[1, 0, 2], [0, 0, 0], [0, 1, 0]]"),
     gradient="",
     kinds=("int",),
-    shape="own",
-    dtype="own",
-    fusion="serrate.fusion.reduction:reduction",
     samples=("x", "x, axis=1", "x, axis=-1, minlength=9", "x, weights=x.to(torch.float64), minlength=2"),
     errors=(
         ("x", TypeError, "must be integers"),
@@ -192,11 +191,13 @@ def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:
     return x.values, Ids(wanted, count)
 
 
+@operation
 def _segment_sum(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     return Tensor(by.sum(x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)))
 
 
+@operation
 def _segment_mean(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     if not (x.is_floating_point() or x.is_complex()):
@@ -204,10 +205,12 @@ def _segment_mean(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     return Tensor(by.sum(x) / beside(by.counts(x.device), x))
 
 
+@operation
 def _segment_max(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     return _extreme(values, row_ids, num_rows, largest=True)
 
 
+@operation
 def _segment_min(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     return _extreme(values, row_ids, num_rows, largest=False)
 
@@ -219,12 +222,14 @@ def _extreme(values: Any, row_ids: Any, num_rows: int, largest: bool) -> Tensor:
     return Tensor(restored(by.extreme(comparable(x), largest), x.dtype))
 
 
+@operation
 def _segment_prod(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     wide = x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
     return Tensor(by.product(wide))
 
 
+@operation
 def _segment_softmax(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     x, by = _rows(values, row_ids, num_rows)
     if not x.is_floating_point():
@@ -242,7 +247,6 @@ def _record(
     gives: str,
     gradient: str,
     kinds: tuple[Kind, ...],
-    dtype: Result = "same",
 ) -> None:
     given = "torch.tensor([7., 2., 7.]), torch.tensor([2, 0, 2]), 3"
     record(
@@ -254,9 +258,6 @@ def _record(
         example=(f"sr.{name}({given}).tolist()", gives),
         gradient=gradient,
         kinds=kinds,
-        shape="own",
-        dtype=dtype,
-        fusion="serrate.fusion.reduction:reduction",
         samples=("x.values, torch.arange(x.values.shape[0]) % 3, 3", "x.values, torch.zeros(len(x.values)).int(), 4"),
         errors=(
             ("x, torch.arange(6), 6", RaggednessError, "rows reduced by ids are dense"),
@@ -275,7 +276,7 @@ _MEAN = _BACK.format("g / segment_sum(values == values, row_ids, num_rows)")
 
 # fmt: off
 _record("segment_sum", _segment_sum, "The sum of the rows of each id, in any order; 0 of nothing.",
-        "[2.0, 0.0, 14.0]", _BACK.format("g"), ALL, "sum")
+        "[2.0, 0.0, 14.0]", _BACK.format("g"), ALL)
 _record("segment_mean", _segment_mean, "The mean of the rows of each id, in any order; NaN of nothing.",
         "[2.0, nan, 7.0]", _MEAN, ("float", "complex"))
 _record("segment_max", _segment_max, "The greatest of the rows of each id; of nothing -inf or the least integer.",
@@ -283,7 +284,7 @@ _record("segment_max", _segment_max, "The greatest of the rows of each id; of no
 _record("segment_min", _segment_min, "The least of the rows of each id; of nothing +inf or the greatest integer.",
         "[2.0, inf, 7.0]", _EXTREME, REAL)
 _record("segment_prod", _segment_prod, "The product of the rows of each id, in any order; 1 of nothing.",
-        "[2.0, 1.0, 49.0]", f"{_BACK.format('g * out')} / values", NUMERIC, "sum")
+        "[2.0, 1.0, 49.0]", f"{_BACK.format('g * out')} / values", NUMERIC)
 _record("segment_softmax", _segment_softmax, "exp(values) divided by its sum over the rows of the same id.",
         "[0.5, 1.0, 0.5]", _SOFTMAX, ("float",))
 # fmt: on

@@ -9,7 +9,7 @@ import torch
 from serrate.eager.precision import for_products
 from serrate.eager.taps import Taps, convolve
 from serrate.errors import AxisError
-from serrate.ops.table import record
+from serrate.ops.record import operation, record
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -17,6 +17,7 @@ from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
+@operation
 def _conv1d(
     x: Any,
     weight: Any,
@@ -128,10 +129,6 @@ record(
     torch=(torch.conv1d,),
     gradient="",
     kinds=("float", "complex", "int"),
-    shape="own",
-    dtype="same",
-    capacity="bounded",
-    fusion="serrate.native.convolution:library_call",
     samples=(
         "sr.from_offsets(x.values.flatten()[:, None], [0, 0, x.values.numel()]).mT, torch.ones(3, 1, 2, dtype=x.dtype)",
     ),

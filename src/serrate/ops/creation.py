@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
-from serrate.ops.apply import ALL
-from serrate.ops.table import Error, record, torch_names
+from serrate.ops.record import ALL, Error, operation, record, torch_names
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.layout import canonical
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
@@ -77,18 +76,22 @@ def beside(x: Tensor, values: torch.Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------- from a shape
 
 
+@operation
 def _zeros(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     return build(shape, device, torch.zeros, dtype=dtype)
 
 
+@operation
 def _ones(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     return build(shape, device, torch.ones, dtype=dtype)
 
 
+@operation
 def _empty(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     return build(shape, device, torch.empty, dtype=dtype)
 
 
+@operation
 def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     if isinstance(fill_value, (Tensor, torch.Tensor)):
         place = fill_value.device if device is None else device
@@ -96,21 +99,25 @@ def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, devi
     return build(shape, device, torch.full, _number(fill_value, dtype), dtype=dtype)
 
 
+@operation
 def _zeros_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     return beside(tensor, torch.zeros_like(tensor.values, dtype=dtype, device=device))
 
 
+@operation
 def _ones_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     return beside(tensor, torch.ones_like(tensor.values, dtype=dtype, device=device))
 
 
+@operation
 def _empty_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     return beside(tensor, torch.empty_like(tensor.values, dtype=dtype, device=device))
 
 
+@operation
 def _full_like(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     if isinstance(fill_value, (Tensor, torch.Tensor)):
@@ -145,6 +152,7 @@ def _number(given: Any, dtype: torch.dtype | None) -> Any:
 # ------------------------------------------------------------------------------------------------------- ranges
 
 
+@operation
 def _arange(
     start: Any, /, stop: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, device: Any = None
 ) -> Tensor:
@@ -187,6 +195,7 @@ def _converted(values: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return values if dtype is None else values.to(dtype)
 
 
+@operation
 def _linspace(
     start: Any,
     stop: Any,
@@ -204,6 +213,7 @@ def _linspace(
     return Tensor(_converted(made if endpoint else made[:-1], dtype))
 
 
+@operation
 def _eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: torch.dtype | None = None, device: Any = None
 ) -> Tensor:
@@ -216,6 +226,7 @@ def _eye(
     return Tensor(made)
 
 
+@operation
 def _meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     if indexing not in ("xy", "ij"):
         raise ValueError(f"indexing must be 'xy' or 'ij', got {indexing!r}")
@@ -230,11 +241,13 @@ def _meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
 # ---------------------------------------------------------------------------------------------------- triangles
 
 
+@operation
 def _tril(x: Any, /, *, k: int = 0) -> Tensor:
     tensor = as_tensor(x)
     return _where(tensor, _across(tensor, "tril") <= k)
 
 
+@operation
 def _triu(x: Any, /, *, k: int = 0) -> Tensor:
     tensor = as_tensor(x)
     return _where(tensor, _across(tensor, "triu") >= k)
@@ -323,8 +336,8 @@ def _record(
     answer: Callable[..., Any] | None = None,
     **fields: Any,
 ) -> None:
-    usual = {"torch": (), "gradient": "", "kinds": ALL, "shape": "own", "dtype": "own"}
-    fields = usual | {"fusion": "serrate.fusion.pointwise:pointwise"} | fields
+    usual = {"torch": (), "gradient": "", "kinds": ALL}
+    fields = usual | fields
     record("creation", name, eager, answer, summary=summary, example=example, **fields)
 
 
@@ -346,8 +359,6 @@ def _from_tensor(name: str, eager: Callable[..., Tensor], summary: str, gives: s
         (call, gives),
         torch=torch_names(name),
         answer=like(eager),
-        shape="same",
-        dtype="same",
         samples=(f"x{value}",),
         errors=((f"None{value}", TypeError, "expected an sr.Tensor"),),
     )
@@ -382,7 +393,7 @@ for _name, _eager, _gives in (("tril", _tril, "[[[1, 0], [1, 1]], [[1]]]"),
     _side = "above" if _name == "tril" else "below"
     _record(_name, _eager, f"x with zeros {_side} diagonal k of its last two axes, which may be ragged.",
             (f"sr.{_name}(sr.ones((2, *[sr.Ragged([2, 1])] * 2), dtype=torch.int64)).tolist()", _gives),
-            torch=torch_names(_name), answer=_answer_triangle(_eager), gradient=f"{_name}(g, k=k)", shape="same",
-            dtype="same", samples=("x", "x, k=1", "x, k=-1"),
+            torch=torch_names(_name), answer=_answer_triangle(_eager), gradient=f"{_name}(g, k=k)",
+            samples=("x", "x, k=1", "x, k=-1"),
             errors=(("torch.ones(3)", AxisError, f"{_name} needs at least two axes"),))
 # fmt: on

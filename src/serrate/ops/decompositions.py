@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from serrate.eager.elementwise import apply
 from serrate.eager.stacks import LinAlgError, Stack, answer, filled, floating, stack
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (the operations used below)
 from serrate.ops import reductions as _reductions  # noqa: F401
-from serrate.ops.apply import apply
-from serrate.ops.table import TABLE, Error, record, refuse_out
+from serrate.ops.answers import refuse_out
+from serrate.ops.record import TABLE, Error, operation, record
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import canonical
@@ -63,11 +64,13 @@ def _oblong(name: str, x: Any) -> Stack:
     return stack(name, floating(name, x))
 
 
+@operation
 def _det(x: Any, /) -> Tensor:
     given = _square("det", x)
     return given.result(torch.linalg.det(given.values))
 
 
+@operation
 def _slogdet(x: Any, /) -> SlogdetResult:
     given = _square("slogdet", x)
     return given.results(torch.linalg.slogdet(given.values), SlogdetResult)  # type: ignore[no-any-return]
@@ -80,11 +83,13 @@ def _inverses(given: Stack, name: str) -> torch.Tensor:
     return made
 
 
+@operation
 def _inv(x: Any, /) -> Tensor:
     given = _square("inv", x)
     return given.result(_inverses(given, "inv"))
 
 
+@operation
 def _cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     given = _square("cholesky", x)
     made, info = torch.linalg.cholesky_ex(given.values, upper=upper)
@@ -92,16 +97,19 @@ def _cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     return given.result(made)
 
 
+@operation
 def _eigh(x: Any, /) -> EighResult:
     given = _square("eigh", x)
     return given.results(torch.linalg.eigh(given.values), EighResult)  # type: ignore[no-any-return]
 
 
+@operation
 def _eigvalsh(x: Any, /) -> Tensor:
     given = _square("eigvalsh", x)
     return given.result(torch.linalg.eigvalsh(given.values))
 
 
+@operation
 def _qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ValueError(f"mode of qr is 'reduced' or 'complete', got {mode!r}")
@@ -109,16 +117,19 @@ def _qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     return given.results(torch.linalg.qr(given.values, mode), QRResult)  # type: ignore[no-any-return]
 
 
+@operation
 def _svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     given = _oblong("svd", x)
     return given.results(torch.linalg.svd(given.values, full_matrices), SVDResult)  # type: ignore[no-any-return]
 
 
+@operation
 def _svdvals(x: Any, /) -> Tensor:
     given = _oblong("svdvals", x)
     return given.result(torch.linalg.svdvals(given.values))
 
 
+@operation
 def _matrix_power(x: Any, n: int, /) -> Tensor:
     try:
         power = operator.index(n)
@@ -137,16 +148,18 @@ def _tolerance(given: Stack, rtol: Any) -> Any:
     return max(given.values.shape[-2:]) * torch.finfo(given.x.dtype).eps if rtol is None else rtol
 
 
+@operation
 def _matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     given = _oblong("matrix_rank", x)
     sizes = given.result(torch.linalg.svdvals(given.values.detach()))
     tolerance = _tolerance(given, rtol)
     if isinstance(tolerance, (Tensor, torch.Tensor)):
         tolerance = as_tensor(tolerance)[..., None]
-    least = apply(torch.mul, TABLE["max"].eager(sizes, axis=-1, keepdims=True), tolerance)
-    return TABLE["count_nonzero"].eager(apply(torch.gt, sizes, least), axis=-1)  # type: ignore[no-any-return]
+    least = apply(torch.mul, TABLE["max"].function(sizes, axis=-1, keepdims=True), tolerance)
+    return TABLE["count_nonzero"].function(apply(torch.gt, sizes, least), axis=-1)  # type: ignore[no-any-return]
 
 
+@operation
 def _pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     given = _oblong("pinv", x)
     tolerance = _tolerance(given, rtol)
@@ -159,6 +172,7 @@ def _pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
 # --------------------------------------------------------------------------------------------------- two operands
 
 
+@operation
 def _solve(x1: Any, x2: Any, /) -> Tensor:
     left, right = _square("solve", x1), floating("solve", x2)
     require_one_device(left.x, right)
@@ -263,7 +277,6 @@ def _record(
     answers: Callable[..., Any],
     functions: tuple[Callable[..., Any], ...],
     *,
-    rule: str = "same",
     call: str = "",
     gradient: str = "",
     samples: tuple[str, ...] = (_M,),
@@ -278,9 +291,6 @@ def _record(
         torch=functions,
         kinds=("float", "complex"),
         gradient=gradient,
-        shape="own",
-        dtype=rule,
-        fusion="serrate.native.decompositions:library_call",
         example=(call or f"{_D.format(name)}.tolist()", gives),
         samples=samples,
         errors=errors,
@@ -305,10 +315,10 @@ _record("cholesky", _cholesky, "The triangular L with L Lá´´ (`upper`: U with Uá
         _answer_cholesky, (_L.cholesky, torch.cholesky, _T.cholesky), samples=(_M, f"{_M}, upper=True"),
         errors=(*_ANY_SHAPE, _OBLONG, ("-torch.eye(2)", LinAlgError, "the matrix is not positive-def")))
 _record("eigh", _eigh, "Eigenvalues, ascending, and orthonormal eigenvectors, as columns, of Hermitian matrices.",
-        "[[[4.0, 9.0], [1.0, 1.0]], []]", answer("eigh", _L.eigh, EighResult), (_L.eigh,), rule="real",
+        "[[[4.0, 9.0], [1.0, 1.0]], []]", answer("eigh", _L.eigh, EighResult), (_L.eigh,),
         call=f"{_D.format('eigh')}.eigenvalues.tolist()")
 _record("eigvalsh", _eigvalsh, "The eigenvalues of Hermitian matrices, ascending.", "[[[4.0, 9.0], [1.0, 1.0]], []]",
-        answer("eigvalsh", _L.eigvalsh), (_L.eigvalsh,), rule="real")
+        answer("eigvalsh", _L.eigvalsh), (_L.eigvalsh,))
 _record("qr", _qr, "Q, with orthonormal columns, and the upper triangular R whose product is x.",
         "(2, Ragged([2, 0]), 2, 2)", _answer_qr, (_L.qr,),
         call=f"{_D.format('qr')}.R.shape", samples=(_TALL, f"{_M}, mode='complete'"),
@@ -317,7 +327,7 @@ _record("svd", _svd, "U, the singular values S, descending, and Vh, with U diag(
         "[[[9.0, 4.0], [1.0, 1.0]], []]", answer("svd", _L.svd, SVDResult), (_L.svd,),
         call=f"{_D.format('svd')}.S.tolist()", samples=(f"{_TALL}, full_matrices=False", _M), errors=_ANY_SHAPE)
 _record("svdvals", _svdvals, "The singular values of each matrix, descending.", "[[[9.0, 4.0], [1.0, 1.0]], []]",
-        answer("svdvals", _L.svdvals), (_L.svdvals,), rule="real", samples=(_M, _TALL), errors=_ANY_SHAPE)
+        answer("svdvals", _L.svdvals), (_L.svdvals,), samples=(_M, _TALL), errors=_ANY_SHAPE)
 _record("matrix_power", _matrix_power, "Each matrix multiplied n times with itself; its inverse if n is negative.",
         "[[[[16.0, 0.0], [0.0, 81.0]], [[1.0, 0.0], [0.0, 1.0]]], []]", answer("matrix_power", _L.matrix_power),
         (_L.matrix_power, torch.matrix_power, _T.matrix_power), call=f"{_D.format('matrix_power')[:-1]}, 2).tolist()",
@@ -325,14 +335,14 @@ _record("matrix_power", _matrix_power, "Each matrix multiplied n times with itse
         errors=(*((f"{text}, 2", kind, words) for text, kind, words in (*_ANY_SHAPE, _OBLONG)),
                 ("torch.eye(2), 1.5", TypeError, "takes an integer, got 1.5")))
 _record("matrix_rank", _matrix_rank, "How many singular values exceed `rtol` times the largest.", "[[2, 2], []]",
-        answer("matrix_rank", _L.matrix_rank), (_L.matrix_rank,), rule="int64",
+        answer("matrix_rank", _L.matrix_rank), (_L.matrix_rank,),
         samples=(_M, f"{_TALL}, rtol=0.5"), errors=_ANY_SHAPE)
 _record("pinv", _pinv, "The pseudo-inverse of each matrix; singular values up to `rtol` times the largest count as 0.",
         "[[[[0.25, 0.0], [0.0, 0.1111111119389534]], [[1.0, 0.0], [0.0, 1.0]]], []]",
         answer("pinv", _L.pinv), (_L.pinv,), samples=(_M, _TALL), errors=_ANY_SHAPE)
 _record("solve", _solve, "The x with x1 x = x2, for a vector x2 (one axis) or matrices; stacks stretch.",
         "[[[0.5, 1.0], [2.0, 9.0]], []]", _answer_solve, (_L.solve,),
-        call=f"{_D.format('solve')[:-1]}, torch.tensor([2., 9.])).tolist()", rule="promoted",
+        call=f"{_D.format('solve')[:-1]}, torch.tensor([2., 9.])).tolist()",
         samples=(f"{_M}, x[..., None, None] * torch.ones(2, 3, dtype=x.dtype)",
                  f"torch.tensor([[2, 1], [0, 1]], dtype=x.dtype), {_M}", f"{_M}, torch.ones(2, dtype=x.dtype)"),
         errors=(*((f"{text}, torch.ones(2)", kind, words) for text, kind, words in (*_ANY_SHAPE, _OBLONG)),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 
 from serrate.ops import operators as _operators  # noqa: F401 (fills the table)
-from serrate.ops.table import TABLE, Op, signature
+from serrate.ops.record import TABLE, Op
 
 INTRODUCTION = """# Operations
 
 Made from the table of operations; do not edit. Each works on any structure, without padding and without a loop over
 rows. `torch.<name>`, the method `x.<name>()` and `sr.<name>` compute the same: `sr.*` has the array API's names,
 defaults and results, the others have torch's. A number or a torch tensor may stand for an operand. In a signature, what
-stands before `/` is given by position and what stands behind `*` by name. `sr.linalg` and `sr.fft` are the array API's
-extensions; the axes they work along are uniform, and others may be ragged.
+stands before `/` is given by position and what stands behind `*` by name. What begins with `x` is done by a tensor x
+itself, and `sr` has no function for it. `sr.linalg` and `sr.fft` are the array API's extensions; the axes they work
+along are uniform, and others may be ragged.
 
 ```pycon
 >>> import torch
@@ -25,6 +26,9 @@ extensions; the axes they work along are uniform, and others may be ragged.
 [[1.0, 0.0], [], [3.0]]
 ```
 """
+
+SYNTAX = {"Tensor.getitem": "x[key]", "Tensor.setitem": "x[key] = value"}
+"""What Python has a syntax for, in place of a name."""
 
 
 def page() -> str:
@@ -40,11 +44,19 @@ def page() -> str:
 
 
 def _row(op: Op) -> str:
-    plain = [p.replace(annotation=p.empty) for p in signature(op).parameters.values()]
-    shown = str(signature(op).replace(parameters=plain, return_annotation=inspect.Signature.empty))
     gradient = f"`{op.gradient}`" if op.gradient else ""
-    names = " ".join([f"`sr.{op.name}{shown}`", *(f"`sr.{each}.{op.name}`" for each in op.also)])
+    names = " ".join([f"`{_call(op)}`", *(f"`sr.{each}.{op.name}`" for each in op.also)])
     return f"| {names} | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
+
+
+def _call(op: Op) -> str:
+    """How it is called: a function by its name and parameters, a method by those after the tensor."""
+    if op.name in SYNTAX:
+        return SYNTAX[op.name]
+    plain = [p.replace(annotation=p.empty) for p in op.signature.parameters.values()]
+    is_method = op.home == "Tensor"
+    shown = op.signature.replace(parameters=plain[1 if is_method else 0 :], return_annotation=inspect.Signature.empty)
+    return f"x.{op.name.removeprefix('Tensor.')}{shown}" if is_method else f"sr.{op.name}{shown}"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from serrate.ops.apply import ALL
-from serrate.ops.table import TORCH, record
+from serrate.ops.record import ALL, operation, record
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -51,6 +50,7 @@ class IntInfo:
     min: int
 
 
+@operation
 def _astype(x: Any, dtype: torch.dtype, /, *, copy: bool = True, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     if not isinstance(dtype, torch.dtype):
@@ -156,9 +156,6 @@ _CALLS = {
     "cfloat": torch.complex64,
     "cdouble": torch.complex128,
 }
-_ANSWERED: dict[Callable[..., Any], torch.dtype] = {
-    getattr(torch.Tensor, name): dtype for name, dtype in _CALLS.items()
-}
 
 
 def _answer_call(dtype: torch.dtype) -> Callable[..., Tensor]:
@@ -174,17 +171,15 @@ record(
     "astype",
     _astype,
     None,
-    torch=(*_ANSWERED, torch.Tensor.type_as),
+    spellings={
+        **{getattr(torch.Tensor, name): _answer_call(dtype) for name, dtype in _CALLS.items()},
+        torch.Tensor.type_as: _answer_type_as,
+    },
     summary="x in another dtype; a copy, unless `copy=False` allows x itself.",
     example=("sr.astype(sr.ragged([[1.5, 2.], []]), torch.int64).tolist()", "[[1, 2], []]"),
     gradient="astype(g, x.dtype)",
     kinds=ALL,
     traced=True,
-    shape="same",
-    dtype="own",
-    fusion="serrate.fusion.pointwise:pointwise",
     samples=("x, torch.complex64", "x, x.dtype", "x, x.dtype, copy=False"),
     errors=(("x, 'float32'", TypeError, "dtype must be a torch.dtype"),),
 )
-TORCH.update({function: _answer_call(dtype) for function, dtype in _ANSWERED.items()})
-TORCH[torch.Tensor.type_as] = _answer_type_as

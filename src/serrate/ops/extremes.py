@@ -1,4 +1,4 @@
-"""Where the greatest and the least stand: argmax and argmin, and torch's max and min, which give both."""
+"""The greatest and the least, and where they stand: max, min, argmax and argmin; torch's max and min give both."""
 
 from __future__ import annotations
 
@@ -9,20 +9,34 @@ from typing import Any
 
 import torch
 
+from serrate.eager.elementwise import apply
 from serrate.eager.unsigned import comparable
-from serrate.ops.apply import apply
-from serrate.ops.reductions import REAL, Reduction, extreme_values, greatest, least, reduces, reduction, sum_values
-from serrate.ops.table import TORCH
+from serrate.ops.record import operation
+from serrate.ops.reductions import REAL, AxisLike, Reduction, extreme_values, reduces, reduction, sum_values
 from serrate.tensor import host
 from serrate.tensor.combine import exact
 from serrate.tensor.differentiable import beyond_gradients
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
+@operation
+def _max(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values, largest=True), keepdims)
+
+
+@operation
+def _min(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
+    call = reduction(x, axis)
+    return call.finish(extreme_values(call, call.x.values, largest=False), keepdims)
+
+
+@operation
 def _argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     return _place_of_extreme(x, axis, keepdims, largest=True)
 
 
+@operation
 def _argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     return _place_of_extreme(x, axis, keepdims, largest=False)
 
@@ -105,7 +119,7 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
             return apply(torch.maximum if largest else torch.minimum, input, other)
         axis, keep = options.pop("axis", dim), options.pop("keepdims", keepdim)
         if axis is None:
-            return (greatest if largest else least)(input, keepdims=keep)
+            return (_max if largest else _min)(input, keepdims=keep)
         call = reduction(input, axis)
         places = _places(call, largest)
         asked = call.x.requires_grad or beyond_gradients()
@@ -116,12 +130,14 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
 
 
 # fmt: off
+reduces("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
+        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amax",),
+        answers=dict.fromkeys((torch.max, torch.Tensor.max), _answer_extreme(largest=True)))
+reduces("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
+        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amin",),
+        answers=dict.fromkeys((torch.min, torch.Tensor.min), _answer_extreme(largest=False)))
 reduces("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL, "int64")
+        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL)
 reduces("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL, "int64")
+        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL)
 # fmt: on
-
-for _name, _largest in (("max", True), ("min", False)):
-    for _function in (getattr(torch, _name), getattr(torch.Tensor, _name)):
-        TORCH[_function] = _answer_extreme(_largest)

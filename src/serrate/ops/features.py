@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.table import record
+from serrate.ops.record import operation, record
 from serrate.tensor import host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
+@operation
 def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
     tensor = as_tensor(x)
     if tensor.ndim == 0 or tensor.order[-1] < len(tensor.structure.axes):
@@ -36,6 +37,7 @@ def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
     return tensor._with(made.movedim(-1, dim))
 
 
+@operation
 def _embedding(x: Any, weight: Any, /, *, padding_idx: int | None = None, **options: Any) -> Tensor:
     tensor = as_tensor(x)
     if tensor.dtype not in (torch.int32, torch.int64):
@@ -88,8 +90,6 @@ def _answer_linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     return _linear(input, weight, bias)
 
 
-_LIBRARY = "serrate.native.features:library_call"
-
 record(
     "features",
     "linear",
@@ -103,9 +103,6 @@ record(
     gradient=("(linear(g, matrix_transpose(conj(weight))), einsum('...e,...d->ed', g, conj(x)), einsum('...e->e', g))"),
     kinds=("float", "complex"),
     traced=True,
-    shape="own",
-    dtype="promoted",
-    fusion=_LIBRARY,
     samples=("x[..., None], torch.ones(3, 1, dtype=x.dtype)",),
     errors=(
         ("x, torch.ones(3, 5)", ValueError, r"weight must be \[out, 2\]"),
@@ -125,9 +122,6 @@ record(
     gradient="",
     kinds=("int",),
     traced=True,
-    shape="own",
-    dtype="own",
-    fusion=_LIBRARY,
     samples=("x.to(torch.int64), torch.ones(6, 2)",),
     errors=(
         ("x, torch.ones(4, 2)", TypeError, "int32 or int64"),

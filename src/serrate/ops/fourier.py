@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from serrate.eager.precision import ACCUMULATE, widened
 from serrate.eager.stacks import dimensions, floating
 from serrate.errors import AxisError
-from serrate.ops.table import TORCH, Error, members, record, refuse_out
+from serrate.ops.answers import refuse_out
+from serrate.ops.record import Error, operation, record
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _NORMS = ("backward", "ortho", "forward")
@@ -74,6 +75,7 @@ def _along(name: str) -> Callable[..., Tensor]:
     """The transform of that name along one axis."""
     function = getattr(torch.fft, name)
 
+    @operation
     def transform(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
         tensor = _checked(name, x, norm)
         axes = [tensor._axis(axis)] if tensor.ndim else _no_axis(name)
@@ -96,6 +98,7 @@ def _over(name: str) -> Callable[..., Tensor]:
     """The transform of that name over several axes."""
     function = getattr(torch.fft, name)
 
+    @operation
     def transform(
         x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
     ) -> Tensor:
@@ -132,6 +135,7 @@ def _chosen(name: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] |
 def _frequencies(name: str) -> Callable[..., Tensor]:
     function = getattr(torch.fft, name)
 
+    @operation
     def frequencies(n: int, /, *, d: float = 1.0, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         if _points(n) < 1:
             raise ValueError(f"fft.{name} needs at least one point, got n = {n}")
@@ -145,6 +149,7 @@ def _frequencies(name: str) -> Callable[..., Tensor]:
 def _shift(name: str) -> Callable[..., Tensor]:
     function = getattr(torch.fft, name)
 
+    @operation
     def shift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
         return _shifted(name, function, floating(f"fft.{name}", x), axes)
 
@@ -195,7 +200,6 @@ def _refuse_out(out: Any) -> None:
 
 # -------------------------------------------------------------------------------------------------------- records
 
-_LIBRARY = "serrate.native.fourier:library_call"
 _X = "x[..., None] * torch.tensor([2, -1, 3, 1], dtype=x.dtype)"
 _XX = "x[..., None, None] * torch.tensor([[2, -1, 3], [1, 4, 2]], dtype=x.dtype)"
 _RAGGED = r" of shape \(3, Ragged\(\[3, 1, 2\]\), 2\) is ragged; the array API has no meaning"
@@ -222,13 +226,22 @@ _COMPLEX: Error = ("x.to(torch.complex64), {}", TypeError, "transforms real numb
 
 
 def _record(
-    name: str, eager: Callable[..., Any], answer: Callable[..., Any] | None, summary: str, gives: str, **fields: Any
+    name: str,
+    eager: Callable[..., Any],
+    answer: Callable[..., Any] | None,
+    summary: str,
+    gives: str,
+    *,
+    options: str = "",
+    is_complex: bool = False,
+    **fields: Any,
 ) -> None:
-    call = f"sr.fft.{name}(sr.ragged([[[1., 0.]], []], ragged_rank=1){fields.pop('options', '')})"
-    call = f"sr.abs({call}).tolist()" if fields["dtype"] == "complex" else f"{call}.tolist()"
+    """A record whose example shows the absolute values where the result `is_complex`."""
+    call = f"sr.fft.{name}(sr.ragged([[[1., 0.]], []], ragged_rank=1){options})"
+    call = f"sr.abs({call}).tolist()" if is_complex else f"{call}.tolist()"
     function = (getattr(torch.fft, name),)
-    fields = {"shape": "own", "torch": function, "example": (call, gives), "gradient": ""} | fields
-    record("fourier", f"fft.{name}", eager, answer, summary=summary, fusion=_LIBRARY, **fields)
+    fields = {"torch": function, "example": (call, gives), "gradient": ""} | fields
+    record("fourier", f"fft.{name}", eager, answer, summary=summary, **fields)
 
 
 def _transform(name: str, eager: Callable[..., Any], over: bool, summary: str, gives: str) -> None:
@@ -238,9 +251,10 @@ def _transform(name: str, eager: Callable[..., Any], over: bool, summary: str, g
     other = f"{_XX}, axes=(-1,), s=(4,), norm='forward'" if over else f"{_X}, n=3, norm='ortho'"
     _record(
         name, eager, _answer_over(eager) if over else _answer_along(eager), summary, gives,
+        spellings={getattr(torch.fft, f"{name[:-1]}2"): _answer_over(eager, (-2, -1))} if over else {},
         options=", axes=(2,)" if over else "",
         kinds=("float",) if real else ("float", "complex"),
-        dtype="real" if half else "complex",
+        is_complex=not half,
         samples=(one, other),
         errors=errors if real else errors[:-1],
     )  # fmt: skip
@@ -267,7 +281,7 @@ for _name, _summary, _gives in (
     ("fftfreq", "The frequencies of fft of n points at distance `d`.", "[0.0, 0.25, -0.5, -0.25]"),
     ("rfftfreq", "The frequencies of rfft of n points at distance `d`.", "[0.0, 0.25, 0.5]"),
 ):
-    _record(_name, _frequencies(_name), None, _summary, "", torch=(), kinds=("float",), dtype="own", samples=("4",),
+    _record(_name, _frequencies(_name), None, _summary, "", torch=(), kinds=("float",), samples=("4",),
             example=(f"sr.fft.{_name}(4).tolist()", _gives),
             errors=(("0", ValueError, "needs at least one point, got n = 0"),
                     ("2.5", TypeError, "the number of points is an integer"),
@@ -277,12 +291,9 @@ for _name, _summary in (
     ("ifftshift", "The inverse of fftshift."),
 ):
     _record(_name, _shift(_name), _answer_shift(_name), _summary, "[[[0.0, 1.0]], []]", options=", axes=2",
-            kinds=("float", "complex"), shape="same", dtype="same",
+            kinds=("float", "complex"),
             samples=(f"{_X}, axes=-1", f"{_XX}, axes=(-2, -1)"),
             errors=(("x", AxisError, "axis 0 of shape .* has ragged axes"),
                     ("x, axes=1", AxisError, "axis 1" + _RAGGED),
                     ("x.to(torch.int64), axes=2", TypeError, "needs floating-point elements")))
 # fmt: on
-
-for _name in ("fft", "ifft", "rfft", "irfft"):
-    TORCH[getattr(torch.fft, f"{_name}2")] = _answer_over(members("fft")[f"{_name}n"], (-2, -1))

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.attention import Call
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
 from serrate.ops.bands import Bands, Block
-from serrate.ops.scores import Call, gradients
+from serrate.ops.scores import gradients
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor

@@ -10,9 +10,10 @@ import torch
 
 from serrate.eager.addresses import Address, beside, combined, depends_on, lengths_of, values_of
 from serrate.errors import AxisError, RaggednessError
+from serrate.ops.answers import refuse_out
 from serrate.ops.grouping import integers
+from serrate.ops.record import Error, Kind, operation, record, torch_names
 from serrate.ops.reductions import ALL, NUMERIC
-from serrate.ops.table import TORCH, Error, Kind, record, refuse_out, torch_names
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
 from serrate.tensor.assignment import shares_memory
 from serrate.tensor.combine import exact
@@ -50,16 +51,19 @@ def _within(x: Tensor, indices: Tensor, axis: int) -> Address:
     return Address(x, indices, axis, indices.shape, wraps=False)
 
 
+@operation
 def _take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     tensor = as_tensor(x)
     return _stretched(tensor, _indices(tensor, indices), tensor._axis(axis)).read()
 
 
+@operation
 def _gather(x: Any, indices: Any, /, *, axis: int) -> Tensor:
     tensor = as_tensor(x)
     return _within(tensor, _indices(tensor, indices), tensor._axis(axis)).read()
 
 
+@operation
 def _scatter(
     x: Any, indices: Any, src: Any, /, *, axis: int, reduce: str | None = None, include_self: bool = True
 ) -> Tensor:
@@ -73,6 +77,7 @@ def _scatter(
     return _within(tensor, _indices(tensor, indices), tensor._axis(axis)).write(src, reduce, include_self)
 
 
+@operation
 def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> Tensor:
     tensor = as_tensor(x)
     if axis is None and tensor.ndim != 1:
@@ -166,6 +171,7 @@ def _take_rows(x: Tensor, axis: int, index: torch.Tensor, fill: Any) -> Tensor:
     return assemble(x, walk.read(x.values, fill), walk.result(), x.order)
 
 
+@operation
 def _index_add(x: Any, indices: Any, source: Any, /, *, axis: int, alpha: Any = 1) -> Tensor:
     tensor = as_tensor(x)
     number = tensor._axis(axis)
@@ -264,31 +270,29 @@ _BEYOND: Error = ("x, torch.ones(3, 1, 2).long(), axis=1", IndexError, "index 1 
 def _record(
     name: str,
     eager: Callable[..., Tensor],
-    answer: Callable[..., Any],
+    answers: dict[str, Callable[..., Any]],
     summary: str,
     call: str,
     gives: str,
     gradient: str,
-    functions: tuple[str, ...],
     samples: tuple[str, ...],
     errors: tuple[Error, ...],
     kinds: tuple[Kind, ...] = ALL,
+    decides: tuple[str, ...] = (),
 ) -> None:
     record(
         "gathering",
         name,
         eager,
-        answer,
+        None,
+        spellings={function: answer for each, answer in answers.items() for function in torch_names(each)},
         summary=summary,
-        torch=torch_names(*functions),
         example=(call, gives),
         gradient=gradient,
         kinds=kinds,
-        shape="same" if kinds is NUMERIC or name == "scatter" else "own",
-        dtype="same",
-        fusion="serrate.native.gathering:library_call",
         samples=samples,
         errors=errors,
+        decides=decides,
     )
 
 
@@ -296,45 +300,41 @@ _READ_BACK = "(scatter(0 * x, indices, g, axis=axis, reduce='sum'), None)"
 _ZEROS = "(x == x).to(torch.int64) * 0"  # an index of x's own shape that every row with an entry has
 
 # fmt: off
-_record("gather", _gather, _answer_gather,
+_record("gather", _gather, {"gather": _answer_gather},
         "torch.gather: the elements of x at `indices` along `axis`, other positions being those of the index.",
         "sr.gather(sr.ragged([[5, 6], [7]]), sr.ragged([[1, 0, 1], []]), axis=1).tolist()", "[[6, 5, 6], []]",
-        _READ_BACK, ("gather",), (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS}, axis=-1"),
+        _READ_BACK, (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS}, axis=-1"),
         (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE))
-_record("take_along_axis", _take_along_axis, _answer_take_along,
+_record("take_along_axis", _take_along_axis, {"take_along_dim": _answer_take_along},
         "The elements of x at `indices` along `axis`, negative ones counted from each row's end; other axes broadcast.",
         "sr.take_along_axis(sr.ragged([[5, 6], [7]]), sr.ragged([[-1, 0], []]), axis=1).tolist()", "[[6, 5], []]",
-        _READ_BACK, ("take_along_dim",), (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS} - 1"),
+        _READ_BACK, (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS} - 1"),
         (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEYOND))
-_record("take", _take, _answer_index_select,
+_record("take", _take, {"index_select": _answer_index_select, "take": _answer_take},
         "The same positions of every row along `axis`, an int dropping it; `fill` stands for what a row lacks.",
         "sr.take(sr.ragged([[5, 6], [], [7]]), -1, axis=1, fill=0).tolist()", "[6, 0, 7]",
-        "(index_add(0 * x, indices, g, axis=axis), None)", ("index_select", "take"),
+        "(index_add(0 * x, indices, g, axis=axis), None)",
         ("x, torch.tensor([], dtype=torch.int64), axis=1", "x, -1, axis=1, fill=1", "x, [0, -3], axis=-1, fill=0",
          "x, 1, axis=0, fill=0"),
         (("x, [0], axis=5", AxisError, "axis 5 is out of range"), ("x, [1.5], axis=1", TypeError, "must be integers"),
          ("x, [1], axis=1", IndexError, "index 1 is out of range for row 1"),
-         ("x, [0]", TypeError, "take needs an axis"), ("x, [[0]], axis=1", ValueError, "are a vector")))
-_record("scatter", _scatter, _answer_scatter,
+         ("x, [0]", TypeError, "take needs an axis"), ("x, [[0]], axis=1", ValueError, "are a vector")),
+        decides=("indices",))
+_record("scatter", _scatter,
+        {"scatter": _answer_scatter, "scatter_add": _answer_scatter_add, "scatter_reduce": _answer_scatter_reduce},
         "x with `src` written to the positions `indices` of each row along `axis`, or combined by `reduce`.",
         "sr.scatter(sr.ragged([[5, 6], [7]]), sr.ragged([[1], []]), 9, axis=1).tolist()", "[[5, 9], [7]]",
-        "", ("scatter", "scatter_add", "scatter_reduce"),
-        (f"x, {_ZEROS}, x, axis=1", f"x, {_ZEROS}, x, axis=-1"),
+        "", (f"x, {_ZEROS}, x, axis=1", f"x, {_ZEROS}, x, axis=-1"),
         ((f"x, {_ZEROS}, 1.0, axis=5", AxisError, "axis 5 is out of range"),
          ("x, x, 1.0, axis=1", TypeError, "indices must be integers"),
          (f"x, {_ZEROS}, 1.0, axis=1, reduce='add'", ValueError, "reduce must be None"),
          ("x, torch.ones(3, 1, 2).long(), 1.0, axis=1", IndexError, "index 1 is out of range for row 1 of axis 1")))
-_record("index_add", _index_add, _answer_index_add,
+_record("index_add", _index_add, {"index_add": _answer_index_add},
         "x with `source` times `alpha` added to the same positions of every row along `axis`.",
         "sr.index_add(sr.ragged([[5, 6], [7]]), [-1], torch.tensor([[10], [20]]), axis=1).tolist()",
-        "[[5, 16], [27]]", "(g, None, alpha * take(g, indices, axis=axis))", ("index_add",),
+        "[[5, 16], [27]]", "(g, None, alpha * take(g, indices, axis=axis))",
         ("x, torch.tensor([], dtype=torch.int64), 1, axis=1",),
         (("x, [0], 1.0, axis=5", AxisError, "axis 5 is out of range"),
          ("x, [1], 1.0, axis=1", IndexError, "index 1 is out of range for row 1"),
          ("x.to(torch.int64), [0], 1.5, axis=1", TypeError, "do not go into")), NUMERIC)
 # fmt: on
-
-for _home in (torch, torch.Tensor):
-    TORCH[_home.take] = _answer_take
-    TORCH[_home.scatter_add] = _answer_scatter_add
-    TORCH[_home.scatter_reduce] = _answer_scatter_reduce

@@ -15,8 +15,8 @@ import torch
 
 from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
-from serrate.ops.table import record
-from serrate.tensor import bits, broadcast, host, trees
+from serrate.ops.record import operation, record
+from serrate.tensor import abstract, bits, broadcast, host, trees
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.layout import shape_of
@@ -222,6 +222,7 @@ def _as_before(route: Route, rows: torch.Tensor, team: None) -> Tensor:
 # ------------------------------------------------------------------------------------------------ group_by
 
 
+@operation
 def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None) -> Grouped:
     x, by, count = as_tensor(values), integers(keys, "keys"), count_of(num_groups, "num_groups")
     if x.ndim == 0:
@@ -276,9 +277,9 @@ def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch
     bounds = torch.arange(count + 1, device=keys.device, dtype=torch.int64).to(narrow)
     offsets = torch.searchsorted(ordered, bounds)
     if keys.device.type == "cpu" and x.structure.is_host_born:
-        total = int(offsets[-1])
+        total = abstract.number(offsets[-1], "group_by")
         return places[:total], Partition._of(offsets, total)
-    return places, Partition._of(offsets, keys.numel(), device_born=True, exact=keys.numel() == 0)
+    return places, Partition._of(offsets, keys.numel(), device_born=True, exact=False)
 
 
 def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
@@ -345,10 +346,7 @@ record(
     ),
     gradient="",
     kinds=("float", "complex", "int", "bool"),
-    shape="own",
-    dtype="same",
-    capacity="bounded",
-    fusion="serrate.native.grouping:library_call",
+    decides=("keys",),
     samples=(
         "x, sr.positions(x, 0) % 2, 2",
         "x.values, torch.arange(x.values.shape[0]) % 4 - 1, 3",

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from serrate.eager.elementwise import apply
 from serrate.errors import AxisError
-from serrate.ops.apply import apply
 from serrate.ops.labels import Labelled, summed_alone
 from serrate.ops.products import product
-from serrate.ops.table import TABLE, record
+from serrate.ops.record import TABLE, operation, record
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -37,6 +37,7 @@ def _batch(count: int, most: int) -> tuple[str, ...]:
     return tuple(f"batch{i}" for i in range(most - count, most))
 
 
+@operation
 def _matmul(x1: Any, x2: Any, /) -> Tensor:
     (left, right), dtype = _tensors("matmul", x1, x2)
     if not left.ndim or not right.ndim:
@@ -51,6 +52,7 @@ def _matmul(x1: Any, x2: Any, /) -> Tensor:
     return _back(product(a, b, (*batch, *rows, *columns)), dtype)
 
 
+@operation
 def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     (left, right), dtype = _tensors("vecdot", x1, x2)
     most, least = max(left.ndim, right.ndim), min(left.ndim, right.ndim)
@@ -59,10 +61,11 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
         raise AxisError(f"axis {axis} is out of range for shapes {left.shape} and {right.shape}")
     if (left.shape[place] == 1) != (right.shape[place] == 1):
         raise ValueError(f"axis {axis} must be as long in both operands, got shapes {left.shape} and {right.shape}")
-    products = apply(torch.mul, TABLE["conj"].eager(left) if left.is_complex() else left, right)
-    return TABLE["sum"].eager(products, axis=place, dtype=dtype)  # type: ignore[no-any-return]
+    products = apply(torch.mul, TABLE["conj"].function(left) if left.is_complex() else left, right)
+    return TABLE["sum"].function(products, axis=place, dtype=dtype)  # type: ignore[no-any-return]
 
 
+@operation
 def _tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
     (left, right), dtype = _tensors("tensordot", x1, x2)
     if isinstance(axes, int) and axes < 0:
@@ -83,6 +86,7 @@ def _tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
     return _back(product(Labelled(left, tuple(a)), Labelled(right, tuple(b)), kept), dtype)
 
 
+@operation
 def _outer(x1: Any, x2: Any, /) -> Tensor:
     (left, right), dtype = _tensors("outer", x1, x2)
     if not left.ndim or left.ndim != right.ndim:
@@ -92,10 +96,12 @@ def _outer(x1: Any, x2: Any, /) -> Tensor:
     return _back(product(a, b, (*batch, "row", "column")), dtype)
 
 
+@operation
 def _matrix_transpose(x: Any, /) -> Tensor:
     return as_tensor(x).mT
 
 
+@operation
 def _einsum(equation: str, /, *operands: Any) -> Tensor:
     tensors, dtype = _tensors("einsum", *operands)
     inputs, out = _parse(equation, tensors)
@@ -167,7 +173,6 @@ def _answer_outer(input: Any, vec2: Any, out: Any = None) -> Tensor:
 
 _X = "sr.ragged([[[1., 2.]], []], ragged_rank=1)"
 _NUMBERS = ("float", "complex", "int")
-_FUSION = "serrate.native.product:library_call"
 _WRONG_SIZE = ("x, torch.ones(5, 3)", ValueError, "do not go together")
 _NO_TENSOR = ("x, None", TypeError, "expected an sr.Tensor")
 
@@ -182,9 +187,6 @@ record(
     torch=(torch.matmul, torch.Tensor.matmul, torch.bmm, torch.Tensor.bmm, torch.mm, torch.Tensor.mm),
     gradient="(matmul(g, conj(matrix_transpose(x2))), matmul(conj(matrix_transpose(x1)), g))",
     kinds=_NUMBERS,
-    shape="own",
-    dtype="promoted",
-    fusion=_FUSION,
     samples=(
         "x[..., None], torch.ones(1, 3, dtype=x.dtype)",
         "x[..., None], x[..., None, :]",
@@ -208,9 +210,6 @@ record(
     torch=(torch.linalg.vecdot,),
     gradient="(conj(spread(g)) * x2, spread(g) * x1)",
     kinds=_NUMBERS,
-    shape="reduced",
-    dtype="promoted",
-    fusion=_FUSION,
     samples=("x, x", "x, x, axis=1", "x, x, axis=0"),
     errors=(
         ("x, x, axis=7", AxisError, "axis 7 is out of range"),
@@ -227,9 +226,6 @@ record(
     example=(f"sr.tensordot({_X}, torch.tensor([[1.], [1.]]), axes=1).tolist()", "[[[3.0]], []]"),
     gradient="",
     kinds=_NUMBERS,
-    shape="own",
-    dtype="promoted",
-    fusion=_FUSION,
     samples=("x[..., None], torch.ones(1, 3, dtype=x.dtype), axes=1",),
     errors=(
         ("x, torch.ones(5, 3), axes=1", ValueError, "go together"),
@@ -247,9 +243,6 @@ record(
     torch=(torch.outer, torch.Tensor.outer),
     gradient="(einsum('...qk,...k->...q', g, conj(x2)), einsum('...qk,...q->...k', g, conj(x1)))",
     kinds=_NUMBERS,
-    shape="own",
-    dtype="promoted",
-    fusion=_FUSION,
     samples=("x, x",),
     errors=(("x, torch.ones(2)", ValueError, "as many axes"),),
 )
@@ -264,9 +257,6 @@ record(
     torch=(),
     gradient="matrix_transpose(g)",
     kinds=(*_NUMBERS, "bool"),
-    shape="own",
-    dtype="same",
-    fusion="",
     errors=(("torch.ones(2)", AxisError, "at least two axes"),),
 )
 record(
@@ -283,9 +273,6 @@ record(
     torch=(torch.einsum,),
     gradient="",
     kinds=_NUMBERS,
-    shape="own",
-    dtype="promoted",
-    fusion=_FUSION,
     samples=("'...i,...i->...', x, x", "'b...->b...', x", "'b...,b...->b', x, x"),
     errors=(
         ("'brd,de->bre', x, torch.ones(3, 4)", ValueError, "do not go together"),

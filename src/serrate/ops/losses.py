@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.elementwise import apply
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.apply import apply
-from serrate.ops.table import TABLE, record
+from serrate.ops.record import TABLE, operation, record
 from serrate.tensor.broadcast import align
 from serrate.tensor.combine import zeroed
 from serrate.tensor.structure import Ragged
@@ -22,7 +22,7 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
         return losses
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
-    return TABLE[reduction].eager(losses)  # type: ignore[no-any-return]
+    return TABLE[reduction].function(losses)  # type: ignore[no-any-return]
 
 
 def _elementwise(
@@ -31,6 +31,7 @@ def _elementwise(
     """Define a loss between elements of an input and a target; the rules are those of `reduction="none"`."""
     weighted_mean = name in ("mse_loss", "l1_loss")  # divided by the weights there are, as torch does it
 
+    @operation
     def eager(input: Any, target: Any, /, *, weight: Any = None, reduction: str = "mean", **options: Any) -> Tensor:
         unknown = set(options) - set(defaults)
         if unknown:
@@ -53,8 +54,8 @@ def _elementwise(
         losses = apply(torch.mul, losses, weight)
         if reduction != "mean" or not weighted_mean:
             return _reduced(losses, reduction)
-        weights = apply(torch.mul, TABLE["ones_like"].eager(losses), weight)
-        return apply(torch.div, _reduced(losses, "sum"), TABLE["sum"].eager(weights))
+        weights = apply(torch.mul, TABLE["ones_like"].function(losses), weight)
+        return apply(torch.div, _reduced(losses, "sum"), TABLE["sum"].function(weights))
 
     def answer(
         input: Any,
@@ -83,9 +84,6 @@ def _elementwise(
         example=(f"sr.{name}(sr.ragged([[0.], []]), sr.ragged([[0.], []])).item() >= 0", "True"),
         gradient=f"(g * ({slope}), g * ({by_target}))",
         kinds=("float",),
-        shape="own",
-        dtype="promoted",
-        fusion="serrate.fusion.reduction:reduction",
         samples=("x, x", "x, x, reduction='none'", "x, x, reduction='sum'"),
         errors=(
             ("x.to(torch.int64), x", TypeError, f"{name} needs floating-point elements"),
@@ -108,6 +106,7 @@ def _met(name: str, input: Any, target: Any) -> tuple[Tensor, Tensor]:
     return x._with(zeroed(x.values, x.structure)), other._with(zeroed(other.values, other.structure))
 
 
+@operation
 def _cross_entropy(
     x: Any,
     target: Any,
@@ -232,9 +231,6 @@ record(
     ),
     gradient="",
     kinds=("float",),
-    shape="own",
-    dtype="same",
-    fusion="serrate.native.losses:library_call",
     samples=("x[:, None], sr.zeros_like(x, dtype=torch.int64)",),
     errors=(
         ("x, sr.ragged([[0] * 3, [0], [0] * 2])", AxisError, "classes at axis 1"),

@@ -9,32 +9,36 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.apply import ALL
 from serrate.ops.creation import entries, home
+from serrate.ops.record import ALL, operation, record, torch_names
 from serrate.ops.reshaping import reshape
-from serrate.ops.table import TORCH, record, torch_names
-from serrate.tensor import broadcast, indexing, rearrange
+from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
 from serrate.tensor.layout import canonical
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
+permute_dims = operation(rearrange.permute_dims)
+expand_dims = operation(rearrange.expand_dims)
+squeeze = operation(rearrange.squeeze)
+
 # --------------------------------------------------------------------------------------------------------- reshape
 
 
+@operation
 def _reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     return reshape(as_tensor(x), shape, copy)
 
 
 def _answer_reshape(input: Any, *shape: Any, **named: Any) -> Tensor:
-    return reshape(as_tensor(input), listed(shape, named), None)
+    return _reshape(input, listed(shape, named))
 
 
 def _answer_view(self: Any, *shape: Any, **named: Any) -> Tensor:
     wanted = listed(shape, named)
     if any(isinstance(entry, torch.dtype) for entry in wanted):
         raise TypeError("view of an sr.Tensor takes a shape; x.values.view(dtype) reads the packed values otherwise")
-    return reshape(as_tensor(self), wanted, False)
+    return _reshape(self, wanted, copy=False)
 
 
 def listed(given: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
@@ -47,7 +51,7 @@ def listed(given: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
 def _answer_flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     x = as_tensor(input)
     if x.ndim == 0:
-        return reshape(x, (1,), None)
+        return _reshape(x, (1,))
     first, last = x._axis(start_dim), x._axis(end_dim)
     if first > last:
         raise ValueError(f"flatten needs start_dim before end_dim, got {start_dim} and {end_dim}")
@@ -59,7 +63,7 @@ def _answer_flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor
                 f"x.combine(axis) merges a ragged axis with the one before it, x.flat() merges all packed axes"
             )
         merged *= axis if isinstance(axis, int) else 1
-    return x if first == last else reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]), None)
+    return x if first == last else _reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
 def _answer_unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
@@ -67,12 +71,13 @@ def _answer_unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
     number = x._axis(dim)
     if isinstance(x.shape[number], Ragged):
         raise RaggednessError(f"unflatten splits a uniform axis, but axis {dim} of shape {x.shape} is ragged")
-    return reshape(x, (*x.shape[:number], *entries(sizes), *x.shape[number + 1 :]), None)
+    return _reshape(x, (*x.shape[:number], *entries(sizes), *x.shape[number + 1 :]))
 
 
 # ------------------------------------------------------------------------------------------------------- broadcast
 
 
+@operation
 def _broadcast_to(x: Any, /, shape: Any) -> Tensor:
     tensor = as_tensor(x)
     wanted = _followed(tensor, entries(shape))
@@ -95,6 +100,7 @@ def _followed(x: Tensor, wanted: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(made)
 
 
+@operation
 def _broadcast_arrays(*arrays: Any) -> list[Tensor]:
     tensors = [as_tensor(a) for a in arrays]
     broadcast.require_one_device(*tensors)
@@ -142,6 +148,7 @@ def _answer_expand(self: Any, *sizes: Any, **named: Any) -> Tensor:
 # ----------------------------------------------------------------------------------------------------- order of axes
 
 
+@operation
 def _moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
     tensor = as_tensor(x)
     old = [tensor._axis(a) for a in (source if isinstance(source, Sequence) else [source])]
@@ -154,7 +161,7 @@ def _moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[i
 
 
 def _answer_permute(input: Any, *dims: Any, **named: Any) -> Tensor:
-    return as_tensor(input).permute_dims(listed(dims, named))
+    return permute_dims(input, listed(dims, named))
 
 
 def _answer_transpose(input: Any, dim0: int, dim1: int) -> Tensor:
@@ -162,7 +169,7 @@ def _answer_transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     axes = list(range(x.ndim))
     first, second = x._axis(dim0), x._axis(dim1)
     axes[first], axes[second] = second, first
-    return x.permute_dims(axes)
+    return permute_dims(x, axes)
 
 
 def _answer_movedim(input: Any, source: Any, destination: Any) -> Tensor:
@@ -170,7 +177,7 @@ def _answer_movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
 
 def _answer_unsqueeze(input: Any, dim: int) -> Tensor:
-    return rearrange.expand_dims(input, axis=dim)
+    return expand_dims(input, axis=dim)
 
 
 def _answer_squeeze(input: Any, dim: Any = None) -> Tensor:
@@ -178,9 +185,10 @@ def _answer_squeeze(input: Any, dim: Any = None) -> Tensor:
     x = as_tensor(input)
     chosen = range(x.ndim) if dim is None else [x._axis(a) for a in (dim if isinstance(dim, Sequence) else [dim])]
     ones = [a for a in chosen if x.shape[a] == 1]
-    return rearrange.squeeze(x, axis=ones) if ones else x
+    return squeeze(x, axis=ones) if ones else x
 
 
+@operation
 def _unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     tensor = as_tensor(x)
     number = tensor._axis(axis)
@@ -191,7 +199,7 @@ def _unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
         raise RaggednessError(f"unstack takes a uniform axis apart, but axis {axis} of shape {tensor.shape} is ragged")
     if number == 0:
         return tuple(tensor.rows())
-    return tuple(tensor[(*[slice(None)] * number, i)] for i in range(size))
+    return tuple(tensor[(*[slice(None)] * number, i)] for i in abstract.entries(size, "unstack"))
 
 
 # ---------------------------------------------------------------------------------------------------------- records
@@ -210,17 +218,10 @@ def keep_elements(
     gradient: str = "",
     **fields: Any,
 ) -> None:
-    """A record of an operation that keeps elements; `answers` are torch's functions by name, and what answers them.
-
-    A docstring that the function has already stays.
-    """
+    """A record of an operation that keeps elements; `answers` are torch's functions by name, and what answers them."""
     found = {function: answer for each, answer in answers.items() for function in torch_names(each)}
-    fields = {"kinds": ALL, "shape": "own", "dtype": "same", "fusion": "serrate.fusion.copy:copy"} | fields
-    fields |= {"summary": summary, "example": example, "samples": samples, "gradient": gradient}
-    own = eager.__doc__
-    record(family, name, eager, None, torch=tuple(found), **fields)
-    eager.__doc__ = own or eager.__doc__
-    TORCH.update(found)
+    fields |= {"summary": summary, "example": example, "samples": samples, "gradient": gradient, "kinds": ALL}
+    record(family, name, eager, None, spellings=found, **fields)
 
 
 _record = partial(keep_elements, "manipulation")
@@ -255,16 +256,16 @@ _record("moveaxis", _moveaxis, "x with some axes moved to other places; a view."
         {"movedim": _answer_movedim, "moveaxis": _answer_movedim}, ("x, -1, 0", "x, (0, 1), (1, 0)"),
         "moveaxis(g, destination, source)",
         errors=(("x, 5, 0", AxisError, "axis 5 is out of range"), ("x, (0, 1), 1", ValueError, "as many sources")))
-_record("permute_dims", rearrange.permute_dims, "The same storage with its axes in another order; a view.",
+_record("permute_dims", permute_dims, "The same storage with its axes in another order; a view.",
         ("sr.permute_dims(sr.zeros((2, sr.Ragged([1, 2]), 4)), (0, 2, 1)).shape", "(2, 4, Ragged([1, 2]))"),
         {"permute": _answer_permute, "transpose": _answer_transpose, "swapaxes": _answer_transpose,
          "swapdims": _answer_transpose},
         ("x, tuple(range(x.ndim))[::-1]",), "permute_dims(g, [axes.index(a) for a in range(len(axes))])",
         errors=(("x, (0, 0, 1)", AxisError, "name each of the 3 axes once"),))
-_record("expand_dims", rearrange.expand_dims, "A new axis of size 1 at `axis`; a view.",
+_record("expand_dims", expand_dims, "A new axis of size 1 at `axis`; a view.",
         ("sr.expand_dims(sr.ragged([[1, 2], [3]]), axis=1).shape", "(2, 1, Ragged([2, 1]))"),
         {"unsqueeze": _answer_unsqueeze}, ("x, axis=0", "x, axis=1", "x, axis=-1"), "squeeze(g, axis)", errors=(_LATE,))
-_record("squeeze", rearrange.squeeze, "Axes of size 1 removed.",
+_record("squeeze", squeeze, "Axes of size 1 removed.",
         ("sr.squeeze(sr.ragged([[1, 2, 3]]), axis=0).shape", "(3,)"),
         {"squeeze": _answer_squeeze}, ("x[..., None], axis=-1", "x[None], axis=0"), "reshape(g, x.shape)",
         errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")))
@@ -273,8 +274,3 @@ _record("unstack", _unstack, "The entries along a uniform axis, as a tuple.",
         {"unbind": lambda input, dim=0: _unstack(input, axis=dim)}, ("x", "x[..., None], axis=-1"),
         errors=(_LATE, ("x, axis=1", RaggednessError, "unstack takes a uniform axis apart")))
 # fmt: on
-
-for _function in torch_names("clone"):
-    TORCH[_function] = lambda input, memory_format=None: input.clone()
-for _function in torch_names("detach"):
-    TORCH[_function] = lambda input: input.detach()

@@ -10,22 +10,26 @@ import torch
 from serrate.eager.stacks import dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
 from serrate.ops import reductions as _reductions  # noqa: F401 (the operations used below)
-from serrate.ops.table import TABLE, TORCH, Error, record, refuse_out
+from serrate.ops.answers import refuse_out
+from serrate.ops.record import TABLE, Error, operation, record, torch_names
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _ORDERS = ("fro", "nuc", float("inf"), -float("inf"), 1, -1, 2, -2)
 
 
+@operation
 def _diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     given = stack("diagonal", x, as_is=True)
     return given.result(torch.diagonal(given.values, offset, -2, -1))
 
 
+@operation
 def _trace(x: Any, /, *, offset: int = 0, dtype: torch.dtype | None = None) -> Tensor:
-    return TABLE["sum"].eager(_diagonal(numeric("trace", x), offset=offset), axis=-1, dtype=dtype)  # type: ignore[no-any-return]
+    return TABLE["sum"].function(_diagonal(numeric("trace", x), offset=offset), axis=-1, dtype=dtype)  # type: ignore[no-any-return]
 
 
+@operation
 def _cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     left, right = numeric("cross", x1), numeric("cross", x2)
     most, least = max(left.ndim, right.ndim), min(left.ndim, right.ndim)
@@ -39,24 +43,26 @@ def _cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     def turned(x: Tensor, dim: int, by: int) -> Tensor:  # component i + by in place of i
         return x._with(torch.roll(x.values, -by, dim))
 
-    product, difference = TABLE["multiply"].eager, TABLE["subtract"].eager
+    product, difference = TABLE["multiply"].function, TABLE["subtract"].function
     first = product(turned(left, dims[0], 1), turned(right, dims[1], 2))
     return difference(first, product(turned(left, dims[0], 2), turned(right, dims[1], 1)))  # type: ignore[no-any-return]
 
 
+@operation
 def _vector_norm(
     x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    return TABLE["norm"].eager(floating("vector_norm", x), axis=axis, keepdims=keepdims, ord=ord)  # type: ignore[no-any-return]
+    return TABLE["norm"].function(floating("vector_norm", x), axis=axis, keepdims=keepdims, ord=ord)  # type: ignore[no-any-return]
 
 
+@operation
 def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     order = "fro" if ord is None else ord
     if isinstance(order, bool) or order not in _ORDERS:
         raise ValueError(f"ord of matrix_norm is one of {_ORDERS}, got {ord!r}")
     given = stack("matrix_norm", floating("matrix_norm", x))
     if order == "fro":
-        return TABLE["norm"].eager(given.x, axis=(-2, -1), keepdims=keepdims)  # type: ignore[no-any-return]
+        return TABLE["norm"].function(given.x, axis=(-2, -1), keepdims=keepdims)  # type: ignore[no-any-return]
     if 0 in given.values.shape[-2:]:  # of nothing: 0, where torch refuses to look for the least
         made = given.values.abs().sum((-2, -1))
     else:
@@ -124,9 +130,8 @@ def _record(
     gives: str,
     *,
     kinds: tuple[str, ...] = _NUMBERS,
-    shape: str = "own",
-    dtype: str = "same",
     gradient: str = "",
+    older: Callable[..., Any] | None = None,
     samples: tuple[str, ...] = (_PLANE,),
     errors: tuple[Error, ...] = (_RAGGED, _VECTOR),
 ) -> None:
@@ -137,11 +142,10 @@ def _record(
         answers,
         summary=summary,
         torch=functions,
+        # torch's older functions have other defaults than torch.linalg's.
+        spellings={} if older is None else dict.fromkeys(torch_names(name), older),
         kinds=kinds,
         gradient=gradient,
-        shape=shape,
-        dtype=dtype,
-        fusion="serrate.native.decompositions:library_call",
         example=(call, gives),
         samples=samples,
         errors=errors,
@@ -150,19 +154,19 @@ def _record(
 
 # fmt: off
 _record("diagonal", _diagonal, _answer_diagonal,
-        (torch.linalg.diagonal, torch.diagonal, torch.Tensor.diagonal),
+        (torch.linalg.diagonal,),
         "The diagonal of each matrix, `offset` above (below, if negative) the main one; a view.",
         f"sr.linalg.diagonal({_GIVEN}).tolist()", "[[[3.0, 4.0]], []]", kinds=(*_NUMBERS, "bool"),
-        samples=("x[..., None, None]", "x[..., None, None], offset=1"))
+        older=_answer_old_diagonal, samples=("x[..., None, None]", "x[..., None, None], offset=1"))
 _record("trace", _trace, None, (), "The sum of the diagonal of each matrix; integers sum as in `sr.sum`.",
-        f"sr.linalg.trace({_GIVEN}).tolist()", "[[7.0], []]", dtype="sum",
+        f"sr.linalg.trace({_GIVEN}).tolist()", "[[7.0], []]",
         gradient="g[..., None, None] * eye(x.shape[-2], x.shape[-1], k=offset, dtype=g.dtype)",
         samples=(_PLANE, f"{_PLANE}, offset=1"),
         errors=(_RAGGED, _VECTOR, ("torch.ones(2, 2) > 0", TypeError, "trace needs numbers, got torch.bool")))
-_record("cross", _cross, _answer_cross, (torch.linalg.cross, torch.cross, torch.Tensor.cross),
+_record("cross", _cross, _answer_cross, (torch.linalg.cross,),
         "The cross products of vectors of size 3 along `axis`, the other axes stretched against each other.",
         "sr.linalg.cross(torch.tensor([1, 0, 0]), sr.ragged([[[0, 1, 0]], []], ragged_rank=1)).tolist()",
-        "[[[0, 0, 1]], []]", dtype="promoted",
+        "[[[0, 0, 1]], []]", older=_answer_old_cross,
         gradient="(conj(linalg.cross(x2, conj(g))), conj(linalg.cross(conj(g), x1)))",
         samples=(f"{_PLANE}, torch.tensor([1, 0, 2], dtype=x.dtype)", f"{_PLANE}, {_PLANE.replace('3, 1', '2, 5')}",
                  f"({_PLANE}).permute_dims((*range(x.ndim), x.ndim + 1, x.ndim)), "
@@ -175,7 +179,7 @@ _record("cross", _cross, _answer_cross, (torch.linalg.cross, torch.cross, torch.
 _record("vector_norm", _vector_norm, _answer_vector_norm, (torch.linalg.vector_norm,),
         "The `ord`-norm along `axis`, any axes, ragged ones too; 0 of nothing.",
         "sr.linalg.vector_norm(sr.ragged([[3., -4.], []]), axis=1).tolist()", "[5.0, 0.0]",
-        kinds=("float", "complex"), shape="reduced", dtype="real",
+        kinds=("float", "complex"),
         samples=("x, axis=1", "x, axis=0, ord=3", "x, axis=-1, keepdims=True, ord=1", "x"),
         errors=(("x, axis=5", AxisError, "axis 5 is out of range"),
                 ("x.to(torch.int64)", TypeError, "vector_norm needs floating-point elements, got torch.int64")))
@@ -183,13 +187,9 @@ _record("matrix_norm", _matrix_norm, _answer_matrix_norm, (torch.linalg.matrix_n
         "A norm of each matrix: 'fro', 'nuc', the greatest sum of a column (1) or row (inf), the greatest singular "
         "value (2), or the least (-1, -inf, -2); 0 of nothing.",
         f"sr.linalg.matrix_norm({_GIVEN}, ord=1).tolist()", "[[5.0], []]",
-        kinds=("float", "complex"), dtype="real",
+        kinds=("float", "complex"),
         samples=(_PLANE, *(f"{_PLANE}, ord={ord}" for ord in ("float('inf')", "-float('inf')", 1, -1)),
                  f"{_PLANE}, keepdims=True"),
         errors=(_RAGGED, _VECTOR, ("torch.ones(2, 2), ord=3", ValueError, "ord of matrix_norm is one of"),
                 ("torch.ones(2, 2, dtype=torch.int64)", TypeError, "matrix_norm needs floating-point elements")))
 # fmt: on
-
-# torch's older functions have other defaults than torch.linalg's.
-TORCH.update(dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _answer_old_diagonal))
-TORCH.update(dict.fromkeys((torch.cross, torch.Tensor.cross), _answer_old_cross))

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from serrate.eager.attention import prepare
 from serrate.errors import AxisError
-from serrate.ops.attention import prepare
 from serrate.ops.fused import by_kernel
+from serrate.ops.record import TABLE
 from serrate.ops.scores import by_scores
-from serrate.ops.table import TABLE, TORCH
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.join import concat
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
-def _multi_head_attention(
+def multi_head_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -67,9 +66,9 @@ def _multi_head_attention(
     seen: Tensor | None = None
     if made is None:
         made, seen = by_scores(q, k, v, call)
-    out = TABLE["linear"].eager(_merge_heads(made), out_proj_weight, out_proj_bias)
+    out = TABLE["linear"].function(_merge_heads(made), out_proj_weight, out_proj_bias)
     if need_weights and seen is not None:
-        seen = TABLE["mean"].eager(seen, axis=1) if average_attn_weights else seen
+        seen = TABLE["mean"].function(seen, axis=1) if average_attn_weights else seen
     return out.permute_dims((1, 0, 2)), seen if need_weights else None
 
 
@@ -87,7 +86,7 @@ def _batch_first(given: Any, name: str) -> Tensor:
 
 def _projected(rows: list[Tensor], weights: Any, bias: Any, own: bool) -> list[Tensor]:
     """Queries, keys and values out of the given rows; one product where all three come from the same."""
-    linear = TABLE["linear"].eager
+    linear = TABLE["linear"].function
     if own and isinstance(weights, torch.Tensor):
         made = linear(rows[0], weights, bias)
         return [made._with(part) for part in made.values.chunk(3, -1)]
@@ -137,6 +136,3 @@ def _merge_heads(x: Tensor) -> Tensor:
         return Tensor(x.values.transpose(1, 2).flatten(2), team=x.team)
     values = x.values if x.order == (0, 2, 1, 3) else x.values.transpose(1, 2)
     return Tensor(values.flatten(1), x.structure, (0, 1, 2), x.team)
-
-
-TORCH[F.multi_head_attention_forward] = _multi_head_attention

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
 from serrate.eager.segments import Segments
 from serrate.errors import AxisError
-from serrate.ops.apply import apply
+from serrate.ops.record import operation, record
 from serrate.ops.reductions import (
     Reduction,
     centred_values,
@@ -21,7 +22,6 @@ from serrate.ops.reductions import (
     root,
     sum_values,
 )
-from serrate.ops.table import record
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -40,6 +40,7 @@ def _shifted(call: Reduction) -> torch.Tensor:
     return call.x.values - call.spread(extreme_values(call, call.x.values.detach(), largest=True))
 
 
+@operation
 def _softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     wide = _wide(x, "softmax")
     made = _along_a_dimension(torch.softmax, wide, axis)
@@ -98,6 +99,7 @@ class _Softmax(Differentiable):
         return out * (gradient - segments.spread(segments.sum(gradient * out))), None
 
 
+@operation
 def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
     wide = _wide(x, "log_softmax")
     made = _along_a_dimension(torch.log_softmax, wide, axis)
@@ -111,6 +113,7 @@ def _log_softmax_of_rows(x: Tensor, axis: int | Sequence[int]) -> Tensor:
     return call.x._with(shifted - call.spread(sum_values(call, shifted.exp()).log()))
 
 
+@operation
 def _layer_norm(
     x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
 ) -> Tensor:
@@ -127,6 +130,7 @@ def _layer_norm_of_rows(x: Any, weight: Any, bias: Any, axis: int | Sequence[int
     return _scaled(made, weight, bias, as_tensor(x).dtype)
 
 
+@operation
 def _rms_norm(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float | None = None) -> Tensor:
     made = _by_torch(F.rms_norm, x, axis, weight, eps) if as_tensor(x).is_floating_point() else None
     return _rms_norm_of_rows(x, weight, axis, eps) if made is None else made
@@ -167,6 +171,7 @@ def _scaled(x: Tensor, weight: Any, bias: Any, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
+@operation
 def _normalize(x: Any, /, *, axis: int | Sequence[int] = -1, eps: float = 1e-12) -> Tensor:
     call = reduction(_wide(x, "normalize"), axis)
     length = root(sum_values(call, call.x.values * call.x.values))
@@ -228,9 +233,6 @@ def _record(
         example=(call, gives),
         gradient=gradient,
         kinds=("float",),
-        shape="same",
-        dtype="same",
-        fusion="serrate.fusion.normalization:normalization",
         traced=name != "normalize",
         samples=("x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(

@@ -28,8 +28,9 @@ import torch.nn.functional as F
 
 from serrate.eager import philox
 from serrate.eager.philox import Key, next_key, seed
+from serrate.errors import AxisError
 from serrate.ops.creation import beside, form, like
-from serrate.ops.table import TORCH, record
+from serrate.ops.record import ALL, operation, record
 from serrate.tensor import host, plan, rearrange, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.structure import Ragged, step_into
@@ -62,6 +63,7 @@ def _require(dtype: Any, allowed: tuple[torch.dtype, ...]) -> None:
         raise TypeError(f"dtype must be one of {', '.join(map(str, allowed))}, got {dtype}")
 
 
+@operation
 def uniform(
     shape_or_like: Any,
     low: float = 0.0,
@@ -90,6 +92,7 @@ def uniform(
     return _drawn(make, shape_or_like, dtype, device, key)
 
 
+@operation
 def normal(
     shape_or_like: Any,
     mean: float = 0.0,
@@ -115,6 +118,7 @@ def normal(
     return _drawn(make, shape_or_like, dtype, device, key)
 
 
+@operation
 def exponential(
     shape_or_like: Any,
     rate: float = 1.0,
@@ -139,6 +143,7 @@ def exponential(
     return _drawn(make, shape_or_like, dtype, device, key)
 
 
+@operation
 def randint(
     shape_or_like: Any,
     low: int,
@@ -169,6 +174,7 @@ def randint(
     return _drawn(make, shape_or_like, kind, device, key, _INTEGERS)
 
 
+@operation
 def bernoulli(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = None) -> Tensor:
     """1 with the probability each element of `p` gives, else 0; in p's dtype unless another is given.
 
@@ -185,10 +191,12 @@ def bernoulli(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = 
         width = max(math.prod(chances.values.shape[1:]), 1)
         places = torch.arange(flat.numel(), device=flat.device)
         bad &= places < chances.structure.defined_cells(chances.structure.whole) * width
-    host.defer(
-        host.first_fault(bad),
-        lambda i: ValueError(f"probabilities must be between 0 and 1, but packed element {i} is {float(flat[i])}"),
-    )
+    fault = host.first_fault(bad)
+    if not host.is_mapped(fault):
+        host.defer(
+            fault,
+            lambda i: ValueError(f"probabilities must be between 0 and 1, but packed element {i} is {float(flat[i])}"),
+        )
     draws = philox.unsigned(philox.words(next_key(key), 0, flat.numel(), flat.device))
     made = draws.to(torch.float64).mul_(2.0**-32) < flat
     return chances._with(made.view(chances.values.shape).to(chances.dtype if dtype is None else dtype))
@@ -197,6 +205,7 @@ def bernoulli(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = 
 # ---------------------------------------------------------------------------------------------------------- orders
 
 
+@operation
 def shuffle(x: Any, /, axis: int = 0, *, key: Key | None = None) -> Tensor:
     """The entries along `axis` in a random order: each row of a ragged axis in its own, a uniform axis in one.
 
@@ -248,6 +257,7 @@ class _Shuffled(select.Remap):
 # --------------------------------------------------------------------------------------------------------- dropout
 
 
+@operation
 def _dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Key | None = None) -> Tensor:
     tensor = as_tensor(x)
     values = _dropped(tensor, p, training, key, torch.mul)
@@ -289,24 +299,46 @@ def _answer_randint_like(input: Any, low: int, high: int | None = None, **option
     return like(randint)(input, first, last, **options)
 
 
-TORCH[torch.rand_like] = like(uniform)
-TORCH[torch.randn_like] = like(normal)
-TORCH[torch.randint_like] = _answer_randint_like
-TORCH[torch.bernoulli] = TORCH[torch.Tensor.bernoulli] = _answer_bernoulli
+def _record(name: str, function: Callable[..., Any], summary: str, samples: tuple[str, ...], **fields: Any) -> None:
+    usual: dict[str, Any] = {"torch": (), "kinds": ("float",), "gradient": ""}
+    fields = usual | {"answer": None, "operands": (), "example": ("", "")} | fields
+    record("random", f"random.{name}", function, fields.pop("answer"), summary=summary, samples=samples, **fields)
 
+
+_KEY = "key=sr.random.Key(1)"
+# fmt: off
+_record("uniform", uniform, "Numbers spread evenly over low ≤ u < high.", (f"x, {_KEY}", f"x, 2.0, 3.0, {_KEY}"),
+        spellings={torch.rand_like: like(uniform)},
+        errors=(("x, 2.0, 1.0", ValueError, "uniform needs low ≤ high"), ("x, dtype=torch.int64", TypeError, "one of")))
+_record("normal", normal, "Numbers of the normal distribution.", (f"x, {_KEY}", f"x, 2.0, 3.0, {_KEY}"),
+        spellings={torch.randn_like: like(normal)},
+        errors=(("x, 0.0, -1.0", ValueError, "a standard deviation of 0 or more"),))
+_record("exponential", exponential, "Waiting times between events of a rate.", (f"x, {_KEY}", f"x, 2.0, {_KEY}"),
+        errors=(("x, 0.0", ValueError, "exponential needs a positive rate"),))
+_record("randint", randint, "Integers low ≤ i < high.", (f"x, 1, 9, {_KEY}",), kinds=("int",),
+        spellings={torch.randint_like: _answer_randint_like},
+        errors=(("x, 1, 9", TypeError, "dtype must be one of"),
+                ("x.to(torch.int64), 3, 3", ValueError, "randint needs low < high")))
+_record("bernoulli", bernoulli, "1 with the probability each element gives, else 0.",
+        (f"sr.sigmoid(x), {_KEY}",), operands=("p",),
+        torch=(torch.bernoulli, torch.Tensor.bernoulli), answer=_answer_bernoulli,
+        errors=(("x.to(torch.int64)", TypeError, "floating-point probabilities"),
+                ("x * 0 + 2", ValueError, "probabilities must be between 0 and 1")))
+_record("shuffle", shuffle, "The entries along `axis` in a random order, each row of a ragged axis in its own.",
+        (f"x, 1, {_KEY}", f"x, 0, {_KEY}"), operands=("x",), kinds=ALL,
+        errors=(("x, 5", AxisError, "axis 5 is out of range"),))
+# fmt: on
 record(
     "random",
     "dropout",
     _dropout,
     _answer_dropout,
+    operands=("x",),
     torch=(F.dropout, torch.dropout),
     summary="x with each element 0 with probability p and else divided by 1 - p; outside training x itself.",
     example=("sr.dropout(sr.ragged([[1., 2.], []]), 0.5, training=False).tolist()", "[[1.0, 2.0], []]"),
     gradient="dropout(g, p, training=training, key=key)",
     kinds=("float", "complex"),
-    shape="same",
-    dtype="same",
-    fusion="serrate.fusion.pointwise:pointwise",
     samples=("x, 0.5, key=sr.random.Key(1)", "x, 0.1, training=False", "x, 0.0", "x, 1.0"),
     errors=(
         ("x, 1.5", ValueError, "a probability between 0 and 1, got 1.5"),

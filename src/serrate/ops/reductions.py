@@ -17,7 +17,7 @@ from serrate.eager.precision import widened
 from serrate.eager.segments import Segments, centred_by, neutral, segments_of
 from serrate.eager.unsigned import comparable, restored, summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.table import TORCH, Kind, Result, record, torch_names
+from serrate.ops.record import Kind, operation, record, torch_names
 from serrate.tensor import host
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
@@ -248,60 +248,57 @@ NUMERIC: tuple[Kind, ...] = ("float", "complex", "int")
 ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 
+@operation
 def _sum(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
     made = sum_values(call, call.x.values)
     return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
 
 
+@operation
 def _prod(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
     made = _product_values(call, call.x.values)
     return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
 
 
+@operation
 def _mean(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(mean_values(call, call.x.values), keepdims)
 
 
+@operation
 def _var(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(_var_values(call, call.x.values, correction), keepdims)
 
 
+@operation
 def _std(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(root(_var_values(call, call.x.values, correction)), keepdims)
 
 
-def greatest(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
-    """`sr.max`."""
-    call = reduction(x, axis)
-    return call.finish(extreme_values(call, call.x.values, largest=True), keepdims)
-
-
-def least(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
-    """`sr.min`."""
-    call = reduction(x, axis)
-    return call.finish(extreme_values(call, call.x.values, largest=False), keepdims)
-
-
+@operation
 def _any(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(extreme_values(call, call.x.values != 0, largest=True), keepdims)
 
 
+@operation
 def _all(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(extreme_values(call, call.x.values != 0, largest=False), keepdims)
 
 
+@operation
 def _count_nonzero(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     return call.finish(sum_values(call, call.x.values != 0), keepdims)
 
 
+@operation
 def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
     if not call.x.is_floating_point():
@@ -309,6 +306,7 @@ def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> T
     return call.finish(_logsumexp_values(call, call.x.values), keepdims)
 
 
+@operation
 def _norm(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     call = reduction(x, axis)
     return call.finish(_norm_values(call, call.x.values, ord), keepdims)
@@ -334,23 +332,26 @@ def reduces(
     gives: str,
     gradient: str,
     kinds: tuple[Kind, ...],
-    dtype: Result = "same",
+    sums: bool = False,
     others: tuple[str, ...] = (),
+    answers: dict[Callable[..., Any], Callable[..., Any]] | None = None,
     **defaults: Any,
 ) -> None:
-    """Define a reduction."""
+    """Define a reduction.
+
+    `sums`: torch's function sums integers in another dtype than the array API's. `answers` are functions of torch that
+    take other arguments than its reductions do.
+    """
     record(
         "reductions",
         name,
         eager,
-        _answer(eager, defaults, sums=dtype == "sum"),
+        _answer(eager, defaults, sums),
         summary=summary,
         torch=(function, *torch_names(name, *others)),
+        spellings=answers,
         kinds=kinds,
         gradient=gradient,
-        shape="reduced",
-        dtype=dtype,
-        fusion="serrate.fusion.reduction:reduction",
         example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
         samples=("x, axis=1", "x, axis=0", "x, axis=-1, keepdims=True", "x"),
         errors=(
@@ -385,9 +386,9 @@ def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) 
 
 # fmt: off
 reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64, unsigned ones in uint64.",
-        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, "sum")
+        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, sums=True)
 reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
-        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, "sum")
+        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, sums=True)
 reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
         "[[1., 2.], [3.]]", "[1.5, 3.0]", "spread(g / count)", ("float", "complex"))
 reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
@@ -396,21 +397,15 @@ reduces("var", _var, torch.var, "The variance along `axis`, divided by count - c
 reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
         "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
         ("float",), correction=1)
-reduces("max", greatest, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
-        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amax",))
-reduces("min", least, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
-        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amin",))
 reduces("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
-        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL, "bool")
+        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL)
 reduces("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
-        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL, "bool")
+        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL)
 reduces("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
-        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL, "int64")
+        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL)
 reduces("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
         "[[0.], []]", "[0.0, -inf]", "spread(g) * exp(x - spread(out))", ("float",))
-reduces("norm", _norm, torch.linalg.vector_norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
-        "[[3., -4.], []]", "[5.0, 0.0]", "spread(g / out) * x", ("float", "complex"), "real")
+reduces("norm", _norm, torch.norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
+        "[[3., -4.], []]", "[5.0, 0.0]", "spread(g / out) * x", ("float", "complex"),
+        answers=dict.fromkeys(torch_names("norm"), _answer_norm))
 # fmt: on
-
-for _function in (torch.norm, torch.Tensor.norm, torch.linalg.vector_norm):
-    TORCH[_function] = _answer_norm

@@ -25,7 +25,8 @@ from serrate.eager.runs import (
 )
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.table import BAD_AXIS, NO_TENSOR, Error, Kind, Result, record, refuse_out, torch_names
+from serrate.ops.answers import refuse_out
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Kind, operation, record, torch_names
 from serrate.tensor.combine import exact
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.join import concat
@@ -194,6 +195,7 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
     return along(tensor.to(wide), axis), given
 
 
+@operation
 def _cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
 ) -> Tensor:
@@ -205,6 +207,7 @@ def _cumulative_sum(
     return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
 
 
+@operation
 def _cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
 ) -> Tensor:
@@ -264,10 +267,12 @@ def _lengthened(structure: Structure, number: int) -> list[Axis]:
     return axes
 
 
+@operation
 def _cummax(x: Any, /, *, axis: int) -> Indexed:
     return _cumulative_extreme(x, axis, largest=True)
 
 
+@operation
 def _cummin(x: Any, /, *, axis: int) -> Indexed:
     return _cumulative_extreme(x, axis, largest=False)
 
@@ -291,6 +296,7 @@ def _cumulative_extreme(x: Any, axis: int, largest: bool) -> Indexed:
     return call.along_rows(values, _extreme_rows(call, keys, narrow))
 
 
+@operation
 def _diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
     tensor = as_tensor(x)
     number = tensor._axis(axis)
@@ -360,7 +366,7 @@ def _record(
     gradient: str,
     kinds: tuple[Kind, ...],
     wrong: Error,
-    dtype: Result = "same",
+    sums: bool = False,
     more: tuple[str, ...] = (),
     answer: Callable[..., Any] | None = None,
     **fields: Any,
@@ -369,14 +375,12 @@ def _record(
         "scans",
         name,
         eager,
-        _answer_cumulative(eager, sums=dtype == "sum") if answer is None else answer,
+        _answer_cumulative(eager, sums) if answer is None else answer,
         torch=torch_names(torch_name),
         summary=summary,
         example=example,
         gradient=gradient,
         kinds=kinds,
-        dtype=dtype,
-        fusion="serrate.fusion.scan:scan",
         samples=("x, axis=1", "x, axis=0", "x, axis=-1", *more),
         errors=(BAD_AXIS, NO_TENSOR, wrong),
         **fields,
@@ -391,23 +395,23 @@ _record("cumulative_sum", _cumulative_sum, "cumsum",
         "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
         "flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis)",
-        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")
+        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL)
 _record("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
         "flip(cumulative_sum(flip(g * out, axis=axis), axis=axis), axis=axis) / x",
-        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), "sum", _INITIAL, shape="own", capacity="bounded")
+        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL)
 _record("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"), shape="same")
+        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"))
 _record("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"), shape="same")
+        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"))
 _record("diff", _diff, "diff",
         "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
         ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),
         "", _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
-        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff, shape="own", capacity="bounded")
+        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff)
 # fmt: on

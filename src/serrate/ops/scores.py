@@ -5,73 +5,25 @@ It takes every mask and bias, drops weights, and can be differentiated any numbe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from serrate.eager.attention import Call, check_reach, within
+from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
-from serrate.ops.apply import apply
+from serrate.ops.record import TABLE
 from serrate.ops.reductions import extreme_values, reduction, sum_values
-from serrate.ops.table import TABLE
 from serrate.tensor.broadcast import align
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Nest, Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 from serrate.tensor.unpad import from_dense
 
-Causal = bool | Literal["upper_left", "lower_right"]
-Reach = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """One call of attention: who may see whom, and how scores are scaled."""
-
-    scale: float
-    causal: Causal
-    window: tuple[int, int] | None
-    """How many keys before and after its own position a query sees; -1 for all."""
-    biases: tuple[Any, ...]
-    """What is added to scores [..., q, k]: -inf hides a key."""
-    mask: Any
-    """Which keys a query may see."""
-    dropout: float
-
-    @property
-    def dense_mask(self) -> torch.Tensor | None:
-        """One [q, k] mask or bias for all rows, if that is all there is and nobody asks for its gradient."""
-        given = [x for x in (*self.biases, self.mask) if x is not None]
-        if len(given) != 1:
-            return None
-        one = given[0].values if isinstance(given[0], Tensor) and not given[0].is_ragged else given[0]
-        plain = isinstance(one, torch.Tensor) and one.ndim == 2 and not one.requires_grad
-        return one if plain else None
-
-    @property
-    def fuses(self) -> bool:
-        """Whether the fused form can do it."""
-        return not self.dropout and ((not self.biases and self.mask is None) or self.dense_mask is not None)
-
-    @property
-    def reach(self) -> Reach:
-        """How many keys before and behind its own position a query sees; None for all."""
-        before, after = (None if side < 0 else side for side in self.window or (-1, -1))
-        return before, 0 if self.causal else after
-
-
-def within(queries: torch.Tensor, keys: torch.Tensor, reach: Reach) -> torch.Tensor | None:
-    """Whether the key at one position is in reach of the query at another; None where all are."""
-    before, after = reach
-    seen = None if before is None else keys >= queries - before
-    if after is None:
-        return seen
-    return keys <= queries + after if seen is None else seen & (keys <= queries + after)
-
 
 def by_scores(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor]:
     """The output and the weights [..., q, k], by ragged operations alone."""
-    matmul = TABLE["matmul"].eager
+    matmul = TABLE["matmul"].function
     scores = apply(torch.mul, matmul(q, k.mT), call.scale)
     for bias in call.biases:
         scores = apply(torch.add, scores, _like(bias, scores, "bias"))
@@ -80,16 +32,16 @@ def by_scores(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tens
         scores = apply(torch.where, hidden, -float("inf"), scores)
     weights = _weights(scores).to(v.dtype)  # a wider bias does not make the output wider
     if call.dropout:
-        weights = TABLE["dropout"].eager(weights, call.dropout)
+        weights = TABLE["dropout"].function(weights, call.dropout)
     return matmul(weights, v), weights
 
 
 def gradients(q: Tensor, k: Tensor, v: Tensor, g: Tensor, call: Call) -> tuple[torch.Tensor, ...]:
     """What attention without dropout passes back to the values of q, k and v; it can be derived again."""
-    matmul = TABLE["matmul"].eager
+    matmul = TABLE["matmul"].function
     weights = by_scores(q, k, v, call)[1]
     by_weight = matmul(g, v.mT)
-    mean = TABLE["sum"].eager(apply(torch.mul, by_weight, weights), axis=-1, keepdims=True)
+    mean = TABLE["sum"].function(apply(torch.mul, by_weight, weights), axis=-1, keepdims=True)
     by_score = apply(torch.mul, weights, apply(torch.sub, by_weight, mean))
     by_score = apply(torch.mul, by_score, call.scale)
     made = (matmul(by_score, k), matmul(by_score.mT, q), matmul(weights.mT, g))
@@ -111,7 +63,7 @@ def _hidden(scores: Tensor, call: Call) -> Tensor | None:
     """Which scores are not seen."""
     hidden: Tensor | None = None
     if call.mask is not None:
-        hidden = TABLE["logical_not"].eager(_like(call.mask, scores, "mask"))
+        hidden = TABLE["logical_not"].function(_like(call.mask, scores, "mask"))
     if call.reach != (None, None):
         made = _on_rows(scores, _out_of_reach(scores, call))
         hidden = made if hidden is None else apply(torch.logical_or, hidden, made)
@@ -207,10 +159,3 @@ def _like(given: Any, scores: Tensor, name: str) -> Any:
                 raise ValueError(f"{name} of shape {x.shape} does not fit scores of shape {scores.shape}")
             shape.append(wanted)
     return from_dense(x.values.expand(shape), like=scores)
-
-
-def check_reach(have: int, rows: Ragged, x: Tensor, name: str) -> None:
-    """A ValueError unless an axis of a dense mask of this size covers the longest row."""
-    if 1 != have < rows.partition.max_length_bound and have < rows.partition.max_length:
-        longest = rows.partition.max_length
-        raise ValueError(f"{name} of shape {x.shape} is smaller than the longest row, {longest}")

@@ -14,8 +14,9 @@ import torch
 
 from serrate.eager.runs import Along, along, ordered, sort_rows
 from serrate.errors import AxisError
-from serrate.ops.table import BAD_AXIS, NO_TENSOR, Kind, record, refuse_out, torch_names
-from serrate.tensor import bits, host
+from serrate.ops.answers import refuse_out
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, record, torch_names
+from serrate.tensor import abstract, bits, host
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -65,7 +66,7 @@ class _Elements:
     def room(self, lengths: torch.Tensor, why: str) -> tuple[int, Callable[[torch.Tensor], Tensor]]:
         """How many results there are, `lengths` in each group, and what puts them into a tensor; waits for a device."""
         if not self.outer:
-            count = int(host.read_if_device(lengths.sum(), why))
+            count = abstract.number(host.read_if_device(lengths.sum(), why), why)
             return count, lambda values: Tensor(values, team=self.x.team)
         made = _partition(self.x, lengths, why)
         axes = [*self.outer, (self.label, Ragged(made, range(len(self.outer))))]
@@ -187,20 +188,24 @@ class _Distinct:
         return self.put(torch.diff(torch.cat([self.first, end])))
 
 
+@operation
 def _unique_values(x: Any, /, *, axis: int | None = None) -> Tensor:
     return _Distinct(x, axis, "unique_values").values()
 
 
+@operation
 def _unique_counts(x: Any, /, *, axis: int | None = None) -> UniqueCounts:
     made = _Distinct(x, axis, "unique_counts")
     return UniqueCounts(made.values(), made.counts())
 
 
+@operation
 def _unique_inverse(x: Any, /, *, axis: int | None = None) -> UniqueInverse:
     made = _Distinct(x, axis, "unique_inverse")
     return UniqueInverse(made.values(), made.inverse())
 
 
+@operation
 def _unique_all(x: Any, /, *, axis: int | None = None) -> UniqueAll:
     made = _Distinct(x, axis, "unique_all")
     return UniqueAll(made.values(), made.indices(), made.inverse(), made.counts())
@@ -209,6 +214,7 @@ def _unique_all(x: Any, /, *, axis: int | None = None) -> UniqueAll:
 # ------------------------------------------------------------------------------------------------ nonzero
 
 
+@operation
 def _nonzero(x: Any, /, *, axis: int | None = None) -> Any:
     tensor = exact(as_tensor(x))
     if axis is not None:
@@ -217,7 +223,7 @@ def _nonzero(x: Any, /, *, axis: int | None = None) -> Any:
         raise AxisError("nonzero gives positions along axes, and a 0-d tensor has none")
     values, packed = tensor.values, len(tensor.structure.axes)
     mask = (values != 0).reshape(-1)
-    found = _chosen(mask, int(host.read_if_device(mask.sum(), "nonzero")))
+    found = _chosen(mask, abstract.number(host.read_if_device(mask.sum(), "nonzero"), "nonzero"))
     places = list(torch.unravel_index(found, values.shape))
     if tensor.is_ragged:
         row, whole = places.pop(0), tensor.structure.whole
@@ -275,7 +281,7 @@ _ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 
 def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives: str, **fields: Any) -> None:
-    fields = {"answer": None, "torch": (), "dtype": "same"} | fields
+    fields = {"answer": None, "torch": ()} | fields
     record(
         "sets",
         name,
@@ -285,11 +291,9 @@ def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives
         example=(call, gives),
         gradient="",
         kinds=_ALL,
-        shape="own",
-        capacity="needs-host",
-        fusion="serrate.native.sets:library_call",
         samples=("x", "x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(BAD_AXIS, NO_TENSOR),
+        decides=("x",),
         **fields,
     )
 
@@ -312,5 +316,5 @@ _record("unique_all", _unique_all,
 _record("nonzero", _nonzero,
         "The positions of elements that are not 0, one tensor for each axis; with `axis`, those of each row.",
         "sr.nonzero(sr.ragged([[0, 1, 5], [], [0, 2]]), axis=1).tolist()", "[[1, 2], [], [1]]",
-        torch=torch_names("nonzero"), answer=_answer_nonzero, dtype="int64")
+        torch=torch_names("nonzero"), answer=_answer_nonzero)
 # fmt: on

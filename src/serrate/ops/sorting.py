@@ -14,8 +14,8 @@ import torch
 
 from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, record
 from serrate.ops.reductions import Reduction
-from serrate.ops.table import BAD_AXIS, NO_TENSOR, Kind, record
 from serrate.tensor import broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -43,20 +43,21 @@ def _sorted(x: Any, axis: int, descending: bool, name: str = "sort") -> Indexed:
     return Indexed(call.x._with(pick(call.x.values, found, call.dim)), call.x._with(found))
 
 
+@operation
 def _sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     return _sorted(x, axis, descending).values
 
 
+@operation
 def _argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     return _sorted(as_tensor(x).detach(), axis, descending, "argsort").indices
 
 
+@operation
 def _topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True) -> Indexed:
     call, count = along(x, axis), operator.index(k)
     if count < 0:
         raise ValueError(f"topk takes 0 or more entries, got k={count}")
-    if call.dim is None and count >= call.runs.bound and not call.depended_on:
-        return _sorted(x, axis, largest, "topk")
     if call.dim is None and call.depended_on:
         call = along(exact(call.x), axis)
     keys, narrow = _ordered(call, largest, "topk")
@@ -88,6 +89,7 @@ def _top_of_features(call: Along, keys: torch.Tensor, count: int) -> Indexed:
 # ------------------------------------------------------------------------------------------------ searchsorted
 
 
+@operation
 def _searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None, axis: int = -1) -> Tensor:
     if side not in ("left", "right"):
         raise ValueError(f'side must be "left" or "right", got {side!r:.40}')
@@ -242,7 +244,6 @@ def _no_out(name: str, options: dict[str, Any]) -> None:
 
 
 _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
-_LIBRARY = "serrate.native.sort:library_call"
 
 record(
     "sorting",
@@ -253,9 +254,6 @@ record(
     example=("sr.sort(sr.ragged([[3, 1, 2], [], [5, 4]]), axis=1).tolist()", "[[1, 2, 3], [], [4, 5]]"),
     gradient="",
     kinds=_ORDERED,
-    shape="same",
-    dtype="same",
-    fusion=_LIBRARY,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "sort needs ordered elements")),
 )
@@ -268,9 +266,6 @@ record(
     example=("sr.argsort(sr.ragged([[3, 1, 2], [], [5, 4]]), axis=1).tolist()", "[[1, 2, 0], [], [1, 0]]"),
     gradient="",
     kinds=_ORDERED,
-    shape="same",
-    dtype="int64",
-    fusion=_LIBRARY,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "argsort needs ordered elements")),
 )
@@ -283,10 +278,6 @@ record(
     example=("sr.topk(sr.ragged([[3, 1, 2], [], [5]]), 2, axis=1).values.tolist()", "[[3, 2], [], [5]]"),
     gradient="",
     kinds=_ORDERED,
-    shape="own",
-    dtype="same",
-    capacity="bounded",
-    fusion=_LIBRARY,
     samples=("x, 1, axis=1", "x, 2, axis=1, largest=False", "x, 2, axis=0"),
     errors=(
         ("x, 1, axis=5", AxisError, "axis 5 is out of range"),
@@ -307,9 +298,6 @@ record(
     ),
     gradient="",
     kinds=_ORDERED,
-    shape="own",
-    dtype="int64",
-    fusion=_LIBRARY,
     samples=(
         "sr.sort(x, axis=-1), x",
         'sr.sort(x, axis=-1), x, side="right"',

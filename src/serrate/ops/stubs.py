@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from serrate.ops.operators import BINARY, UNARY, public
-from serrate.ops.table import members
+from serrate.ops import operators
+from serrate.ops.operators import BINARY, COMPARISONS, UNARY, public
+from serrate.ops.record import members
 from serrate.tensor.tensor import Tensor
 
 ROOT = Path(__file__).parents[1]
@@ -45,9 +46,8 @@ def extension(name: str) -> str:
 
 def _types(functions: dict[str, Callable[..., Any]]) -> list[str]:
     """The imports of what these functions give."""
-    found = {
-        (each.__globals__[kind].__module__, kind) for each in functions.values() if (kind := _gives(each)) != "Any"
-    }
+    given = [(_namespace(each), _gives(each)) for each in functions.values()]
+    found = {(names[kind].__module__, kind) for names, kind in given if kind not in ("Any", "None", "list[Tensor]")}
     return [f"from {module} import {kind}" for module, kind in sorted(found)]
 
 
@@ -57,7 +57,10 @@ def methods() -> str:
     for name in [*BINARY, "matmul"]:
         lines += [f"    def __{kind}{name}__(self, other: Any) -> Tensor: ..." for kind in ("", "r")]
     lines += [f"    def __i{name}__(self, other: Any) -> Tensor: ..." for name in BINARY]
-    own = {name for c in Tensor.__mro__ for name in vars(c) if c is Tensor} - _declared()
+    lines += [f"    def __{name}__(self, other: object) -> Any: ..." for name in COMPARISONS]
+    signed = operators.methods()
+    lines += [f"    {_function(name, vars(Tensor)[name])}" for name in signed]
+    own = {name for c in Tensor.__mro__ for name in vars(c) if c is Tensor} - _declared() - set(signed)
     lines += [
         f"    def {name}(self, *args: Any, **options: Any) -> Any: ..." for name in sorted(own) if _is_method(name)
     ]
@@ -79,7 +82,7 @@ def _is_method(name: str) -> bool:
 def _function(name: str, each: Callable[..., Any]) -> str:
     signature = inspect.signature(each)
     plain = [
-        p.replace(annotation=Any, default=p.empty if p.default is p.empty else ...)
+        p.replace(annotation=p.empty if p.name == "self" else Any, default=p.empty if p.default is p.empty else ...)
         for p in signature.parameters.values()
     ]
     shown = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
@@ -87,13 +90,21 @@ def _function(name: str, each: Callable[..., Any]) -> str:
     return f"def {name}{shown} -> {_gives(each)}: ..."
 
 
+def _namespace(each: Callable[..., Any]) -> dict[str, Any]:
+    """The names that the annotations of an operation's implementation, or of another function, refer to."""
+    found: dict[str, Any] = getattr(getattr(each, "implementation", each), "__globals__", {})
+    return found
+
+
 def _gives(each: Callable[..., Any]) -> str:
     """What a function gives, as a stub may name it: a Tensor, a named tuple of some, or anything."""
     annotation = inspect.signature(each).return_annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    kind = getattr(each, "__globals__", {}).get(name)
+    if name in ("Tensor", "list[Tensor]", "None"):  # which a file may import for type checkers alone
+        return name
+    kind = _namespace(each).get(name)
     named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return name if kind is Tensor or named else "Any"
+    return name if named else "Any"
 
 
 def files() -> dict[Path, str]:

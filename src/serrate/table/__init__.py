@@ -1,4 +1,4 @@
-"""Joint nested tables: columns that share nesting, in memory and on disk."""
+"""Tables whose columns share their nesting, in memory and on disk."""
 
 from serrate.table.gathering.batch import Dense, Packed
 from serrate.table.loading.loader import Loader

@@ -1,8 +1,9 @@
-"""Block: rows of a table in memory or in a mapped file, and what a reader asks of any source of rows.
+"""Block: rows of a table in memory or in a mapped file; and Source, which is what readers need of anything with rows.
 
-For each level the number of its entries, for each level with a parent in the block the offsets [entries of the parent
-+ 1] that say which entries belong to which, for each column its values [entries of its level, *features]. Entries of
-every level lie in the order of the rows, so that those of one row, or of any run of rows, are a run at every level.
+A block has the number of entries of each level. Each level whose parent is in the block has offsets [entries of the
+parent + 1], which say which entries belong to which entry of the parent. Each column has its values [entries of its
+level, *features]. The entries of every level are in the order of the rows, so the entries of one row, or of a run of
+rows, are a run at every level.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from serrate.errors import RaggednessError, TableFormatError
 from serrate.table.schema import Schema, parent_of, path_to
-from serrate.table.storage.mapping import Lazy
+from serrate.table.storage.memory_map import Lazy
 from serrate.table.words import Vocabularies
 from serrate.tensor import bits
 from serrate.tensor.partition import Partition
@@ -26,7 +27,7 @@ from serrate.tensor.tensor import Tensor
 
 
 class Source(Protocol):
-    """Rows that can be read: a block, a mapped file, a file elsewhere."""
+    """Rows that can be read: a block, a mapped file, or a file in a remote store."""
 
     @property
     def schema(self) -> Schema:
@@ -34,35 +35,35 @@ class Source(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many entries the row level has."""
+        """The number of entries of the row level."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many entries each level has."""
+        """The number of entries of each level."""
 
     def whole(self) -> Block:
-        """All rows; mapped where that is possible."""
+        """Return all rows, mapped if possible."""
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
-        """A block that has at least these rows and columns, and the numbers of the rows in it.
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        """Return a block that has at least these rows and columns, and the numbers that the rows have in it.
 
-        Rows are int64 and in range, in any order, some perhaps more than once.
+        The row numbers are int64 and in range, in any order; a number may occur several times.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Renamed:
-    """Some columns of a source, under other names."""
+    """Some columns of a source under other names."""
 
     source: Source
     names: Mapping[str, str]
-    """For each column its name in the source."""
+    """The name of each column in the source."""
     _made: WeakKeyDictionary[Block, Block] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
-    """What was made of blocks before, so that what is known of one is found out once."""
+    """The blocks made before, so that what is known about a block is found only once."""
 
     @classmethod
     def of(cls, source: Source, names: Mapping[str, str]) -> Renamed:
-        """The same; names that were given before are forgotten."""
+        """Return the source with these names. If it has been renamed already, the names in between are dropped."""
         if isinstance(source, Renamed):
             return cls(source.source, {name: source.names[own] for name, own in names.items()})
         return cls(source, names)
@@ -78,21 +79,21 @@ class Renamed:
 
     @property
     def rows(self) -> int:
-        """As many as the source has."""
+        """The number of rows of the source."""
         return self.source.rows
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """As many as the source has."""
+        """The number of entries of each level."""
         return self.source.counts
 
     def whole(self) -> Block:
-        """All rows."""
+        """Return all rows."""
         return self._renamed(self.source.whole())
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
-        """A block that has these rows and columns, and the numbers of the rows in it."""
-        block, numbers = self.source.part(rows, tuple(self.names[name] for name in columns))
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        """Return a block that has these rows and columns, and the numbers that the rows have in it."""
+        block, numbers = self.source.block_with(rows, tuple(self.names[name] for name in columns))
         return self._renamed(block), numbers
 
     def _renamed(self, block: Block) -> Block:
@@ -110,51 +111,52 @@ class Renamed:
             valid=new(block.valid),
             vocabularies=new(block.vocabularies),
         )
-        made._composed, made._partitions = block._composed, block._partitions  # the same levels, so the same partitions
+        # The levels are the same, so the partitions are the same.
+        made._composed, made._partitions = block._composed, block._partitions
         return made
 
 
 def unrenamed(source: Source) -> Source:
-    """The source itself, where it is one under other names."""
+    """Return the original source if this one only renames its columns, and the source itself otherwise."""
     return source.source if isinstance(source, Renamed) else source
 
 
 @dataclass(eq=False)
 class Block:
-    """Rows whose memory is at hand."""
+    """Rows that are in memory or in a mapped file."""
 
     schema: Schema
     counts: Mapping[str, int]
     """The number of entries of each level."""
     offsets: Mapping[str, torch.Tensor]
-    """For each level that has its parent here: int32 or int64, from 0."""
+    """The offsets of each level whose parent is in the block: int32 or int64, beginning with 0."""
     values: Mapping[str, torch.Tensor]
-    """[entries, *features] of the stored dtype; [*features] for a column without a level."""
+    """The values of each column in its stored dtype: [entries, *features], or [*features] if it has no level."""
     valid: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """For each nullable column: bool, which entries are there. Where they are not, values are zeros."""
+    """For each nullable column the mask of the entries that are present. The value of a missing entry is 0."""
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each column of strings."""
+    """The words of each column of strings."""
     trusted: bool = True
-    """Whether offsets are known to be right; those of a file are not before they are used."""
+    """Whether the offsets are known to be right. Those of a file are not, until they have been checked."""
     _composed: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False)
     _partitions: dict[str, Partition] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rows(self) -> int:
-        """How many entries the only root has."""
+        """The number of entries of the only root."""
         (root,) = self.schema.roots
         return self.counts[root]
 
     def whole(self) -> Block:
-        """Itself."""
+        """Return the block itself."""
         return self
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
-        """Itself, and the same numbers."""
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        """Return the block itself and the same row numbers."""
         return self, rows
 
     def partition(self, level: str) -> Partition:
-        """How entries of a level belong to those of its parent; checked on first use."""
+        """Return how a level is partitioned among the entries of its parent; the offsets are checked on first use."""
         made = self._partitions.get(level)
         if made is None:
             try:
@@ -171,7 +173,7 @@ class Block:
         return made
 
     def composed(self, level: str) -> torch.Tensor:
-        """For each entry of the root, and the end, the first entry of a level below: [rows + 1]."""
+        """Return the first entry of a level for each row, and at the end the number of all entries: [rows + 1]."""
         made = self._composed.get(level)
         if made is None:
             above = parent_of(level)
@@ -184,11 +186,11 @@ class Block:
         return made
 
     def tensor(self, column: str) -> Tensor:
-        """A column as a tensor over the same memory, as stored."""
+        """Return a column in its stored dtype, as a tensor over the same memory."""
         return self.shaped(self.values[column], self.schema[column].level)
 
     def shaped(self, values: torch.Tensor, level: str | None) -> Tensor:
-        """Values with an entry per entry of a level, as a tensor [rows, ragged, …]."""
+        """Return values, one for each entry of a level, as a tensor [rows, ragged, …]."""
         ragged = [] if level is None else [above for above in path_to(level) if above in self.offsets]
         if not ragged:
             return Tensor(values)
@@ -199,19 +201,19 @@ class Block:
         return Tensor(values, Structure(axes))
 
     def codes(self, column: str) -> torch.Tensor:
-        """The places of a column of strings in its vocabulary, int64, -1 for what is missing."""
+        """Return the codes of a column of strings as int64, with -1 for missing entries."""
         codes = self.values[column].to(torch.int64)
         return torch.where(self.valid[column], codes, -1) if column in self.valid else codes
 
     def check_codes(self, column: str) -> None:
-        """Nothing, or a TableFormatError if a column of strings has codes that are no places in its vocabulary."""
+        """Raise a TableFormatError if a code of a column of strings is not a position in its vocabulary."""
         words = len(self.vocabularies[column])
         code = wrong_code(self.values[column], self.valid.get(column), words)
         if code is not None:
             raise TableFormatError(code_fault(column, code, words))
 
     def select(self, names: tuple[str, ...]) -> Block:
-        """Some of the columns."""
+        """Return the block with some of the columns."""
         schema = self.schema.select(names)
         made = Block(
             schema,
@@ -222,12 +224,13 @@ class Block:
             {name: self.vocabularies[name] for name in names if name in self.vocabularies},
             self.trusted,
         )
-        made._composed, made._partitions = self._composed, self._partitions  # the same levels, so the same partitions
+        # The levels are the same, so the partitions are the same.
+        made._composed, made._partitions = self._composed, self._partitions
         return made
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values, masks and offsets; vocabularies come on top."""
+        """The number of bytes of values, masks and offsets. Vocabularies are not counted."""
         return sum(t.nbytes for kind in (self.offsets, self.values, self.valid) for t in kind.values())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -237,7 +240,7 @@ class Block:
         return _restored, (self.schema, dict(self.counts), *kept, Vocabularies(self.vocabularies), self.trusted)
 
     def check(self) -> Block:
-        """Itself, or a RaggednessError, TypeError or TableFormatError that says what does not fit what."""
+        """Return the block itself; raise a RaggednessError, TypeError or TableFormatError if its tensors do not fit."""
         for level in self.schema.levels:
             above = parent_of(level)
             if above not in self.schema.levels:
@@ -263,13 +266,14 @@ class Block:
 
 
 def wrong_code(codes: torch.Tensor, valid: torch.Tensor | None, words: int) -> int | None:
-    """The first code that is no place in a vocabulary of so many words; None if all are.
+    """Return the first code that is not a position in a vocabulary of `words` words; None if there is no such code.
 
-    What is missing has such a code, too, or 0.
+    The code of a missing entry may also be 0, even if the vocabulary is empty.
     """
     held: Any = codes.numpy()
     limit = min(words, np.iinfo(held.dtype).max + 1)
-    if held.size == 0 or held.view(f"u{held.itemsize}").max() < limit:  # negative ones are the greatest then
+    # As unsigned numbers, negative codes are the greatest.
+    if held.size == 0 or held.view(f"u{held.itemsize}").max() < limit:
         return None
     limits = words if valid is None else np.where(valid.numpy(), words, max(words, 1))
     wrong = held[(held < 0) | (held >= limits)]
@@ -277,12 +281,12 @@ def wrong_code(codes: torch.Tensor, valid: torch.Tensor | None, words: int) -> i
 
 
 def code_fault(column: str, code: int, words: int) -> str:
-    """What is said of a code that is no place in the vocabulary."""
+    """Return the message about a code that is not a position in the vocabulary."""
     return f"column {column!r} has code {code}, but its vocabulary has {words} words"
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as torch can pickle it: not of the types that it cannot, and without the memory around a view."""
+    """Return a tensor that torch can pickle: of a dtype that it knows, and without the memory around a view."""
     tensor = bits.as_carrier(tensor)
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
@@ -290,6 +294,6 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 def _restored(
     schema: Schema, counts: Any, offsets: Any, values: dict[str, torch.Tensor], valid: Any, words: Any, trusted: bool
 ) -> Block:
-    """The block that was pickled."""
+    """Return the block that was pickled."""
     held = {name: tensor.view(schema[name].stored) for name, tensor in values.items()}
     return Block(schema, counts, offsets, held, valid, words, trusted)

@@ -1,4 +1,4 @@
-"""Building: columns given one by one become one block whose columns share their levels."""
+"""Building: separate columns become one block, in which they share their levels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.table.block import Block
 from serrate.table.casting import cast
+from serrate.table.columns import NestedColumn, read_column
 from serrate.table.entries import Wanted
-from serrate.table.nested import Nested, read_column
 from serrate.table.schema import (
     ROWS,
     Column,
@@ -31,25 +31,25 @@ Declared = Schema | Mapping[str, Any] | None
 
 
 def build(columns: Mapping[str, Any], declared: Declared, narrow: bool) -> Block:
-    """The block of columns; `declared` tells their levels, and what their entries are, where nesting does not."""
+    """Return the block of some columns. `declared` gives levels and types that the columns themselves do not show."""
     if not isinstance(columns, Mapping):
         raise TypeError(
             f"a table is made from a mapping of columns, got {type(columns).__name__}; Table.from_rows takes rows, "
-            f"Table.from_pandas and its like take data frames"
+            f"Table.from_pandas and Table.from_polars take data frames"
         )
     if not columns:
         raise ValueError("a table needs at least one column")
     _check_declared(columns, declared)
-    read: dict[str, tuple[Nested, Column]] = {}
+    read: dict[str, tuple[NestedColumn, Column]] = {}
     for name, given in columns.items():
         if not isinstance(name, str):
-            raise TypeError(f"columns are named by strings, got {name!r:.60}")
+            raise TypeError(f"the name of a column must be a string, got {name!r:.60}")
         read[name] = _described(name, given, None if declared is None else declared.get(name))
     levels, counts, offsets = _joined(read)
     if isinstance(declared, Schema):
         for level in declared.levels:
             if level not in counts:
-                raise ValueError(f"the schema has level {level!r}, but no column lies there or below")
+                raise ValueError(f"the schema has level {level!r}, but no column lies at this level or below it")
     block = Block(
         Schema(levels, {name: column for name, (_, column) in read.items()}),
         counts,
@@ -66,32 +66,33 @@ def _check_declared(columns: Mapping[str, Any], declared: Declared) -> None:
         return
     if not isinstance(declared, Mapping):
         raise TypeError(
-            f'a schema is a Schema, or a mapping such as {{"code": "visits.codes"}}, got {type(declared).__name__}'
+            f'a schema must be a Schema, or a mapping such as {{"code": "visits.codes"}}, got {type(declared).__name__}'
         )
     unknown = sorted(str(name) for name in declared if name not in columns)
     if unknown:
         raise KeyError(f"the schema describes columns {unknown}, but only {sorted(map(str, columns))} are given")
 
 
-def _mask(nested: Nested) -> torch.Tensor:
+def _mask(nested: NestedColumn) -> torch.Tensor:
     return torch.ones(nested.values.shape[0], dtype=torch.bool) if nested.valid is None else nested.valid
 
 
 # ----------------------------------------------------------------------------------------------------- one column
 
 
-def _described(name: str, given: Any, declared: Any) -> tuple[Nested, Column]:
-    """A column as it was given, and what it is: as declared, otherwise as it comes."""
+def _described(name: str, given: Any, declared: Any) -> tuple[NestedColumn, Column]:
+    """Read a column and describe it, as far as possible as `declared` says, otherwise by its own nesting and types."""
     level: str | None = None
     if isinstance(declared, str):
         level = declared if declared == ROWS else check_level(declared)
     elif isinstance(declared, Column):
         level = declared.level
         if level is None:
-            raise ValueError(f"column {name!r} is declared without a level; a table has columns with an entry per row")
+            raise ValueError(f"column {name!r} is declared without a level, but each column of a new table needs one")
     elif declared is not None and not isinstance(declared, torch.dtype):
         raise TypeError(
-            f'column {name!r} is declared by a level such as "visits.codes", a dtype or a Column, got {declared!r:.60}'
+            f'column {name!r} must be declared by a level such as "visits.codes", a dtype or a Column, '
+            f"got {declared!r:.60}"
         )
     wanted = declared if isinstance(declared, Column) else None
     dtype = wanted.dtype if wanted else declared if isinstance(declared, torch.dtype) else None
@@ -117,18 +118,18 @@ def _described(name: str, given: Any, declared: Any) -> tuple[Nested, Column]:
 
 
 def default_level(depth: int) -> str:
-    """What a level of a depth is called where nobody names it."""
+    """Return the name of a level of this depth if nobody has named it."""
     level = ROWS
     for d in range(depth):
         level = child_of(level, f"level{d + 1}")
     return level
 
 
-def _converted(nested: Nested, dtype: torch.dtype | None, wanted: Column | None, name: str) -> Nested:
-    """The values as declared: of a dtype, of a unit, strings or not."""
-    if nested.values.shape[0] == 0 and wanted is not None:  # an empty list does not tell what it would hold
+def _converted(nested: NestedColumn, dtype: torch.dtype | None, wanted: Column | None, name: str) -> NestedColumn:
+    """Return the column with the declared dtype and unit; raise an error if it does not hold what is declared."""
+    if nested.values.shape[0] == 0 and wanted is not None:  # An empty list does not show what it would hold.
         values = torch.zeros((0, *wanted.features), dtype=wanted.stored)
-        return Nested(nested.levels, values, nested.valid, () if wanted.text else None, wanted.unit)
+        return NestedColumn(nested.levels, values, nested.valid, () if wanted.text else None, wanted.unit)
     if wanted is not None and wanted.text != (nested.vocabulary is not None):
         kinds = ("strings", "numbers")
         raise TypeError(f"column {name!r} is declared to hold {kinds[not wanted.text]}, got {kinds[wanted.text]}")
@@ -143,13 +144,16 @@ def _converted(nested: Nested, dtype: torch.dtype | None, wanted: Column | None,
 
 
 def bounds(values: torch.Tensor) -> tuple[int, int]:
-    """The least and the greatest of integers, of which there is at least one."""
+    """Return the least and the greatest of at least one integer."""
     held = values.numpy()
     return int(held.min()), int(held.max())
 
 
 def narrowed(block: Block) -> Block:
-    """The block with each integer column, but not those of strings, in the least dtype that holds its values."""
+    """Return the block with each integer column stored in the smallest dtype that holds its values.
+
+    Columns of strings are narrowed too; columns of times are not.
+    """
     values = dict(block.values)
     columns = {}
     for name, column in block.schema.items():
@@ -165,8 +169,10 @@ def narrowed(block: Block) -> Block:
 # --------------------------------------------------------------------------------------------------------- joining
 
 
-def _joined(read: Mapping[str, tuple[Nested, Column]]) -> tuple[list[str], dict[str, int], dict[str, torch.Tensor]]:
-    """The levels of all columns, their numbers of entries and offsets; columns that share a level must agree on it."""
+def _joined(
+    read: Mapping[str, tuple[NestedColumn, Column]],
+) -> tuple[list[str], dict[str, int], dict[str, torch.Tensor]]:
+    """Return the levels of all columns, with their counts and offsets. Columns of one level must agree on them."""
     counts: dict[str, int] = {}
     offsets: dict[str, torch.Tensor] = {}
     first: dict[str, str] = {}
@@ -186,8 +192,8 @@ def _joined(read: Mapping[str, tuple[Nested, Column]]) -> tuple[list[str], dict[
 def _agree(counts: dict[str, int], first: dict[str, str], level: str, count: int, name: str) -> None:
     if counts.setdefault(level, count) != count:
         raise RaggednessError(
-            f"columns of one table have as many rows, but column {first[level]!r} has {counts[level]} and column "
-            f"{name!r} {count}"
+            f"the columns of a table must have the same number of rows, but column {first[level]!r} has "
+            f"{counts[level]} and column {name!r} has {count}"
         )
     first.setdefault(level, name)
 
@@ -199,6 +205,6 @@ def _same_lists(level: str, have: torch.Tensor, given: torch.Tensor, first: str,
         return
     raise RaggednessError(
         f"columns {first!r} and {name!r} share level {level!r}, but have lists of lengths {preview_lengths(have)} and "
-        f"{preview_lengths(given)}; a schema can put them on levels of their own: "
+        f"{preview_lengths(given)}; a schema can give them different levels: "
         f"schema={{{name!r}: {child_of(parent_of(level) or ROWS, 'another')!r}, …}}"
     )

@@ -1,4 +1,4 @@
-"""Casting: a column's values in the dtype that is asked for, or an error that names the first that it does not hold."""
+"""Casting: the values of a column in another dtype, or an error that names the first value which does not fit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from serrate.table.schema import dtype_name, is_integer
 
 
 def cast(values: torch.Tensor, dtype: torch.dtype, name: str, levels: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Values [entries, *features] in another dtype; `levels` are the offsets of the lists around the entries.
+    """Return values [entries, *features] in another dtype; `levels` are the offsets of the lists around the entries.
 
-    Floats are rounded. What is not whole is a ValueError for integers, what lies outside of the range of the dtype an
-    OverflowError: neither becomes another number.
+    Floats may be rounded to narrower floats. A number that is not whole raises a ValueError if the dtype is an integer
+    type, and a number outside of the range of the dtype raises an OverflowError: no number becomes a different one.
 
     >>> cast(torch.tensor([1.5, 1e39], dtype=torch.float64), torch.float32, "dose", ())
     Traceback (most recent call last):
@@ -25,34 +25,34 @@ def cast(values: torch.Tensor, dtype: torch.dtype, name: str, levels: Sequence[t
     """
     dtype_name(dtype)
     if values.is_complex() and not dtype.is_complex:
-        raise TypeError(f"column {name!r} holds complex numbers, which {dtype} does not")
-    held = _as_numpy(values)
+        raise TypeError(f"column {name!r} holds complex numbers, which {dtype} cannot hold")
+    held = as_numpy(values)
     if dtype == torch.bool:
-        _refuse((held != 0) & (held != 1), held, name, levels, "is neither 0 nor 1, as bools are", ValueError)
+        _refuse((held != 0) & (held != 1), held, name, levels, f"is neither 0 nor 1, which {dtype} needs", ValueError)
         return torch.from_numpy(held != 0)
     if is_integer(dtype):
         if held.dtype.kind == "f":
             whole = np.isfinite(held) & (np.trunc(held) == held)
-            _refuse(~whole, held, name, levels, f"is not whole, as {dtype} is", ValueError)
+            _refuse(~whole, held, name, levels, f"is not a whole number, which {dtype} needs", ValueError)
         _refuse(_outside(held, dtype), held, name, levels, f"does not fit {dtype}", OverflowError)
         return torch.from_numpy(held.astype(dtype_name(dtype)))
     made = values.to(dtype)
-    there = _as_numpy(made)
+    there = as_numpy(made)
     if np.isinf(there).any():
         lost = np.isinf(there.real) & np.isfinite(held.real) | np.isinf(there.imag) & np.isfinite(held.imag)
         _refuse(lost, held, name, levels, f"does not fit {dtype}", OverflowError)
     return made
 
 
-def _as_numpy(values: torch.Tensor) -> Any:
-    """Values as numpy has them, which knows all integers; it has no bfloat16."""
+def as_numpy(values: torch.Tensor) -> Any:
+    """Return values as a numpy array; bfloat16, which numpy does not have, becomes float32."""
     return (values.to(torch.float32) if values.dtype == torch.bfloat16 else values).numpy()
 
 
 def _outside(held: Any, dtype: torch.dtype) -> Any:
-    """Which numbers, all whole, an integer dtype does not hold."""
+    """Return which of some whole numbers an integer dtype does not hold."""
     info = torch.iinfo(dtype)
-    if held.dtype.kind == "f":  # these bounds are powers of 2, which floats hold exactly
+    if held.dtype.kind == "f":  # These bounds are powers of 2, which floats hold exactly.
         wide = held.astype(np.float64)
         return (wide < float(info.min)) | (wide >= float(info.max + 1))
     if held.dtype.kind == "b":
@@ -65,7 +65,7 @@ def _outside(held: Any, dtype: torch.dtype) -> Any:
 def _refuse(
     wrong: Any, held: Any, name: str, levels: Sequence[torch.Tensor], fault: str, kind: type[Exception]
 ) -> None:
-    """An error that names the first wrong entry, if there is one."""
+    """Raise an error that names the first wrong entry, if there is one."""
     if not wrong.any():
         return
     entry, *inner = (int(each[0]) for each in np.nonzero(wrong))

@@ -1,4 +1,4 @@
-"""Comparing: whether two tables are the same, however they are stored; and the size of a padded one."""
+"""Comparing: whether two tables are equal, however they are stored; and the size of a padded table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def same(a: Table, b: Table, equal_nan: bool) -> bool:
-    """Whether both have the same columns, levels, dtypes, lists and entries."""
+    """Return whether both tables have the same columns, levels, dtypes, lists and entries."""
     if a is b and equal_nan:
         return True
     if set(a.levels) != set(b.levels) or set(a.keys()) != set(b.keys()):
@@ -33,7 +33,7 @@ def same(a: Table, b: Table, equal_nan: bool) -> bool:
 
 
 def _kind(column: Column) -> tuple[object, ...]:
-    """What must agree; the width in which it is stored, and whether entries could be missing, need not."""
+    """Return what must be equal in two columns: not the stored dtype, and not whether entries could be missing."""
     return column.level, column.dtype, column.features, column.unit, column.text
 
 
@@ -43,7 +43,7 @@ def _same_offsets(a: Block, b: Block, level: str) -> bool:
 
 
 def same_column(a: Block, b: Block, name: str, equal_nan: bool) -> bool:
-    """Whether a column of both has the same entries, none of them missing in only one."""
+    """Return whether a column has the same entries in both blocks, with the same entries missing."""
     have, given = a.values[name], b.values[name]
     here, there = a.valid.get(name), b.valid.get(name)
     if here is not None or there is not None:
@@ -69,7 +69,7 @@ def _equal(a: torch.Tensor, b: torch.Tensor, equal_nan: bool) -> bool:
 
 
 def dense_nbytes(schema: Schema, blocks: Sequence[Block]) -> int:
-    """Bytes of the columns padded to the longest list of each level, and of a mask per level."""
+    """Return the bytes of the columns, padded to the longest list of each level, and of one mask per level."""
     rows = sum(block.rows for block in blocks)
     longest = {
         level: max((block.partition(level).max_length for block in blocks), default=0)

@@ -1,6 +1,6 @@
-"""Entries: what stands in the innermost of nested lists, as values: numbers, strings, times, and what is missing.
+"""Entries: the numbers, strings, times and missing entries of the innermost lists become values.
 
-The types of entries say what a column holds, never how large they are: Python's ints are int64, its floats float64.
+Only the types of the entries decide what a column holds, not their size: Python's int becomes int64, its float float64.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from serrate.table.schema import dtype_name
 LISTS = (list, tuple)
 ARRAYS = {np.ndarray, torch.Tensor}
 _NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-"""What numbers of Python become."""
+"""The numpy types of Python's numbers."""
 _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 _DIFFERENCES = (datetime.timedelta, np.timedelta64)
 
-Read = tuple[torch.Tensor, torch.Tensor | None, tuple[str, ...] | None, str | None]
+ReadEntries = tuple[torch.Tensor, torch.Tensor | None, tuple[str, ...] | None, str | None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is declared of the entries of lists, where they do not tell it themselves."""
+    """What is declared about the entries of lists, for cases in which the entries themselves do not show it."""
 
     dtype: torch.dtype | None = None
     features: tuple[int, ...] = ()
@@ -36,8 +36,8 @@ class Wanted:
     unit: str | None = None
 
 
-def plain(values: torch.Tensor, name: str) -> torch.Tensor:
-    """A tensor that a column can be."""
+def column_values(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the values if they can be a column; raise an error otherwise."""
     if values.ndim == 0:
         raise ValueError(f"column {name!r} needs an entry per row, got a 0-d tensor")
     if values.device.type != "cpu":
@@ -49,12 +49,15 @@ def plain(values: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def first_of(level: Any) -> Any:
-    """The first entry that is not missing; None if there is none."""
+    """Return the first entry that is not missing; None if there is none."""
     return next((entry for entry in level if entry is not None), None)
 
 
 def entry_at(outer: Sequence[torch.Tensor], place: int) -> str:
-    """Where entry `place` of the innermost lists stands: `[2][0]`; `outer` are the offsets of all levels."""
+    """Return the indices of entry `place` of the innermost lists as text, such as `[2][0]`.
+
+    `outer` has the offsets of all levels around the entry.
+    """
     path: list[int] = []
     for offsets in reversed(outer):
         parent = int(torch.searchsorted(offsets, place, right=True)) - 1
@@ -63,8 +66,11 @@ def entry_at(outer: Sequence[torch.Tensor], place: int) -> str:
     return "".join(f"[{i}]" for i in (place, *path))
 
 
-def read_entries(level: list[Any], name: str, outer: Sequence[torch.Tensor], wanted: Wanted) -> Read:
-    """Values, mask, vocabulary and unit of flat entries, the lists around which `outer` cuts."""
+def read_entries(level: list[Any], name: str, outer: Sequence[torch.Tensor], wanted: Wanted) -> ReadEntries:
+    """Return the values, mask, vocabulary and unit of flat entries.
+
+    `outer` has the offsets of the lists around them.
+    """
     kinds = set(map(type, level))
     valid = None
     if type(None) in kinds:
@@ -85,7 +91,7 @@ def read_entries(level: list[Any], name: str, outer: Sequence[torch.Tensor], wan
 
 
 def _filling(first: Any) -> Any:
-    """What stands where entries are missing, until there are values: of the shape and kind of the first that is not."""
+    """Return a value with the type and shape of the first present entry, to stand in for missing entries."""
     if isinstance(first, LISTS):
         return [_filling(each) for each in first]
     if isinstance(first, torch.Tensor):
@@ -105,11 +111,11 @@ def _filling(first: Any) -> Any:
 def _encoded(
     level: list[Any], valid: torch.Tensor | None, name: str, outer: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor | None, tuple[str, ...]]:
-    """Strings as places in the vocabulary of those that occur, in order of appearance."""
+    """Return strings as codes in the vocabulary of all strings that occur, in the order of their first occurrence."""
     places: dict[str, int] = {}
     try:
         made = np.fromiter((0 if word is None else places.setdefault(word, len(places)) for word in level), np.int32)
-    except TypeError:  # an entry that has no hash, such as a list
+    except TypeError:  # The entry cannot be hashed; it may be a list.
         raise _mixed(level, name, outer) from None
     if not all(isinstance(word, str) for word in places):
         raise _mixed(level, name, outer)
@@ -117,7 +123,7 @@ def _encoded(
 
 
 def _mixed(level: list[Any], name: str, outer: Sequence[torch.Tensor]) -> TypeError:
-    """What is said of the first entry that is no string among strings."""
+    """Return the error that names the first entry that is not a string among strings."""
     at, other = next((at, each) for at, each in enumerate(level) if each is not None and not isinstance(each, str))
     return TypeError(
         f"column {name!r} mixes strings with {type(other).__name__}: entry {entry_at(outer, at)} is {other!r:.40}"
@@ -132,10 +138,10 @@ def _times(
     outer: Sequence[torch.Tensor],
     wanted: Wanted,
 ) -> tuple[torch.Tensor, str]:
-    """Dates, times or differences of them as counts of the finest unit among them; those of pandas have units too."""
+    """Return dates, times or time differences as counts of the finest unit among them. pandas' types are read too."""
     differences = {issubclass(kind, _DIFFERENCES) for kind in kinds if not _is_nat(kind)}
     if len(differences) > 1:
-        raise TypeError(f"column {name!r} mixes dates with differences of them")
+        raise TypeError(f"column {name!r} mixes dates with differences between dates")
     is_difference = differences.pop() if differences else (wanted.unit or "").startswith("timedelta64")
     if any(getattr(entry, "tzinfo", None) is not None for entry in level):
         raise TypeError(f"column {name!r} has times with a time zone, which a table does not keep; make them UTC first")
@@ -146,10 +152,10 @@ def _times(
     try:
         made = np.array(level, what)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"column {name!r} mixes units that have none in common: {error}") from None
+        raise TypeError(f"column {name!r} mixes units that have no common unit: {error}") from None
     if np.datetime_data(made.dtype)[0] == "generic":
         if wanted.unit is None or not np.isnat(made).all():
-            raise TypeError(f"column {name!r} has times without a unit; NaT alone does not tell one, a schema does")
+            raise TypeError(f"column {name!r} has times without a unit; NaT alone has none, so give one in a schema")
         made = made.astype(wanted.unit)
     _require_held(level, made, name, outer)
     values = torch.from_numpy(made.view(np.int64))
@@ -157,7 +163,7 @@ def _times(
 
 
 def _require_held(level: list[Any], made: Any, name: str, outer: Sequence[torch.Tensor]) -> None:
-    """An OverflowError if a time does not fit the finer unit of another; numpy makes any other time of it."""
+    """Raise an OverflowError if a time does not fit the finest unit; numpy would silently change it to another time."""
     places: dict[Any, list[int]] = {}
     for place, entry in enumerate(level):
         places.setdefault(getattr(entry, "dtype", type(entry)), []).append(place)
@@ -173,7 +179,7 @@ def _require_held(level: list[Any], made: Any, name: str, outer: Sequence[torch.
 
 
 def _is_nat(kind: type) -> bool:
-    """Whether a type is that of NaT of pandas, which stands for a time and for a difference of times."""
+    """Return whether a type is that of pandas' NaT, which may be a time or a time difference."""
     return kind.__name__ == "NaTType"
 
 
@@ -194,19 +200,19 @@ def _numbers(
             )
     try:
         if isinstance(level[0], torch.Tensor):
-            return plain(torch.stack(level), name)
+            return column_values(torch.stack(level), name)
         return _rectangular(level, name, outer, wanted)
     except (ValueError, RuntimeError) as error:
         raise ValueError(
-            f"column {name!r}: entries must have one shape, unless a schema, as {{{name!r}: 'visits'}}, makes them "
-            f"lists: {error}"
+            f"column {name!r}: entries must have one shape; a schema such as {{{name!r}: 'visits'}} makes "
+            f"them lists: {error}"
         ) from None
 
 
 def _of_python(
     level: list[Any], kinds: set[type], name: str, outer: Sequence[torch.Tensor], wanted: Wanted
 ) -> torch.Tensor:
-    """Numbers of Python."""
+    """Return numbers of Python's types as a tensor."""
     if bool in kinds and len(kinds) > 1:
         place = next(i for i, entry in enumerate(level) if (type(entry) is bool) != (type(level[0]) is bool))
         raise TypeError(
@@ -223,7 +229,7 @@ def _of_python(
 
 
 def _overflow(level: list[Any], dtype: np.dtype[Any], name: str, outer: Sequence[torch.Tensor]) -> OverflowError:
-    """The error that names the first number of Python that a dtype does not hold."""
+    """Return the error that names the first number that a dtype does not hold."""
     for place, entry in enumerate(level):
         try:
             np.array(entry, dtype)
@@ -234,7 +240,7 @@ def _overflow(level: list[Any], dtype: np.dtype[Any], name: str, outer: Sequence
 
 
 def _rectangular(level: list[Any], name: str, outer: Sequence[torch.Tensor], wanted: Wanted) -> torch.Tensor:
-    """Entries that have axes themselves, and numbers of numpy and torch."""
+    """Return entries that are lists or arrays of one shape, or numbers of numpy and torch, as a tensor."""
     sizes: list[int] = []
     count, path = len(level), list(outer)
     while level and all(isinstance(entry, LISTS) for entry in level):
@@ -251,18 +257,18 @@ def _rectangular(level: list[Any], name: str, outer: Sequence[torch.Tensor], wan
         return _rectangular([_as_array(entry, name, path, wanted) for entry in level], name, path, wanted)
     else:
         made = _of_numpy(level, name, path)
-    if made.numel() == 0 and 0 in wanted.features:  # an empty list does not tell the axes inside it
+    if made.numel() == 0 and 0 in wanted.features:  # An empty list does not show the axes inside it.
         return made.reshape(count, *wanted.features)
     return made.reshape(count, *sizes, *made.shape[1:])
 
 
 def _as_array(entry: Any, name: str, outer: Sequence[torch.Tensor], wanted: Wanted) -> Any:
-    """A list among arrays as one of them."""
+    """Return a list as an array; return anything else unchanged."""
     return _rectangular([entry], name, outer, wanted)[0].numpy() if isinstance(entry, LISTS) else entry
 
 
 def _of_numpy(level: list[Any], name: str, outer: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Numbers and arrays of numpy, and numbers of Python among them."""
+    """Return numbers and arrays of numpy, with Python's numbers among them, as a tensor."""
     level = [entry.numpy() if isinstance(entry, torch.Tensor) else entry for entry in level]
     dtypes = {_dtype_of(entry) for entry in level}
     if any(dtype.kind not in "biufc" for dtype in dtypes):
@@ -275,7 +281,7 @@ def _of_numpy(level: list[Any], name: str, outer: Sequence[torch.Tensor]) -> tor
 
 
 def _dtype_of(entry: Any) -> np.dtype[Any]:
-    """The dtype of an array or a number, which its type alone decides."""
+    """Return the dtype of an array or a number, which depends only on its type."""
     if isinstance(entry, (np.generic, np.ndarray)):
         return entry.dtype
     return np.dtype(next((made for kind, made in _NUMBERS.items() if isinstance(entry, kind)), np.object_))

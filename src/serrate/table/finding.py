@@ -1,4 +1,4 @@
-"""Finding: which entries of a column are given ones, and which rows have given entries as their key."""
+"""Finding: which entries of a column have given values, and which rows have given keys."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.table.arranging import comparable
 from serrate.table.block import Block
-from serrate.table.nested import Nested, read_column
+from serrate.table.casting import as_numpy
+from serrate.table.columns import NestedColumn, read_column
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def isin(block: Block, column: str, values: Any) -> torch.Tensor:
-    """Which entries of a column are one of some values."""
+    """Return which entries of a column are equal to one of some values."""
     described, held = block.schema[column], block.values[column]
     wanted = read_column([values] if isinstance(values, str) or np.ndim(values) == 0 else values, "values", 0)
     if described.text != (wanted.vocabulary is not None) and wanted.rows:
@@ -32,14 +32,14 @@ def isin(block: Block, column: str, values: Any) -> torch.Tensor:
     elif described.unit is not None:
         asked = _in_unit(wanted, described.unit, column)
     else:
-        asked = comparable(_rounded(wanted.values, described.dtype))
-    found = torch.from_numpy(np.isin(comparable(held), asked))
+        asked = as_numpy(_rounded(wanted.values, described.dtype))
+    found = torch.from_numpy(np.isin(as_numpy(held), asked))
     mask = block.valid.get(column)
     return found if mask is None else found & mask.reshape(mask.shape + (1,) * (found.ndim - mask.ndim))
 
 
 def _rounded(asked: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Floats as a column of floats has them, without those outside of its range; other numbers as they are."""
+    """Round floats to the dtype of a column of floats and drop those out of its range. Other numbers do not change."""
     floats = asked.is_floating_point() and (dtype.is_floating_point or dtype.is_complex)
     if not floats and not (asked.is_complex() and dtype.is_complex):
         return asked
@@ -47,19 +47,19 @@ def _rounded(asked: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return made[~(torch.isinf(made) & torch.isfinite(asked))]
 
 
-def _in_unit(wanted: Nested, unit: str, column: str) -> Any:
-    """Times as numbers of a unit; those that are no whole number of it are equal to none of them."""
+def _in_unit(wanted: NestedColumn, unit: str, column: str) -> Any:
+    """Return times as counts of a unit, without those that are not a whole number of it: they equal no entry."""
     if wanted.unit is None or wanted.unit.split("[")[0] != unit.split("[")[0]:
         raise TypeError(f"column {column!r} holds {unit}, got {wanted.unit or 'numbers'}")
     given = wanted.values.numpy().view(wanted.unit)
     made = given.astype(unit)
-    held = made.astype(given.dtype) == given  # not the other way round: numpy lets what does not fit a unit overflow
+    held = made.astype(given.dtype) == given  # A direct comparison of both units could overflow in numpy.
     return made[held].view(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class KeyIndex:
-    """Where each entry of a column stands, by search."""
+    """The rows of a table by their entry of one column, sorted for binary search."""
 
     column: str
     ordered: np.ndarray[Any, Any]
@@ -69,26 +69,32 @@ class KeyIndex:
 
     @classmethod
     def of(cls, table: Table, column: str) -> KeyIndex:
-        """The index of a column of the rows, of integers or strings that all differ."""
+        """Return the index of a column of the rows.
+
+        Its entries must be integers, bools, times or strings, and no two of them may be equal.
+        """
         described = table._column(column)
         if described.level != table.row_level or described.features or described.nullable:
-            raise TypeError(f"rows are found by a column of theirs without features or gaps, got {described}")
+            raise TypeError(
+                f"rows can be found only by a column of the rows without features or missing entries, got {described}"
+            )
         if described.dtype.is_floating_point or described.dtype.is_complex:
-            raise TypeError(f"rows are found by integers, bools, times or strings, got {described}")
+            raise TypeError(f"rows can be found only by integers, bools, times or strings, got {described}")
         block = table.select([column]).block()
-        wide = torch.uint64 if described.dtype == torch.uint64 else torch.int64  # as ids are, so that none is converted
+        # Ids have the same dtype, so that they need no conversion.
+        wide = torch.uint64 if described.dtype == torch.uint64 else torch.int64
         held = block.values[column].to(wide).numpy()
         rows = np.argsort(held, kind="stable")
         ordered = held[rows]
         twice = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(twice):
             a, b = rows[twice[0]], rows[twice[0] + 1]
-            raise ValueError(f"column {column!r} has the same entry in rows {a} and {b}, so that it is no key")
+            raise ValueError(f"column {column!r} has the same entry in rows {a} and {b}, so it cannot be a key")
         words = {word: place for place, word in enumerate(block.vocabularies[column])} if described.text else None
         return cls(column, ordered, rows, words, described.unit)
 
     def find(self, ids: Any) -> torch.Tensor:
-        """The rows of some entries; KeyError that names one that is not there."""
+        """Return the rows that have these entries; raise a KeyError that names the first entry that no row has."""
         ids = list(ids) if isinstance(ids, Iterator) else ids
         asked = self._asked(ids)
         place = np.searchsorted(self.ordered, asked)
@@ -97,7 +103,7 @@ class KeyIndex:
         if bad.any():
             missing = np.atleast_1d(np.asarray(ids, dtype=object))[np.flatnonzero(bad)[0]]
             raise KeyError(
-                f"no row has {missing!r:.60} as its {self.column!r} ({int(bad.sum())} of {len(asked)} missing)"
+                f"no row has {missing!r:.60} as its {self.column!r} ({int(bad.sum())} of {len(asked)} ids are missing)"
             )
         return torch.from_numpy(self.rows[clipped].astype(np.int64))
 
@@ -111,7 +117,7 @@ class KeyIndex:
             return asked.astype(self.ordered.dtype)
         whole = asked.dtype.kind in "iub"
         if asked.dtype.kind in "fO" and isinstance(ids, (list, tuple)) and all(type(each) is int for each in ids):
-            asked = np.asarray(ids, object)  # numpy makes floats of integers that no dtype of its own holds
+            asked = np.asarray(ids, object)  # numpy converts integers that fit none of its dtypes to floats.
             whole = True
         times = self.unit is not None and asked.dtype.kind == np.dtype(self.unit).kind
         if not (whole or times) or asked.ndim != 1:

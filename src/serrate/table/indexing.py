@@ -1,7 +1,7 @@
-"""Indexing: a key for the rows, and further keys that go down the levels, one list at a time.
+"""Indexing: one key for the rows, and further keys for the lists of each deeper level.
 
-A key is first read as entries of its level, an integer as one entry; then the levels of integers are dropped. So
-`t[3, 5:9]` and `t[3][5:9]` are the same, and `t[:, 0]` has for each row its first entry.
+Each key first selects entries of its level; an integer selects one entry. Then the levels of the integers are dropped.
+So `t[3, 5:9]` and `t[3][5:9]` are the same, and `t[:, 0]` has the first entry of each row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from serrate.table.block import Block
 from serrate.table.gathering import gather
-from serrate.table.gathering.runs import spread
+from serrate.table.gathering.uncompiled import repeat_each
 from serrate.table.reshaping import drop_level
 from serrate.table.schema import ROWS, parent_of
 from serrate.tensor.tensor import Tensor
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def index(table: Table, key: Any) -> Block:
-    """What `table[key]` has, for a key that names no column."""
+    """Return what `table[key]` holds if the key is not the name of a column."""
     keys = key if isinstance(key, tuple) else (key,)
     if not keys:
         return table.block()
     levels = _levels(table, len(keys))
     read = [_read(entry, level) for entry, level in zip(keys, levels, strict=True)]
-    block = rows(table, read[0], levels[0])
+    block = take_rows(table, read[0], levels[0])
     for entry, level in zip(read[1:], levels[1:], strict=True):
         block = _inner(block, level, entry)
     for level in _dropped(read, levels):
@@ -40,20 +40,25 @@ def index(table: Table, key: Any) -> Block:
 
 
 def _dropped(keys: list[Key], levels: list[str]) -> list[str]:
-    """The levels of integers in the order to drop them: roots from the outside, so that names stay; then inner ones."""
+    """Return the levels that integer keys drop, in the order in which they are dropped.
+
+    The integers at the front come first, outermost first, so that the names of the levels below stay. The levels of
+    other integers follow, deepest first.
+    """
     whole = next((i for i, key in enumerate(keys) if not isinstance(key, int)), len(keys))
     inner = [level for key, level in zip(keys[whole:], levels[whole:], strict=True) if isinstance(key, int)]
     return [*levels[:whole], *reversed(inner)]
 
 
 def _levels(table: Table, count: int) -> list[str]:
-    """The levels that so many keys go down through."""
+    """Return the levels that `count` keys index, from the rows downwards."""
     levels = [table.row_level]
     while len(levels) < count:
         below = table.schema.children(levels[-1])
         if not below:
             raise IndexError(
-                f"the table has {len(levels)} levels, {', '.join(levels)}, to index, but the key has {count} entries"
+                f"the key has {count} entries, but the table has only {len(levels)} levels to index: "
+                f"{', '.join(levels)}"
             )
         if len(below) > 1:
             raise IndexError(
@@ -65,11 +70,11 @@ def _levels(table: Table, count: int) -> list[str]:
 
 
 Key = int | slice | torch.Tensor
-"""An integer, a slice of ints, or a vector of int64 or bool."""
+"""An integer, a slice of integers, or a vector of int64 or bool."""
 
 
 def _read(given: Any, level: str) -> Key:
-    """A key as one of three kinds; TypeError if it is none."""
+    """Return a key as an integer, a slice or a vector; raise a TypeError if it is none of these."""
     if isinstance(given, slice):
         return slice(*(None if part is None else _as_int(part) for part in (given.start, given.stop, given.step)))
     if isinstance(given, Tensor):
@@ -103,7 +108,7 @@ def _as_int(part: Any) -> int:
     try:
         return operator.index(part)
     except TypeError:
-        raise TypeError(f"the bounds of a slice are integers, got {part!r:.60}") from None
+        raise TypeError(f"the bounds of a slice must be integers, got {part!r:.60}") from None
 
 
 def _vector(given: Any, level: str) -> torch.Tensor:
@@ -118,26 +123,28 @@ def _vector(given: Any, level: str) -> torch.Tensor:
 
 
 def _signed(key: torch.Tensor, level: str) -> torch.Tensor:
-    """Numbers as int64; the largest of uint64 would come out negative, and stand for other entries."""
+    """Return integers as int64. Large numbers of uint64 raise an error, since they would become negative."""
     made = key.to(torch.int64)
     if key.dtype == torch.uint64 and bool((made < 0).any()):
         place = int((made < 0).nonzero()[0])
-        raise IndexError(f"position {place} of the key for {level!r} asks for {key[place].item()}")
+        raise IndexError(
+            f"position {place} of the key for {level!r} asks for {key[place].item()}, which is out of range"
+        )
     return made
 
 
 # ----------------------------------------------------------------------------------------------------------- rows
 
 
-def rows(table: Table, key: Key, level: str = ROWS) -> Block:
-    """The rows that a key stands for, as one block; a view where they follow each other in memory."""
+def take_rows(table: Table, key: Key, level: str = ROWS) -> Block:
+    """Return the rows that a key selects, as one block; it is a view if the rows follow each other in memory."""
     count = len(table)
     if isinstance(key, int):
         place = _within(key, count, level)
         key = slice(place, place + 1)
     if isinstance(key, slice):
         start, stop, step = key.indices(count)
-        step = max(min(step, count + 1), -count - 1)  # a longer one passes the end at once, too
+        step = max(min(step, count + 1), -count - 1)  # A larger step passes the end at once as well.
         if step == 1 and len(table.sources) == 1 and isinstance(table.sources[0], Block):
             return run_of_rows(table.sources[0].select(tuple(table.keys())), start, max(start, stop))
         numbers = torch.arange(start, stop, step) if (stop - start) * step > 0 else torch.zeros(0, dtype=torch.int64)
@@ -147,7 +154,7 @@ def rows(table: Table, key: Key, level: str = ROWS) -> Block:
 
 
 def positions(key: torch.Tensor, count: int, level: str) -> torch.Tensor:
-    """The entries that a vector of bools, one for each, stands for; integers as they are."""
+    """Return the numbers of the entries for which a vector of bools is True; return integers unchanged."""
     if key.dtype != torch.bool:
         return key
     if key.numel() != count:
@@ -162,7 +169,7 @@ def _within(key: int, count: int, level: str) -> int:
 
 
 def run_of_rows(block: Block, start: int, stop: int) -> Block:
-    """Rows start .. stop, their values views."""
+    """Return the rows from `start` to `stop`; their values are views."""
     (root,) = block.schema.roots
     spans = {root: (start, stop)}
     offsets = {}
@@ -191,7 +198,7 @@ def _cut(values: torch.Tensor, block: Block, name: str, spans: dict[str, tuple[i
 
 
 def _inner(block: Block, level: str, key: Key) -> Block:
-    """In each list of a level the entries that a key stands for."""
+    """Return the block with only those entries of each list of a level that a key selects."""
     if isinstance(key, slice) and key == slice(None):
         return block
     partition = block.partition(level)
@@ -209,7 +216,7 @@ def _inner(block: Block, level: str, key: Key) -> Block:
             what = f"asks for {each}" if isinstance(key, int) else f"asks at position {place} for {each}"
             raise IndexError(
                 f"list {entry} of level {level!r} has {int(lengths[entry])} entries, but the key {what}; "
-                f"a slice takes what is there"
+                f"a slice takes only entries that exist"
             )
     inner = torch.where(asked < 0, asked + lengths[:, None], asked)
     ids = (begins[:, None] + inner).flatten()
@@ -218,8 +225,8 @@ def _inner(block: Block, level: str, key: Key) -> Block:
 
 
 def sliced(lengths: torch.Tensor, key: slice) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Where a slice begins in lists of these lengths, how many entries it has, and its step."""
-    step = 1 if key.step is None else max(min(key.step, 2**61), -(2**61))  # so that no sum below overflows
+    """Return the start of a slice in lists of these lengths, its number of entries in each list, and its step."""
+    step = 1 if key.step is None else max(min(key.step, 2**61), -(2**61))  # This keeps the sums below from an overflow.
     if step == 0:
         raise ValueError("the step of a slice must not be 0")
     low, high = (0, lengths) if step > 0 else (-1, lengths - 1)
@@ -238,9 +245,9 @@ def sliced(lengths: torch.Tensor, key: slice) -> tuple[torch.Tensor, torch.Tenso
 
 
 def take_runs(block: Block, level: str, begins: torch.Tensor, count: torch.Tensor, step: int = 1) -> Block:
-    """In each list of a level `count` entries from `begins` on, every step-th."""
+    """Return the block with `count` entries of each list of a level: every step-th one, from `begins` on."""
     offsets = torch.zeros(count.numel() + 1, dtype=torch.int64)
     torch.cumsum(count, 0, out=offsets[1:])
     total = int(offsets[-1])
-    ids = spread(begins - offsets[:-1] * step, count, total) + torch.arange(total) * step
+    ids = repeat_each(begins - offsets[:-1] * step, count, total) + torch.arange(total) * step
     return gather.take_entries(block, level, ids, offsets)

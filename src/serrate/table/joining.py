@@ -1,4 +1,4 @@
-"""Joining: blocks that follow each other as one, and the schema that holds for all of them."""
+"""Joining: several blocks as one, one after the other, and the schema that fits all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serrate.tensor.offsets import INT32_MAX
 
 
 def join_schemas(first: Schema, second: Schema, one: str = "the table", other: str = "the other") -> Schema:
-    """The schema of rows of both: columns as in the first, each stored so that it holds what either holds.
+    """Return the schema for the rows of both. Each column is stored in a dtype that holds the values of either.
 
     >>> import torch
     >>> from serrate.table.schema import Column, Schema
@@ -28,13 +28,13 @@ def join_schemas(first: Schema, second: Schema, one: str = "the table", other: s
     if first == second:
         return first
     if set(first.levels) != set(second.levels):
-        raise RaggednessError(f"{one} has levels {first.levels}, {other} {second.levels}")
+        raise RaggednessError(f"{one} has the levels {first.levels}, but {other} has {second.levels}")
     if set(first) != set(second):
         lacks = [name for name in first if name not in second]
         has = [name for name in second if name not in first]
         raise KeyError(
             f"{one} and {other} need the same columns, but {other} "
-            + " and ".join([f"lacks {lacks}"] * bool(lacks) + [f"has {has} besides"] * bool(has))
+            + " and ".join([f"lacks {lacks}"] * bool(lacks) + [f"also has {has}"] * bool(has))
         )
     return Schema(
         first.levels, {name: _join_columns(name, column, second[name], one, other) for name, column in first.items()}
@@ -52,17 +52,17 @@ def _join_columns(name: str, first: Column, second: Column, one: str, other: str
 
 
 def common_dtype(first: torch.dtype, second: torch.dtype) -> torch.dtype:
-    """The least integer dtype that holds what two hold; others only meet themselves."""
+    """Return the smallest integer dtype that holds the values of two dtypes. Other dtypes must be equal."""
     if first == second:
         return first
     if not is_integer(first) or not is_integer(second):
-        raise TypeError(f"{dtype_name(first)} and {dtype_name(second)} cannot be stored as one")
+        raise TypeError(f"{dtype_name(first)} and {dtype_name(second)} have no common dtype")
     ranges = [torch.iinfo(dtype) for dtype in (first, second)]
     return least_dtype(min(int(each.min) for each in ranges), max(int(each.max) for each in ranges))
 
 
 def join_blocks(blocks: Sequence[Block], schema: Schema) -> Block:
-    """The rows of all blocks, one after another; `schema` is the one that `join_schemas` gives for them."""
+    """Return the rows of all blocks, one block after the other; `schema` is the result of `join_schemas` for them."""
     if len(blocks) == 1:
         return as_stored(blocks[0], schema)
     places = {name: _union(blocks, name) for name, column in schema.items() if column.text}
@@ -73,7 +73,7 @@ def join_blocks(blocks: Sequence[Block], schema: Schema) -> Block:
 
 
 def _after_each_other(blocks: Sequence[Block]) -> Block:
-    """Blocks of one schema and one vocabulary after each other; columns without a level are the first's."""
+    """Join blocks of one schema and one vocabulary; the columns without a level are those of the first block."""
     first = blocks[0]
     counts = {level: sum(block.counts[level] for block in blocks) for level in first.schema.levels}
     loose = first.schema.columns_at(None)
@@ -94,7 +94,7 @@ def _after_each_other(blocks: Sequence[Block]) -> Block:
 
 
 def as_stored(block: Block, schema: Schema) -> Block:
-    """The block with the columns of a schema, in its order, stored as it says, with a mask for each nullable one."""
+    """Return the block with the columns, the order and the stored dtypes of a schema; nullable columns get a mask."""
     values = {name: block.values[name].to(column.stored) for name, column in schema.items()}
     valid = {
         name: block.valid[name] if name in block.valid else torch.ones(_entries(block, column), dtype=torch.bool)
@@ -133,13 +133,13 @@ def _join_offsets(parts: Sequence[torch.Tensor], total: int) -> torch.Tensor:
 
 
 def _union(blocks: Sequence[Block], name: str) -> dict[str, int]:
-    """The places of all words of a column, in order of first appearance."""
+    """Return a code for each word that a column has in any of the blocks, in the order of first occurrence."""
     held = {id(words): words for words in (block.vocabularies[name] for block in blocks)}
     return {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(held.values())))}
 
 
 def _holding(schema: Schema, vocabularies: Mapping[str, tuple[str, ...]]) -> Schema:
-    """The schema with columns of strings wide enough for every place in their vocabularies."""
+    """Return the schema with columns of strings stored wide enough for every code of their vocabularies."""
     needed = {name: least_dtype(0, max(len(words) - 1, 0)) for name, words in vocabularies.items()}
     return schema.with_columns(
         {name: replace(schema[name], stored=common_dtype(schema[name].stored, dtype)) for name, dtype in needed.items()}
@@ -147,7 +147,7 @@ def _holding(schema: Schema, vocabularies: Mapping[str, tuple[str, ...]]) -> Sch
 
 
 def _recoded(block: Block, places: Mapping[str, Mapping[str, int]]) -> Block:
-    """The block with its strings as these places, which have all of its words."""
+    """Return the block with its strings as these codes, which exist for all of its words."""
     values, columns = dict(block.values), {}
     for name, new in places.items():
         table = torch.tensor([new[word] for word in block.vocabularies[name]], dtype=torch.int64)
@@ -158,15 +158,15 @@ def _recoded(block: Block, places: Mapping[str, Mapping[str, int]]) -> Block:
 
 
 def _mapped(codes: torch.Tensor, places: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
-    """Codes through a table; missing entries stay 0."""
+    """Return the new codes; missing entries stay 0."""
     made = places[codes.to(torch.int64)]
     return made if valid is None else made * valid
 
 
 def compacted(block: Block) -> Block:
-    """The block with vocabularies that hold no more words than there are entries.
+    """Return the block with no more words in a vocabulary than there are entries in its column.
 
-    A large vocabulary that many shards share would otherwise be written whole into each of them.
+    Otherwise a large vocabulary that many shards share would be written as a whole into each of them.
     """
     values, vocabularies = dict(block.values), dict(block.vocabularies)
     for name, words in block.vocabularies.items():
@@ -174,5 +174,5 @@ def compacted(block: Block) -> Block:
             continue
         used, codes = torch.unique(values[name].to(torch.int64), return_inverse=True)
         vocabularies[name] = tuple(words[place] for place in used.tolist())
-        values[name] = codes.to(values[name].dtype)  # 0, as under missing entries, stays 0: the order is kept
+        values[name] = codes.to(values[name].dtype)  # The code of missing entries stays 0, because the order is kept.
     return replace(block, values=values, vocabularies=vocabularies)

@@ -1,4 +1,4 @@
-"""Reshaping: levels dropped, added and merged; columns stay where they are in memory wherever that is possible."""
+"""Reshaping: drop, add and merge levels. The values of columns stay in place in memory where that is possible."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.gathering.padding import constant
-from serrate.table.gathering.runs import spread
+from serrate.table.gathering.padding import checked_constant
+from serrate.table.gathering.uncompiled import repeat_each
 from serrate.table.schema import ROWS, Column, Schema, check_level, child_of, depth_of, parent_of
 from serrate.tensor import bits
 from serrate.tensor.offsets import offsets_from_lengths
 
 
 def renamed(block: Block, names: Mapping[str, str]) -> Block:
-    """The block with other names for some levels; all below move with them."""
+    """Return the block with other names for some levels; the names of all levels below change with them."""
 
     def new(level: str) -> str:
         for old, name in names.items():
@@ -42,7 +42,7 @@ def renamed(block: Block, names: Mapping[str, str]) -> Block:
 
 
 def drop_level(block: Block, level: str) -> Block:
-    """The block without a level of which every list has exactly one entry; the levels below move up."""
+    """Return the block without a level whose lists all have exactly one entry; the levels below move up."""
     schema = block.schema
     if level not in schema.roots:
         return _merged_up(block, level)
@@ -64,7 +64,7 @@ def drop_level(block: Block, level: str) -> Block:
 
 
 def _merged_up(block: Block, level: str) -> Block:
-    """The block with the entries of a level in the place of those of its parent, which has as many."""
+    """Return the block with a level in the place of its parent; both have the same number of entries."""
     above = parent_of(level)
     assert above is not None
     assert block.counts[above] == block.counts[level]
@@ -83,14 +83,14 @@ def _merged_up(block: Block, level: str) -> Block:
 
 
 def _raised(other: str, level: str, above: str) -> str:
-    """The name of a level, `level` or below it, once that one has become its parent."""
+    """Return the new name of `other`, which is `level` or lies below it, when `level` takes the place of `above`."""
     return above if other == level else child_of(above, other[len(level) + 1 :])
 
 
 def add_root(block: Block, name: str) -> Block:
-    """The block as the only row of a new one: what had no level becomes columns of that row.
+    """Return the block as the only row of a new block; columns without a level become columns of that row.
 
-    `name` is what the rows so far are called then, if there are rows.
+    If the block has rows, they become the level `name`.
     """
     schema = block.schema
     if ROWS in schema.levels:
@@ -98,7 +98,7 @@ def add_root(block: Block, name: str) -> Block:
         block = renamed(block, {ROWS: name})
         schema = block.schema
     above = {parent_of(root) for root in schema.roots} or {ROWS}
-    (root,) = above  # roots are the children of one level
+    (root,) = above  # All roots have the same parent.
     assert root is not None
     columns = {
         label: replace(column, level=root) if column.level is None else column for label, column in schema.items()
@@ -118,7 +118,10 @@ def add_root(block: Block, name: str) -> Block:
 
 
 def flatten_level(block: Block, level: str | None, how: str, fill: Any) -> Block:
-    """The block with a level merged into its parent, whose columns are spread over the entries of the level."""
+    """Return the block with a level merged into its parent.
+
+    The columns of the parent get one value for each entry of the level.
+    """
     if how not in ("first", "repeat", "fill"):
         raise ValueError(f'how must be "first", "repeat" or "fill", got {how!r:.40}')
     level = _to_flatten(block.schema, level)
@@ -148,7 +151,7 @@ def flatten_level(block: Block, level: str | None, how: str, fill: Any) -> Block
 
 
 def _to_flatten(schema: Schema, level: str | None) -> str:
-    """The level that is meant: the only deepest one where none is named."""
+    """Return the level to merge; if none is named, it is the only deepest level."""
     if level is None:
         deepest = max((depth_of(other) for other in schema.levels), default=0)
         found = [other for other in schema.levels if depth_of(other) == deepest]
@@ -166,23 +169,23 @@ def _replaced(
     block: Block,
     level: str,
     taken: Callable[[torch.Tensor], torch.Tensor],
-    spread: tuple[int, torch.Tensor, Any] | None,
+    filling: tuple[int, torch.Tensor, Any] | None,
 ) -> Block:
-    """The columns of a level with other entries: those taken, and between them, if spread, what fills the gaps.
+    """Return the block with other entries in the columns of a level, those that `taken` returns.
 
-    `spread` is the new number of entries, where the taken ones go, and the number for the others. Strings and times
-    have no such number: the others are missing there.
+    `filling` adds more entries: it is the new number of entries, the positions of those taken, and the value of all
+    others. Strings and times have no such value: there the others are missing.
     """
     columns: dict[str, Column] = {}
     values, valid = dict(block.values), dict(block.valid)
     for name in block.schema.columns_at(level):
         column, held = block.schema[name], taken(values[name])
         mask = taken(valid[name]) if name in valid else None
-        if spread is not None:
-            count, where, fill = spread
+        if filling is not None:
+            count, where, fill = filling
             gaps = column.text or column.unit is not None
             if not gaps:
-                constant(fill, column.dtype, f"fill of column {name!r:.60}")
+                checked_constant(fill, column.dtype, f"fill of column {name!r:.60}")
                 if column.stored != column.dtype and not _holds(column.stored, fill):
                     held, columns[name] = held.to(column.dtype), replace(column, stored=column.dtype)
             held = bits.padded(count, where, held, 0 if gaps else fill)
@@ -201,7 +204,7 @@ def _holds(dtype: torch.dtype, number: int) -> bool:
 
 
 def _without_empty(block: Block, level: str, fill: Any) -> Block:
-    """The block with one entry in each list of a level that has none: `fill` in its columns, nothing below it."""
+    """Return the block with one entry added to each empty list of a level: `fill` in the columns, no lists below."""
     partition = block.partition(level)
     lengths = partition.lengths.to(torch.int64)
     if bool((lengths > 0).all()):
@@ -209,7 +212,7 @@ def _without_empty(block: Block, level: str, fill: Any) -> Block:
     grown = offsets_from_lengths(torch.clamp(lengths, min=1), None)
     total = int(grown[-1])
     shift = partition.offsets[:-1].to(torch.int64) - grown[:-1]
-    where = torch.arange(partition.num_values) - spread(shift, lengths, partition.num_values)
+    where = torch.arange(partition.num_values) - repeat_each(shift, lengths, partition.num_values)
     offsets, counts = {**block.offsets, level: grown}, {**block.counts, level: total}
     for below in block.schema.children(level):
         inner = torch.zeros(total, dtype=torch.int64)
@@ -219,8 +222,8 @@ def _without_empty(block: Block, level: str, fill: Any) -> Block:
     return replace(block, counts=counts, offsets=offsets)
 
 
-def with_column(block: Block, name: str, column: Column, part: Block) -> Block:
-    """The block with a column of another one, which has the same levels."""
+def put_column(block: Block, name: str, column: Column, part: Block) -> Block:
+    """Return the block with a column added or replaced; `part` is a block of the same levels that has the column."""
 
     def taken(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         kept = {label: held for label, held in mine.items() if label != name or label in other}

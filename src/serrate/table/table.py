@@ -1,4 +1,4 @@
-"""Table: columns that share nesting, in memory or on disk."""
+"""Table: columns that share their nesting, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.errors import RaggednessError, TableFormatError
-from serrate.table import arranging, comparing, finding, indexing, lists, reshaping, windowing
+from serrate.table import arranging, comparing, finding, from_lists, indexing, printing, reshaping, windowing
 from serrate.table.block import Block, Renamed, Source
 from serrate.table.build import Declared, build
 from serrate.table.convert.methods import Conversions
 from serrate.table.gathering import gather
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.sources import Sources, located, name_of
+from serrate.table.gathering.sources import Sources, located, source_name
 from serrate.table.schema import Column, Schema
 from serrate.tensor.tensor import Tensor
 
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _naming(sources: Sources) -> Iterator[None]:
-    """What is wrong with the only source is said of it by its name."""
+    """Put the name of the only source in front of every error that is raised inside."""
     try:
         yield
     except (RaggednessError, TypeError, TableFormatError) as error:
-        raise TableFormatError(f"{name_of(sources, 0)}: {error}") from error
+        raise TableFormatError(f"{source_name(sources, 0)}: {error}") from error
 
 
 class Table(Conversions):
-    """Columns that share nesting: patients, their visits, the codes of each visit; the structure is stored once.
+    """Columns that share their nesting, for example patients, their visits, and the codes of each visit.
 
-    A column's nesting says how deep it lies; `schema` names levels, and tells apart those of equal depth. Columns are
-    tensors, arrays, Arrow arrays or nested lists, whose entries may be strings, dates, or missing. `narrow=True` stores
-    integers in the least type that holds them; readers get the type they had.
+    The structure is stored once for all columns. The nesting of a column says at which depth it lies; `schema` gives
+    names to the levels, and separates levels of equal depth. A column is a tensor, an array, an Arrow array or nested
+    lists. Its entries may be numbers, strings or times, and some may be missing. With `narrow=True` integers are stored
+    in the smallest type that holds them; readers still get the type that was given.
 
     >>> import serrate as sr
     >>> t = sr.Table(
@@ -77,37 +78,37 @@ class Table(Conversions):
 
     @classmethod
     def _of(cls, schema: Schema, sources: Iterable[Source]) -> Table:
-        """A table of these columns of some sources, one after the other."""
+        """Return a table of these columns, whose rows are those of the sources, one source after the other."""
         made = object.__new__(cls)
         made._schema, made._sources = schema, Sources(sources)
         return made
 
     @classmethod
     def _from_block(cls, block: Block, made_from: Iterable[Table] = ()) -> Table:
-        """A table of a block; which files the tables that it was made from came from is remembered."""
+        """Return a table of a block, which remembers the files of the tables that the block was made from."""
         origins = dict.fromkeys(origin for table in made_from for origin in table.sources.origins)
         return cls._of(block.schema, Sources((block,), tuple(origins)))
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]], schema: Declared = None, *, narrow: bool = False) -> Table:
-        """A table from one mapping per row, each with an entry for every column.
+        """Return a table made from one mapping per row; each mapping has an entry for every column.
 
         >>> import serrate as sr
         >>> sr.Table.from_rows([{"id": 7, "word": ["a", "b"]}, {"id": 9, "word": []}])["id"].tolist()
         [7, 9]
         """
-        return cls(lists.columns_of(rows, schema), schema, narrow=narrow)
+        return cls(from_lists.columns_of(rows, schema), schema, narrow=narrow)
 
     # ------------------------------------------------------------------------------------------------------ look
 
     @property
     def schema(self) -> Schema:
-        """The levels, and what each column holds."""
+        """The schema: the levels, and what each column holds."""
         return self._schema
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The names of the levels, parents first; `rows` is the outermost."""
+        """The names of the levels, each parent before its children; the outermost level is `rows`."""
         return self._schema.levels
 
     @property
@@ -116,17 +117,17 @@ class Table(Conversions):
         return self._sources
 
     def keys(self) -> KeysView[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return self._schema.keys()
 
     def __contains__(self, name: object) -> bool:
         return name in self._schema
 
     def __iter__(self) -> Any:
-        raise TypeError("a table is no sequence: iterate over t.keys(), or over t.loader(batch_size=…)")
+        raise TypeError("a table is not a sequence: iterate over t.keys(), or over t.loader(batch_size=…)")
 
     def keys_at(self, level: str | int) -> tuple[str, ...]:
-        """The columns at a level, or at all levels of a depth.
+        """Return the columns of a level, or the columns of all levels of one depth.
 
         >>> import serrate as sr
         >>> t = sr.Table({"age": [41, 63], "time": [[0, 3], [2]]}, schema={"time": "visits"})
@@ -144,16 +145,16 @@ class Table(Conversions):
 
     @property
     def row_level(self) -> str:
-        """The outermost level, if there is one: what `t[…]` indexes first, and `len` counts."""
+        """The only outermost level: `t[…]` indexes it first, and `len` counts its entries."""
         roots = self._schema.roots
         if len(roots) != 1:
-            have = f"levels {', '.join(roots)}" if roots else "single entries only"
-            raise TypeError(f"this table has no rows but {have}; unsqueeze() makes it one row")
+            have = f"levels {', '.join(roots)}" if roots else "single entries"
+            raise TypeError(f"this table has no rows, only {have}; unsqueeze() makes it one row")
         return roots[0]
 
     @cached_property
     def _starts(self) -> list[int]:
-        """For each source the number of its first row, and the end."""
+        """The number of the first row of each source, and at the end the number of all rows."""
         return [0, *accumulate(source.rows for source in self._sources)]
 
     @cached_property
@@ -161,36 +162,36 @@ class Table(Conversions):
         return torch.tensor(self._starts)
 
     def __len__(self) -> int:
-        self.row_level  # noqa: B018  it raises where there are no rows
+        self.row_level  # noqa: B018 It raises an error if the table has no rows.
         return self._starts[-1]
 
     def count(self, level: str) -> int:
-        """How many entries a level has."""
+        """Return the number of entries of a level."""
         self._known_level(level)
         return sum(source.counts[level] for source in self._sources)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values, masks and offsets, as they are stored; vocabularies come on top."""
+        """The number of bytes of values, masks and offsets as they are stored. Vocabularies are not counted."""
         return sum(source.whole().select(tuple(self.keys())).nbytes for source in self._sources)
 
     @property
     def dense_nbytes(self) -> int:
-        """Bytes that `to_dense()` would take, its masks included."""
-        self.row_level  # noqa: B018  it raises where there are no rows
+        """The number of bytes that `to_dense()` would take, with its masks."""
+        self.row_level  # noqa: B018 It raises an error if the table has no rows.
         return comparing.dense_nbytes(self._schema, [source.whole() for source in self._sources])
 
     def __repr__(self) -> str:
-        return lists.describe(self)
+        return printing.describe(self)
 
     def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The strings that the entries of a column of strings are places in."""
+        """Return the words of a column of strings. Its entries are codes, which are positions in this tuple."""
         if not self._column(column).text:
             raise TypeError(f"column {column!r} holds numbers, not strings")
         return gather.vocabulary(self._sources, column)
 
     def valid(self, column: str) -> Tensor:
-        """Which entries of a column are there, as a tensor of bools.
+        """Return a tensor of bools that says which entries of a column are present.
 
         >>> import serrate as sr
         >>> sr.Table({"dose": [[1.5, None], [2.0]]}).valid("dose").tolist()
@@ -204,43 +205,47 @@ class Table(Conversions):
         return block.shaped(mask, described.level)
 
     def tolist(self) -> dict[str, Any]:
-        """The columns as nested lists: strings as such, None for what is missing, times as numpy has them.
+        """Return the columns as nested lists: strings as str, missing entries as None, times as numpy's types.
 
         >>> import serrate as sr
         >>> sr.Table({"word": [["a", "b"], [None]]}).tolist()
         {'word': [['a', 'b'], [None]]}
         """
-        return lists.to_lists(self.block())
+        return printing.to_lists(self.block())
 
     # -------------------------------------------------------------------------------------------- columns and rows
 
     def _column(self, name: Any) -> Column:
         if isinstance(name, (list, set, dict)):
-            raise TypeError(f"one column was expected, by its name, got {name!r:.60}")
+            raise TypeError(f"the name of one column was expected, got {name!r:.60}")
         if name not in self._schema:
-            hint = f"; it is a level, with {', '.join(self.keys_at(name)) or 'none'}" if name in self.levels else ""
+            hint = ""
+            if name in self.levels:
+                own = ", ".join(self.keys_at(name))
+                hint = f"; it is a level with the columns {own}" if own else "; it is a level without columns"
             raise KeyError(
                 f"there is no column {name!r:.60}{hint}; the columns are {', '.join(map(repr, self.keys()))}"
             )
         return self._schema[name]
 
     def __getitem__(self, key: Any) -> Any:
-        """A column by its name, as a tensor over the same memory; or rows, and entries further down, as a table.
+        """Return a column as a tensor if the key is its name; return a table of some rows or entries otherwise.
 
-        Rows are asked for by an integer, which drops the level, a slice, a vector of integers or of bools; a tuple goes
-        down the levels, one key each.
+        The tensor shares the memory of the column. Rows are chosen by an integer (which drops the level), a slice, or a
+        vector of integers or bools. A tuple holds one key for each level, from the rows downwards.
         """
         if isinstance(key, str):
             described, block = self._column(key), self._holding_values(key)
-            return block.shaped(block.values[key].to(described.dtype), described.level)  # no copy unless narrowed
+            # This copies only if the column is narrowed.
+            return block.shaped(block.values[key].to(described.dtype), described.level)
         return Table._from_block(indexing.index(self, key), [self])
 
     def _holding(self, column: str) -> Block:
-        """A block with all entries of a column, as it is stored; unchecked if it comes from a file."""
+        """Return a block with all stored entries of a column; a block of a file is not checked."""
         return self._sources[0].whole() if len(self._sources) == 1 else self.select([column]).block()
 
     def _holding_values(self, column: str) -> Block:
-        """A block with all entries of a column, whose places in a vocabulary are checked."""
+        """Return a block with all entries of a column; the codes of a column of strings are checked."""
         block = self._holding(column)
         if self._schema[column].text and not block.trusted:
             with _naming(self._sources):
@@ -248,25 +253,25 @@ class Table(Conversions):
         return block
 
     def block(self) -> Block:
-        """All rows as one block; memory of its own unless there is one source."""
+        """Return all rows as one block. The block shares memory with the source if there is only one."""
         if len(self._sources) != 1:
             return gather.take(self._sources, self._schema, self.pieces(torch.arange(self._starts[-1])))
         block = self._sources[0].whole()
         if block.schema != self._schema:
-            block = block.select(tuple(self.keys()))  # before the check, which reads all columns of a file elsewhere
+            block = block.select(tuple(self.keys()))  # The check below reads all columns of the block, so select first.
         if not block.trusted:
             with _naming(self._sources):
                 block = replace(block.check(), trusted=True)
         return block
 
     def pieces(self, rows: torch.Tensor) -> Pieces:
-        """Where rows, given in int64, negative ones counted from the end, lie: which source, and which row of it."""
+        """Return for each row its source and its number there. `rows` is int64; negative numbers count from the end."""
         return located(rows, self._bounds, self.row_level)
 
     def isin(self, column: str, values: Any) -> Tensor:
-        """Which entries of a column are one of some values, or one value: numbers, strings or times.
+        """Return which entries of a column are equal to the given value, or to one of the given values.
 
-        Missing entries are none of them.
+        The values are numbers, strings or times. A missing entry is equal to no value.
 
         >>> import serrate as sr
         >>> t = sr.Table({"sex": ["F", "M", None, "F"]})
@@ -277,7 +282,7 @@ class Table(Conversions):
         return block.shaped(finding.isin(block, column, values), described.level)
 
     def rows_of(self, column: str, ids: Any) -> torch.Tensor:
-        """The numbers of the rows whose entry of `column`, which all differ, is each of `ids`.
+        """Return for each of the `ids` the number of the row that has it in `column`, whose entries must all differ.
 
         >>> import serrate as sr
         >>> sr.Table({"id": [30, 10, 20]}).rows_of("id", [20, 30])
@@ -290,7 +295,7 @@ class Table(Conversions):
         return found
 
     def select(self, columns: Iterable[str]) -> Table:
-        """Some of the columns, in this order, and the levels that they need. Nothing is copied.
+        """Return a table with some columns, in this order, and the levels that they need. Nothing is copied.
 
         >>> import serrate as sr
         >>> sr.Table({"age": [41, 63], "time": [[0, 3], [2]]}).select(["age"]).levels
@@ -305,19 +310,19 @@ class Table(Conversions):
             raise ValueError("a table needs at least one column")
         if names == list(self.keys()):
             return self
-        if len(self._schema.roots) > 1:  # perhaps only one of them stays, whose entries are the rows then
+        if len(self._schema.roots) > 1:  # If only one root stays, its entries become the rows.
             return Table._from_block(self.block().select(tuple(names)), [self])
         return Table._of(self._schema.select(names), self._sources)
 
     def drop(self, columns: str | Iterable[str]) -> Table:
-        """All columns but these."""
+        """Return a table without these columns."""
         gone = {columns} if isinstance(columns, str) else set(columns)
         for name in gone:
             self._column(name)
         return self.select([name for name in self.keys() if name not in gone])
 
     def rename(self, names: Mapping[str, str]) -> Table:
-        """The same columns, some under other names.
+        """Return a table with the same columns, some of them under other names.
 
         >>> import serrate as sr
         >>> list(sr.Table({"a": [1], "b": [2]}).rename({"a": "c"}).keys())
@@ -327,17 +332,17 @@ class Table(Conversions):
             self._column(name)
         new = [names.get(name, name) for name in self.keys()]
         if len(set(new)) != len(new) or not all(isinstance(name, str) for name in new):
-            raise ValueError(f"columns need names of their own, got {new}")
+            raise ValueError(f"each column needs a different name, got {new}")
         columns = {names.get(name, name): column for name, column in self._schema.items()}
         own = {names.get(name, name): name for name in self.keys()}
         renamed = Sources((Renamed.of(source, own) for source in self._sources), self._sources.origins)
         return Table._of(Schema(self.levels, columns), renamed)
 
     def with_column(self, name: str, values: Any, level: str | Column | None = None) -> Table:
-        """The table with a column added, or in the place of the one of that name.
+        """Return the table with a column added, or with the column of that name replaced.
 
-        Without a level the nesting of `values` tells it, where only one level is as deep. In a tensor computed from a
-        column nothing is missing; None in lists is, and what is masked in numpy's masked arrays.
+        If no level is given, it is the only level as deep as the nesting of `values`. All entries of a tensor are
+        present. In lists None is a missing entry, and in masked arrays of numpy a masked entry is missing.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3], [2]]}, schema={"time": "visits"})
@@ -349,11 +354,12 @@ class Table(Conversions):
     # ----------------------------------------------------------------------------------------------------- levels
 
     def flatten_level(self, level: str | None = None, how: str = "first", fill: Any = 0) -> Table:
-        """The table with a level, the deepest if none is named, merged into the one above.
+        """Return the table with a level merged into its parent; if no level is named, it is the deepest one.
 
-        Columns of the one above are spread over the entries: `how="first"` gives the value to the first entry of each
-        list and `fill` to the others, "repeat" gives it to all; a list without entries vanishes. "fill" is as "first",
-        but a list without entries keeps one, with `fill` in the columns of the level, so that nothing is lost.
+        The columns of the parent get one value for each entry of the level. With `how="first"` the first entry of each
+        list gets the value of the parent, and the others get `fill`. With "repeat" all entries of a list get the value.
+        Both drop empty lists. With "fill" the values are as with "first", but an empty list becomes one entry with
+        `fill` in the columns of the level, so that nothing is lost.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[5, 6], [7]], "code": [[[1, 2], []], [[3]]]})
@@ -365,14 +371,14 @@ class Table(Conversions):
         return Table._from_block(reshaping.flatten_level(self.block(), level, how, fill), [self])
 
     def squeeze(self) -> Table:
-        """The only row, as `t[0]`."""
+        """Return the only row, as `t[0]` does."""
         if len(self) != 1:
             raise ValueError(f"only a table of one row can be squeezed, this one has {len(self)}")
         squeezed: Table = self[0]
         return squeezed
 
     def unsqueeze(self, name: str = "level1") -> Table:
-        """The table as the only row of another: the way back from `t[i]`; rows become the level `name`.
+        """Return the table as the only row of a new table; the old rows become its level `name`. It undoes `t[i]`.
 
         >>> import serrate as sr
         >>> t = sr.Table({"age": [41, 63], "time": [[0, 3], [2]]})
@@ -385,7 +391,7 @@ class Table(Conversions):
 
     @staticmethod
     def concat(tables: Sequence[Table]) -> Table:
-        """The rows of tables with the same columns, one table after the other.
+        """Return the rows of several tables with the same columns, one table after the other.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3], [2], []]})
@@ -397,7 +403,7 @@ class Table(Conversions):
 
     @staticmethod
     def stack(tables: Sequence[Table], name: str = "level1") -> Table:
-        """One row for each table: the way back from `t[0], t[1], …`; rows become the level `name`."""
+        """Return a table with one row for each table; their rows become the level `name`. It undoes `t[0], t[1], …`."""
         return Table.concat([table.unsqueeze(name) for table in tables])
 
     # ---------------------------------------------------------------------------------------------------- entries
@@ -413,11 +419,12 @@ class Table(Conversions):
         seed: int | None = None,
         level: str | None = None,
     ) -> Table:
-        """Of each row the entries start .. stop of one level, and at most `size` of them, with all below; one gather.
+        """Return of each row the entries from `start` to `stop` of one level, with all that is below them.
 
-        Bounds are numbers or one per row, meant as in a slice. `keep` says which `size` entries: the first ("head"),
-        the last ("tail"), or a run that begins anywhere ("random", the same for the same seed). `rows` are numbers of
-        rows, all where none are given.
+        The bounds are one number or one per row, and mean the same as in a slice. If more than `size` entries are left,
+        `keep` says which of them stay: the first ("head"), the last ("tail"), or a run that begins at a random place
+        ("random"); the same seed gives the same run. `rows` are the numbers of the rows to read; by default all rows
+        are read. All entries are copied in one pass.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9, 12], [2]]})
@@ -430,11 +437,12 @@ class Table(Conversions):
         return Table._from_block(gather.take(self._sources, self._schema, pieces), [self])
 
     def filter(self, mask: Any, level: str | None = None) -> Table:
-        """The rows, or the entries of a level, where a mask holds, with all below them.
+        """Return the rows, or the entries of a level, where a mask is True, with all that is below them.
 
-        A mask has an entry per entry of the level, flat or nested as its columns are; a function of the table may
-        give it. Strings and times are numbers in `t[…]`, and what is missing is 0: `t.isin(…)` knows strings and times,
-        `t.valid(…)` tells what is there.
+        The mask has one bool for each entry of the level, either flat or nested as the columns of the level are. It may
+        also be a function that gets the table and returns the mask. In `t[…]` strings and times are numbers, and
+        missing entries are 0: use `t.isin(…)` to compare strings and times, and `t.valid(…)` to find the entries that
+        are present.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
@@ -447,9 +455,10 @@ class Table(Conversions):
         return Table._from_block(arranging.filtered(self, mask, level), [self])
 
     def sort_by(self, column: str, descending: bool = False) -> Table:
-        """Rows in the order of a column of theirs; a deeper column orders the entries of each list. Stable.
+        """Return the rows sorted by a column; a column of a deeper level sorts the entries within each list. Stable.
 
-        What is missing comes last, NaN before that. To sort by several columns, sort by the least important one first.
+        NaN comes after all numbers, and missing entries come last. To sort by several columns, sort by the least
+        important one first.
 
         >>> import serrate as sr
         >>> sr.Table({"time": [[3, 0, 9], [2, 1]]}).sort_by("time")["time"].tolist()
@@ -458,9 +467,10 @@ class Table(Conversions):
         return Table._from_block(arranging.sorted_by(self, column, descending), [self])
 
     def map(self, function: Callable[[dict[str, Tensor]], Mapping[str, Any]], level: str | None = None) -> Table:
-        """The table with what a function makes of all columns of a level, each given as one flat tensor.
+        """Return the table with the columns that a function computes from the flat columns of a level.
 
-        Nothing is missing in what it makes, but for None in lists and what is masked in numpy's masked arrays.
+        The function gets a dictionary of the columns of the level, each as one flat tensor, and returns a mapping of
+        new columns. All their entries are present, except None in lists and masked entries of numpy's masked arrays.
 
         >>> import serrate as sr
         >>> t = sr.Table({"time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
@@ -472,7 +482,7 @@ class Table(Conversions):
     # ---------------------------------------------------------------------------------------------------- equality
 
     def equals(self, other: object, equal_nan: bool = False) -> bool:
-        """Whether both have the same columns, levels, dtypes, lists and entries, however they are stored.
+        """Return whether both have the same columns, levels, dtypes, lists and entries, however they are stored.
 
         >>> import serrate as sr
         >>> t = sr.Table({"x": [[1.0, float("nan")]]})
@@ -494,11 +504,7 @@ class Table(Conversions):
         multiple_of: int | Mapping[str, int] = 1,
         out: Dense | None = None,
     ) -> Dense:
-        """Dense columns, padded to the longest list of each level, and for each level a mask of what is no padding.
-
-        `padding` is a number, or one for each column; `side` is where it goes, "right" or "left", or one for each
-        level. `max_lengths` gives the exact sizes to pad to, of all levels or one for each that is named, and cuts
-        longer lists there; `multiple_of` rounds sizes up. `out` is what an earlier call gave, to be written to again.
+        """Return dense columns, padded to the longest list of each level, and a mask of the real entries of each level.
 
         >>> import serrate as sr
         >>> d = sr.Table({"time": [[5, 6], [7]]}, schema={"time": "visits"}).to_dense(padding=-1, side="left")
@@ -511,7 +517,7 @@ class Table(Conversions):
         return gather.pad(self._sources, self._schema, self._all(), options, out)
 
     def to_packed(self) -> Packed:
-        """The columns as tensors without padding, with offsets, row by row bounds and positions for kernels.
+        """Return the columns as tensors without padding, with the offsets and positions that kernels need.
 
         >>> import serrate as sr
         >>> p = sr.Table({"code": [[7, 5, 5], [], [4]]}, schema={"code": "codes"}).to_packed()
@@ -532,13 +538,13 @@ class Table(Conversions):
         narrow: bool | None = None,
         composed: bool = True,
     ) -> None:
-        """Write the table to a folder of shards, or to one file if `path` ends in ".safetensors"; whole or not at all.
+        """Write the table to a folder of shards, or to one file if `path` ends in ".safetensors".
 
-        A shard has `rows_per_shard` rows, or about 256 MB. What is there already is replaced only with `overwrite`, in
-        one step at the end; it may be what the table is read from, but not if it has changed since. `narrow=True`
-        stores integers in the least type that holds all of the table's, False in the type that readers get, None as
-        they are stored now. `composed` offsets make single rows of deep tables quicker to find. The path may be an
-        fsspec URL.
+        Either the whole table is written, or nothing changes. A shard has `rows_per_shard` rows, or about 256 MB. An
+        existing dataset is replaced only with `overwrite`, in one step at the end. It may be the dataset that the table
+        is read from, if nobody has changed that since. `narrow=True` stores integers in the smallest type that holds
+        all values of the table, False stores them in the type that readers get, and None stores them as they are stored
+        now. `composed` offsets make it faster to find single rows of deep tables. The path may be an fsspec URL.
 
         >>> import tempfile, serrate as sr
         >>> t = sr.Table({"age": [41, 63], "time": [[0, 3, 9], [2]]}, schema={"time": "visits"})
@@ -559,11 +565,11 @@ class Table(Conversions):
         verify(self)
 
     def loader(self, batch_size: int | None = None, **options: Any) -> Loader:
-        """Batches for training, packed or padded, epoch after epoch; iterate over it.
+        """Return a loader that gives batches for training, packed or padded, epoch after epoch.
 
-        Options: shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level,
+        The options are shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level,
         columns, to, device, num_workers, prefetch, rank, world_size, and those of `to_dense`;
-        `help(serrate.table.Loader)` says what they mean.
+        `help(serrate.table.Loader)` explains them.
 
         >>> import serrate as sr
         >>> t = sr.Table({"code": [[7, 5], [4], [1, 2, 3]]})
@@ -575,16 +581,16 @@ class Table(Conversions):
         return Loader(self, batch_size, **options)
 
     def dataset(self, **options: Any) -> TableDataset:
-        """The rows as a map-style dataset of `torch.utils.data`, which reads a batch of rows at once.
+        """Return the rows as a map-style dataset of `torch.utils.data`, which reads a batch of rows at once.
 
-        Options: columns, to, and those of `to_dense`. A `DataLoader` of it needs `collate_fn=rows.collate`; see
-        `serrate.table.TableDataset`.
+        The options are columns, to, and those of `to_dense`. A `DataLoader` of the dataset needs
+        `collate_fn=rows.collate`; see `serrate.table.TableDataset`.
         """
         from serrate.table.loading.torch_data import TableDataset
 
         return TableDataset(self, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = tuple(self.keys())  # columns that were not selected stay behind
+        names = tuple(self.keys())  # Columns that were not selected are not pickled.
         sources = [source.select(names) if isinstance(source, Block) else source for source in self._sources]
         return Table._of, (self._schema, Sources(sources, self._sources.origins))

@@ -1,4 +1,4 @@
-"""Windows: runs of entries of one level, one per row, as medical and behavioural sequences are read."""
+"""Windows: one run of entries of a level for each row, as medical and behavioural sequences are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def windows(
     table: Table, rows: Any, start: Any, stop: Any, size: int | None, keep: str, seed: int | None, level: str | None
 ) -> Pieces:
-    """Which entries of which rows `Table.windows` reads."""
+    """Return the entries and rows that `Table.windows` reads."""
     check_keep(keep)
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise ValueError(f"size must be an int of 0 or more, got {size!r:.40}")
@@ -39,13 +39,13 @@ def windows(
 
 
 def check_keep(keep: str) -> None:
-    """A ValueError unless it says which entries of a row to keep."""
+    """Raise a ValueError unless `keep` says which entries of a row to keep."""
     if keep not in ("head", "tail", "random"):
         raise ValueError(f'keep must be "head", "tail" or "random", got {keep!r:.40}')
 
 
 def windowed_level(table: Table, level: str | None) -> str:
-    """The level below the rows that is cut: the only one, where none is named."""
+    """Return the level right below the rows that windows cut; if none is named, it is the only one."""
     below = table.schema.children(table.row_level)
     if level is None:
         if len(below) != 1:
@@ -53,7 +53,9 @@ def windowed_level(table: Table, level: str | None) -> str:
             raise ValueError(f"windows cut one level right below the rows, but there are {have}; name one with level=")
         return below[0]
     if level not in below:
-        raise ValueError(f"windows cut a level right below the rows, {', '.join(below) or 'none'}, got {level!r:.60}")
+        raise ValueError(
+            f"windows cut a level right below the rows ({', '.join(below) or 'there is none'}), got {level!r:.60}"
+        )
     return level
 
 
@@ -64,12 +66,12 @@ def _vector(given: Any, what: str) -> torch.Tensor:
     if held.ndim != 1 or held.dtype.kind not in ("iub" if what == "rows" else "iu"):
         raise TypeError(f"{what} must be integers, one or a vector of them, got {given!r:.60}")
     if held.dtype.kind == "u":
-        held = np.minimum(held, np.iinfo(np.int64).max)  # past every end, as the number itself is
+        held = np.minimum(held, np.iinfo(np.int64).max)  # Both numbers are greater than every length.
     return torch.from_numpy(held.astype(bool if held.dtype.kind == "b" else np.int64))
 
 
 def _bound(given: Any, what: str, lengths: torch.Tensor, default: int | None) -> torch.Tensor:
-    """A bound of each row's slice, within its length."""
+    """Return one bound of the slice of each row, limited to the length of the row."""
     if given is None:
         return lengths if default is None else torch.full_like(lengths, default)
     bound = _vector(given, what)
@@ -80,6 +82,6 @@ def _bound(given: Any, what: str, lengths: torch.Tensor, default: int | None) ->
 
 
 def _up_to(most: torch.Tensor, seed: int | None) -> torch.Tensor:
-    """For each number one from 0 up to it, all as likely."""
+    """Draw for each number an integer from 0 up to and including it, all with the same probability."""
     generator = np.random.default_rng(seed)
     return torch.from_numpy(generator.integers(0, most.numpy(), endpoint=True))

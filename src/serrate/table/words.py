@@ -1,9 +1,9 @@
-"""Words: vocabularies on their way to other processes, each of them whole only once.
+"""Words: vocabularies are sent to another process as a whole only once.
 
-A batch is sent to another process by multiprocessing, as a DataLoader sends those of its workers. A vocabulary is
-large, and the same in every batch: it is sent whole with the first one, under a name that its words determine, and by
-this name from then on. Who receives a name that it does not know, since it was not the one to get the first batch, asks
-the process that sent it. What is pickled for any other purpose has all of its words.
+Batches go to other processes by multiprocessing, for example from the workers of a DataLoader. A vocabulary is large
+and the same in every batch. With the first batch it is sent as a whole, under a name that is a hash of its words; after
+that only the name is sent. A process that does not know the name, because another process got the first batch, asks the
+sender for the words. Pickling for any other purpose includes all words.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar
 
 Vocabulary = tuple[str, ...]
-Sent = dict[str, tuple[bytes, bytes | None]]
-"""For each column the name of its vocabulary, and the words, pickled, if they are sent along."""
+SentWords = dict[str, tuple[bytes, bytes | None]]
+"""For each column the name of its vocabulary, and its pickled words, or None if they were sent before."""
 Key = TypeVar("Key")
 
 MOST_WORDS, MOST_VOCABULARIES = 2**25, 256
-"""What a process remembers of what it has sent, and of what it has received."""
+"""How many words and vocabularies a process remembers of those it has sent, and of those it has received."""
 
 
 class Vocabularies(dict[str, Vocabulary]):
-    """The words of columns of strings, which other processes are sent once.
+    """The words of columns of strings, which are sent to other processes only once.
 
     >>> import copy
     >>> held = Vocabularies(word=("a", "b"))
@@ -47,14 +47,14 @@ class Vocabularies(dict[str, Vocabulary]):
 
 
 class _Recent(Generic[Key]):
-    """The vocabularies that were used last, and their names."""
+    """The vocabularies that were used last, with their names."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._held: OrderedDict[Key, tuple[Vocabulary, bytes]] = OrderedDict()
 
     def get(self, key: Key) -> tuple[Vocabulary, bytes] | None:
-        """A vocabulary, if it is remembered."""
+        """Return a vocabulary and its name; None if it is not remembered."""
         with self.lock:
             found = self._held.get(key)
             if found is not None:
@@ -62,7 +62,7 @@ class _Recent(Generic[Key]):
             return found
 
     def put(self, key: Key, words: Vocabulary, name: bytes) -> Vocabulary:
-        """The words, remembered; those that are already, if another thread was faster."""
+        """Remember some words and return them; if another thread has remembered them first, return its tuple."""
         with self.lock:
             words, _ = self._held.setdefault(key, (words, name))
             while len(self._held) > 1 and self._are_too_many():
@@ -73,7 +73,7 @@ class _Recent(Generic[Key]):
         return len(self._held) > MOST_VOCABULARIES or sum(len(words) for words, _ in self._held.values()) > MOST_WORDS
 
     def named(self, name: bytes) -> Vocabulary | None:
-        """The words of a name, if they are remembered."""
+        """Return the words of this name; None if they are not remembered."""
         with self.lock:
             return next((words for words, own in self._held.values() if own == name), None)
 
@@ -82,25 +82,26 @@ class _Recent(Generic[Key]):
 
 
 class _Outbox:
-    """The vocabularies that this process has sent, and where others may ask for them."""
+    """The vocabularies that this process has sent, and the address at which other processes ask for them."""
 
     def __init__(self) -> None:
-        self._sent: _Recent[int] = _Recent()  # by identity: to look at all words of each batch would take too long
+        # The key is the identity of a vocabulary, because comparing all words for each batch would take too long.
+        self._sent: _Recent[int] = _Recent()
         self._listener: Listener | None = None
 
     def name(self, words: Vocabulary) -> tuple[bytes, bytes | None]:
-        """The name of a vocabulary; with its words, pickled, if it was not sent before."""
+        """Return the name of a vocabulary, and its pickled words, or None if they were sent before."""
         found = self._sent.get(id(words))
         if found is not None:
             return found[1], None
         text = pickle.dumps(words, pickle.HIGHEST_PROTOCOL)
         name = hashlib.blake2b(text, digest_size=16).digest()
-        was_sent = self._sent.named(name) is not None  # as another tuple of the same words
+        was_sent = self._sent.named(name) is not None  # The words may have been sent as another tuple.
         self._sent.put(id(words), words, name)
         return name, None if was_sent else text
 
     def address(self) -> Any:
-        """Where words are given out by their names, from now on."""
+        """Return the address at which this process gives out words by name; start that service if necessary."""
         with self._sent.lock:
             if self._listener is None:
                 self._listener = Listener(backlog=64, authkey=current_process().authkey)
@@ -114,18 +115,19 @@ class _Outbox:
                     words = self._sent.named(connection.recv_bytes())
                     connection.send_bytes(b"" if words is None else pickle.dumps(words, pickle.HIGHEST_PROTOCOL))
             except (EOFError, AuthenticationError):
-                continue  # who asked has gone, or was none of ours
+                continue  # The process that asked has ended, or it does not belong to this program.
             except OSError:
-                time.sleep(0.01)  # the same, or no more files may be open at the moment
+                # The process that asked has ended, or this process cannot open more files at the moment.
+                time.sleep(0.01)
 
     def close(self) -> None:
-        """Give out no more: a forked child has the listener, too, but nobody who answers."""
+        """Close the address. A forked child inherits the listener, but not the thread that answers."""
         if self._listener is not None:
             self._listener.close()
 
 
 def _reduced(vocabularies: Vocabularies) -> tuple[Any, ...]:
-    """What multiprocessing sends."""
+    """Return what multiprocessing pickles."""
     sent = {column: _outbox.name(words) for column, words in vocabularies.items()}
     is_whole = all(text is not None for _, text in sent.values())
     return _received, (sent, None if is_whole else _outbox.address())
@@ -137,8 +139,8 @@ ForkingPickler.register(Vocabularies, _reduced)
 # -------------------------------------------------------------------------------------------------------- receiving
 
 
-def _received(sent: Sent, address: Any) -> Vocabularies:
-    """The vocabularies that another process has sent; those of equal words are one."""
+def _received(sent: SentWords, address: Any) -> Vocabularies:
+    """Return the vocabularies that another process has sent; equal vocabularies become one object."""
     made = Vocabularies()
     for column, (name, text) in sent.items():
         found = _inbox.get(name)
@@ -151,7 +153,7 @@ def _received(sent: Sent, address: Any) -> Vocabularies:
 
 
 def _asked(name: bytes, address: Any) -> bytes:
-    """The words that the process at an address has sent before, pickled."""
+    """Ask the process at an address for words that it sent before; return them pickled."""
     try:
         with Client(address, authkey=current_process().authkey) as connection:
             connection.send_bytes(name)
@@ -159,11 +161,12 @@ def _asked(name: bytes, address: Any) -> bytes:
     except (OSError, EOFError, AuthenticationError) as error:
         raise ConnectionError(
             f"a column of strings came without its words, which were sent before, and the process that sent them does "
-            f"not answer: {error!r}; it has to live until its batches are received"
+            f"not answer: {error!r}; it must run until its batches are received"
         ) from error
     if not text:
         raise ConnectionError(
-            "a column of strings came without its words, and the process that sent them has sent too many others since"
+            "a column of strings came without its words, and the process that sent them has sent too many "
+            "other vocabularies since"
         )
     return text
 
@@ -173,7 +176,7 @@ _inbox: _Recent[bytes] = _Recent()
 
 
 def _after_fork() -> None:
-    """A child has sent nothing yet, and another thread may have held a lock, which nobody gives back here."""
+    """Start anew in a forked child, which has sent nothing; another thread may have held the lock during the fork."""
     global _outbox
     _outbox.close()
     _outbox = _Outbox()

@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
-def put(x: Tensor, key: Any, value: Any) -> None:
+def setitem(x: Tensor, key: Any, value: Any, /) -> None:
     """x[key] = value: write where x[key] reads. Raggedness never changes; the value broadcasts to what is there.
 
     Python's numbers, lists of them and numpy arrays must fit an integer dtype; integers of a tensor of another dtype
     may wrap around, as in torch. Complex numbers go into complex tensors only.
+
+    >>> import serrate as sr
+    >>> x = sr.ragged([[1, 2], [], [3]])
+    >>> x[:, :1] = 0
+    >>> x.tolist()
+    [[0, 2], [], [0]]
     """
     target = indexing.get(x, key)
     new = _as_values(value, target)

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from serrate.tensor import abstract
+
 _CARRIERS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -62,6 +64,8 @@ def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) ->
 
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
+    if abstract.current() is not None:
+        return torch.empty((), dtype=dtype, device=device)
     try:
         made = torch.full((), value, dtype=dtype, device="cpu")
     except (RuntimeError, TypeError, OverflowError) as error:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
-from serrate.tensor import bits
+from serrate.tensor import abstract, bits
 from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
@@ -248,7 +248,7 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
                 f"axis {i} is ragged in one operand and uniform in the other: {met} and {axis}; a uniform axis of "
                 f"size 1 stretches, another never matches (sr.from_dense(d, like=x) turns a padded operand ragged)"
             )
-        elif met != axis:
+        elif abstract.differ(met, axis):
             raise ValueError(
                 f"axis {i} has size {met} and {axis}; shapes {' and '.join(map(str, shapes))} do not broadcast"
             )

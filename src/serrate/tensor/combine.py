@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
-def flat(x: Tensor) -> Tensor:
-    """All packed axes as one, standing where the first of them stood."""
+def flat(x: Tensor, /) -> Tensor:
+    """The packed values as a dense view: the packed axis stands where the outermost packed axis stood.
+
+    >>> import serrate as sr
+    >>> sr.ragged([[1, 2], [], [3]]).flat().tolist()
+    [1, 2, 3]
+    """
     if not x.is_ragged:
         return x
     packed = len(x.structure.axes)
@@ -59,8 +64,13 @@ def fitted(values: torch.Tensor, structure: Structure) -> torch.Tensor:
     return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))]) if missing > 0 else values[:rows]
 
 
-def combine(x: Tensor, axis: int) -> Tensor:
-    """Merge ragged axis `axis` with the axis before it."""
+def combine(x: Tensor, /, axis: int) -> Tensor:
+    """Axis `axis`, ragged, merged with the axis before it, which numbers its rows; a view.
+
+    >>> import serrate as sr
+    >>> sr.ragged([[[1], []], [[2, 3]]]).combine(2).tolist()
+    [[1], [2, 3]]
+    """
     inner = x._axis(axis)
     c = x.order[inner]
     if not x.is_ragged or c >= len(x.structure.axes) or not isinstance(x.structure.axes[c], Ragged):

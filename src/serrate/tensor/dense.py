@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
 
-def to_dense(x: Tensor, padding_value: Any, max_lengths: Any, axis: Any) -> Tensor:
-    """Ragged axes (all, or those in `axis`) made uniform by padding and cutting."""
+def to_dense(x: Tensor, /, padding_value: Any = 0, max_lengths: Any = None, axis: Any = None) -> Tensor:
+    """A padded copy: every ragged axis (or those in `axis`) becomes uniform, as long as its longest row.
+
+    `max_lengths` (an int, or one per axis, None for the longest) sets the sizes; rows longer keep their prefix.
+
+    >>> import serrate as sr
+    >>> sr.ragged([[1, 2], [], [3, 4, 5]]).to_dense(-1, max_lengths=2).tolist()
+    [[1, 2], [-1, -1], [3, 4]]
+    """
     chosen = _chosen_axes(x, axis)
     if not chosen:
         return x
@@ -127,8 +134,14 @@ def grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, 
     return cells
 
 
-def mask(x: Tensor, max_lengths: Any = None) -> Tensor:
-    """True where the padded tensor has an entry; features left out."""
+def mask(x: Tensor, /, max_lengths: Any = None) -> Tensor:
+    """A dense boolean tensor of the padded shape without features: True where the tensor has an entry.
+
+    >>> import serrate as sr
+    >>> sr.ragged([[1., 2.], [3.]]).mask()
+    sr.Tensor([[ True,  True],
+               [ True, False]], shape=(2, 2), dtype=torch.bool, device='cpu')
+    """
     packed = len(x.structure.axes)
     values = torch.ones(x.values.shape[: 1 if x.is_ragged else x.values.ndim], dtype=torch.bool, device=x.device)
     order = tuple(c for c in x.order if c < packed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast, host, keys, plan, select
+from serrate.tensor import abstract, bits, broadcast, host, keys, plan, select
 from serrate.tensor.keys import axes_taken, fitting_mask, host_nonzero, is_mask, is_ragged, require_room, within_reach
 from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.partition import CPU, Partition
@@ -23,6 +23,16 @@ from serrate.tensor.structure import Axis, Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
+
+
+def getitem(x: Tensor, key: Any, /) -> Tensor:
+    """x[key].
+
+    >>> import serrate as sr
+    >>> sr.ragged([[1, 2], [], [3, 4, 5]])[:, -2:].tolist()
+    [[1, 2], [], [4, 5]]
+    """
+    return get(x, key)
 
 
 def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:
@@ -40,21 +50,29 @@ def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:
     return _insert(result, inserted, per_axis)
 
 
-def rows(x: Tensor) -> list[Tensor]:
-    """The entries of the first axis."""
+def rows(x: Tensor, /) -> list[Tensor]:
+    """The entries of the first axis, each a view.
+
+    >>> import serrate as sr
+    >>> [len(row) for row in sr.ragged([[1., 2.], [], [3.]]).rows()]
+    [2, 0, 1]
+    """
     if x.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
-    if not x.is_ragged:
-        return [type(x)(row, team=x.team) for row in x.values.unbind(0)]
     if isinstance(x.shape[0], Ragged):
         raise TypeError(f"the first axis of shape {x.shape} is ragged; permute another to the front to iterate")
+    numbers = abstract.entries(len(x), "rows")
+    if not x.is_ragged:
+        return [type(x)(row, team=x.team) for row in x.values.unbind(0)]
+    if abstract.current() is not None:
+        return [x[i] for i in numbers]
     if x.order == tuple(range(x.ndim)) and len(x.structure.axes) == 2:
         lengths = torch.diff(x.partitions[0].host_offsets("iterating over rows")).tolist()
         total = sum(lengths)
         return [type(x)(row, team=x.team) for row in torch.split_with_sizes(x.values[:total], lengths)]
     if x.order[0] == 0 and x.structure.is_chain and x.structure.is_host_born:
         return _rows_of_chain(x)
-    return [x[i] for i in range(len(x))]
+    return [x[i] for i in numbers]
 
 
 def _rows_of_chain(x: Tensor) -> list[Tensor]:
@@ -155,11 +173,10 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
         return select.Span(entry % size, entry % size + 1, drop=True)
     if isinstance(size, Ragged):
         return select.WHOLE if entry in (slice(None), slice(0, None), slice(None, None, 1)) else select.Cut(entry)
-    start, stop, step = entry.indices(size)
+    start, stop, step = abstract.sliced(entry, size)
     if step == 1:
-        stop = max(start, stop)
         return select.WHOLE if (start, stop) == (0, size) else select.Span(start, stop)
-    positions = torch.tensor(range(start, stop, step), dtype=torch.int64, device=CPU)
+    positions = torch.arange(start, stop, step, device=CPU)
     return select.Pick(host.send(positions, x.structure.home), copies=1)
 
 
@@ -225,16 +242,30 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             entry = host.send(fitting_mask(entry, tuple(values.shape), axis), values.device)
         elif isinstance(entry, torch.Tensor):
             entry = within_reach(entry, values.shape[axis], axis, values)
-        elif isinstance(entry, slice) and (entry.step or 1) < 0 and axis < values.ndim:
-            size = values.shape[axis]
-            chosen = range(size)[entry]
-            first = size - 1 - chosen.start
-            last = first - (len(chosen) - 1) * chosen.step
-            entry = slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
-            flips.append(axis)
+        elif isinstance(entry, slice) and axis < values.ndim:
+            entry = _forward(entry, values.shape[axis])
+            if (entry.step or 1) < 0:
+                entry = _from_behind(entry, values.shape[axis])
+                flips.append(axis)
         axis += axes_taken((entry,))
         fixed.append(entry)
     return bits.index(values, tuple(fixed), flips)
+
+
+def _forward(entry: slice, size: int) -> slice:
+    """A slice of an axis of which a type may not know the size: there, as many positions from the start on."""
+    if abstract.current() is None:
+        return entry
+    start, stop, step = abstract.sliced(entry, size)
+    return entry if start >= 0 and stop <= size and abstract.is_known(size) else slice(0, (stop - start) // step)
+
+
+def _from_behind(entry: slice, size: int) -> slice:
+    """A slice with a negative step as one of the axis reversed."""
+    chosen = range(size)[entry]
+    first = size - 1 - chosen.start
+    last = first - (len(chosen) - 1) * chosen.step
+    return slice(first, last + 1, -chosen.step) if chosen else slice(0, 0)
 
 
 def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:

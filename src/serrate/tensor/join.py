@@ -222,7 +222,9 @@ class _Joined:
         base = next((p for p in partitions if not p.is_host_born), partitions[0])
         lengths = [p.lengths_on(self.home).to(torch.int64) for p in partitions]
         made = self.moved(lengths, axis.parents, self.home, fill=0)
-        return Ragged(base.with_lengths(made, capacity=sum(p.num_values for p in partitions)), axis.parents)
+        exact = all(p.is_exact for p in partitions)
+        room = sum(p.num_values for p in partitions)
+        return Ragged(base.with_lengths(made, capacity=room, exact=exact), axis.parents)
 
     def moved(
         self, each: list[torch.Tensor], nest: Nest, device: torch.device, fill: int | None = None
@@ -273,7 +275,9 @@ def _added(axes: list[Axis]) -> Axis:
     lengths = torch.stack([p.lengths_on(base.home).to(torch.int64) for p in partitions]).sum(0)
     first = axes[0]
     assert isinstance(first, Ragged)
-    return Ragged(base.with_lengths(lengths, capacity=sum(p.num_values for p in partitions)), first.parents)
+    exact = all(p.is_exact for p in partitions)
+    room = sum(p.num_values for p in partitions)
+    return Ragged(base.with_lengths(lengths, capacity=room, exact=exact), first.parents)
 
 
 def _cut(structure: Structure, nest: Nest) -> Partition:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 
 INT32_MAX = 2**31 - 1
 
@@ -94,10 +94,11 @@ def cut_by_offsets(
         if validate:
             _defer_offset_check(offsets, safe, num_values, name, cuts)
         return safe, num_values, True
-    if validate:
+    unseen = abstract.current() is not None
+    if validate and not unseen:
         check_offsets(offsets, num_values, name, cuts)
-    total = int(offsets[-1]) if num_values is None else num_values
-    return offsets.clone() if copy and _shares_memory(offsets, given) else offsets, total, False
+    total = abstract.number(offsets[-1], name) if num_values is None else num_values
+    return offsets.clone() if copy and not unseen and _shares_memory(offsets, given) else offsets, total, False
 
 
 def cut_by_lengths(given: Any, num_values: int | None, validate: bool, name: str) -> tuple[torch.Tensor, int, bool]:
@@ -110,10 +111,10 @@ def cut_by_lengths(given: Any, num_values: int | None, validate: bool, name: str
         if validate:
             _defer_length_check(lengths, raw, num_values, name)
         return _in_bounds(raw, num_values), num_values, True
-    if validate:
+    if validate and abstract.current() is None:
         _check_lengths(lengths, num_values, name)
     wide = offsets_from_lengths(lengths, None)
-    total = int(wide[-1])
+    total = abstract.number(wide[-1], name) if num_values is None else num_values
     narrow = lengths.dtype == torch.int32 and total <= INT32_MAX
     return wide.to(torch.int32) if narrow else wide, total, False
 

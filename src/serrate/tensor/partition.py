@@ -14,7 +14,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from serrate.errors import RaggednessError
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.identity import Identity
 from serrate.tensor.offsets import (
     INT32_MAX,
@@ -150,9 +150,7 @@ class Partition:
                 f"{num_components} components of length {length} are more values than an int64 counts"
             )
         offsets = torch.arange(num_components + 1, dtype=torch.int64, device=CPU) * length
-        made = cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total)
-        made._uniform_length = length
-        return made
+        return cls._of(offsets.to(dtype) if total <= INT32_MAX else offsets, total, uniform_length=length)
 
     @classmethod
     def _of(
@@ -164,13 +162,30 @@ class Partition:
         exact: bool = True,
         trusted: bool = True,
         bound: int | None = None,
+        uniform_length: int | None = None,
     ) -> Partition:
         """Wrap offsets that are ours.
 
         Unless `exact`, `num_values` may exceed the last of them. Unless `trusted`, nobody has checked them, and row ids
         are found by a search that stays in bounds whatever they hold.
         """
+        run = abstract.current()
+        if run is not None:
+            return run.born(offsets, num_values, device_born, exact, bound, uniform_length)
         self = object.__new__(cls)
+        self._hold(offsets, num_values, device_born, exact, trusted, bound, uniform_length)
+        return self
+
+    def _hold(
+        self,
+        offsets: torch.Tensor,
+        num_values: int,
+        device_born: bool,
+        exact: bool,
+        trusted: bool,
+        bound: int | None,
+        uniform_length: int | None,
+    ) -> None:
         self._offsets = offsets
         self._num_values = num_values
         self._device_born = device_born
@@ -183,9 +198,8 @@ class Partition:
         self._declared = {}
         self._moved = {}
         self._identity = Identity()
-        self._uniform_length = None
+        self._uniform_length = uniform_length
         self._version = None if offsets.is_inference() else offsets._version
-        return self
 
     # --------------------------------------------------------------------------------------------- what it holds
 
@@ -364,12 +378,19 @@ class Partition:
         return int(offsets[start]), int(offsets[stop])
 
     def with_lengths(
-        self, lengths: torch.Tensor, *, capacity: int | None = None, bound: int | None = None, exact: bool = False
+        self,
+        lengths: torch.Tensor,
+        *,
+        capacity: int | None = None,
+        bound: int | None = None,
+        exact: bool = False,
+        name: tuple[Hashable, ...] = (),
     ) -> Partition:
         """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
 
         `capacity` is a host number the lengths cannot sum past, or with `exact` the number they sum to; without it
-        device-born lengths are added up by waiting. No components have no values, whatever the capacity.
+        device-born lengths are added up by waiting. No components have no values, whatever the capacity. Where this
+        partition alone decides about the lengths, `name` says how: types tell partitions apart by it.
         """
         if not self._device_born:
             wide = offsets_from_lengths(lengths, None)
@@ -377,30 +398,40 @@ class Partition:
             fits = self.dtype == torch.int32 and total <= INT32_MAX
             return Partition._of(wide.to(torch.int32) if fits else wide, total)
         wide = offsets_from_lengths(lengths, None)
+        exact = exact or capacity is None
         capacity = 0 if lengths.numel() == 0 else capacity
-        exact = exact or not capacity
         if capacity is None:
             capacity = int(host.read(wide[-1], "adding up device-born lengths"))
         fits = self.dtype == torch.int32 and capacity <= INT32_MAX
         narrow = wide.to(torch.int32) if fits else wide
         return Partition._of(narrow, capacity, device_born=True, exact=exact, bound=bound)
 
-    def take(self, components: torch.Tensor, *, capacity: int | None = None, exact: bool = False) -> Partition:
-        """The partition whose component i is component `components[i]` of this one (−1: an empty one)."""
+    def take(
+        self,
+        components: torch.Tensor,
+        *,
+        capacity: int | None = None,
+        exact: bool = False,
+        name: tuple[Hashable, ...] = (),
+    ) -> Partition:
+        """The partition whose component i is component `components[i]` of this one (−1: an empty one).
+
+        `name` is as in `with_lengths`.
+        """
         lengths = self.lengths_on(components.device)
         if self.num_components == 0:
             return self.with_lengths(torch.zeros_like(components), capacity=0)
         picked = lengths.to(torch.int64)[components.clamp(min=0)]
         return self.with_lengths(
-            torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound, exact=exact
+            torch.where(components < 0, 0, picked), capacity=capacity, bound=self._bound, exact=exact, name=name
         )
 
     def scaled(self, factor: int) -> Partition:
         """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
         lengths = self.lengths.to(torch.int64) * factor
         made = self.with_lengths(lengths, capacity=self._num_values * factor, exact=self._exact)
-        if self.uniform_length is not None:
-            made._uniform_length = self.uniform_length * factor
+        if self._uniform_length is not None:
+            made._uniform_length = self._uniform_length * factor
         return made
 
     def coarsened(self, outer: Partition | int, count: int) -> Partition:
@@ -492,8 +523,12 @@ class Partition:
     def __hash__(self) -> int:
         return hash(self.num_components)
 
+    def preview(self) -> str:
+        """The lengths as a text, the middle left out if there are many."""
+        return preview_lengths(self._offsets)
+
     def __repr__(self) -> str:
-        return f"Partition({preview_lengths(self._offsets)})"
+        return f"Partition({self.preview()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         from serrate.tensor.persist import rebuild

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import torch
 
-from serrate.tensor import bits, host
+from serrate.tensor import abstract, bits, host
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.select import WHOLE, Cells, Pad, Selection
 from serrate.tensor.structure import Axis, Nest, Ragged, Structure, step_into
@@ -303,7 +303,10 @@ class Plan:
         """The rows of `values` that the new cells come from: a view of a range, else a copy, missing ones filled."""
         cells = self.source(self.structure.whole, values.device)
         if isinstance(cells, range):
-            return values if len(cells) == values.shape[0] else values.narrow(0, cells.start, len(cells))
+            if len(cells) == values.shape[0]:
+                return values
+            start = 0 if abstract.current() else cells.start  # where rows begin is no part of a type
+            return values.narrow(0, start, len(cells))
         misses = self.misses or values.shape[0] == 0  # then every cell is out of range, and a later call may say so
         return take_or_fill(values, cells, fill) if misses else bits.take(values, cells)
 

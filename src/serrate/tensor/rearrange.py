@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import host, indexing, plan, select
+from serrate.tensor import abstract, host, indexing, plan, select
 from serrate.tensor.combine import exact, zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import CPU, Partition
@@ -27,7 +27,13 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     >>> sr.permute_dims(x, (0, 2, 1)).shape
     (2, 4, Ragged([1, 2]))
     """
-    return as_tensor(x).permute_dims(axes)
+    tensor = as_tensor(x)
+    chosen = tuple(tensor._axis(a) for a in axes)
+    if sorted(chosen) != list(range(tensor.ndim)):
+        raise AxisError(f"axes must name each of the {tensor.ndim} axes once, got {tuple(axes)}")
+    if not tensor.is_ragged:
+        return tensor._with(tensor.values.permute(chosen))
+    return Tensor(tensor.values, tensor.structure, tuple(tensor.order[a] for a in chosen), tensor.team)
 
 
 def expand_dims(x: Any, /, axis: int = 0) -> Tensor:
@@ -122,6 +128,8 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     size = tensor.shape[number]
     if isinstance(repeats, Tensor) and repeats.is_ragged:
         return _repeat_ragged(tensor, repeats, number)
+    if isinstance(repeats, int) and not isinstance(repeats, bool):
+        return _repeat_alike(tensor, repeats, number)
     counts = repeats.values if isinstance(repeats, Tensor) else _counts(repeats)
     if counts.is_floating_point() or counts.dtype == torch.bool or counts.ndim > 1:
         raise TypeError(
@@ -136,12 +144,22 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
             raise RaggednessError(
                 f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
             )
-        times = int(counts)
-        return _remap(tensor, number, size.partition.scaled(times), lambda r, _: r // max(times, 1), times)
+        return _repeat_alike(tensor, int(counts), number)
     if counts.ndim == 1 and counts.numel() not in (1, size):
         raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
     picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts.expand(size))
     return _pick(tensor, number, picks, int(counts.max()) if counts.numel() else 1)
+
+
+def _repeat_alike(x: Tensor, times: int, axis: int) -> Tensor:
+    """Each entry along an axis repeated the same number of times."""
+    if times < 0:
+        raise ValueError(f"repeats must be 0 or more, got {times}")
+    size = x.shape[axis]
+    if isinstance(size, Ragged):
+        return _remap(x, axis, size.partition.scaled(times), lambda r, _: r // max(times, 1), times)
+    picks = torch.arange(size, device=CPU).repeat_interleave(times)
+    return _pick(x, axis, picks, times if size else 1)
 
 
 def _counts(repeats: Any) -> torch.Tensor:
@@ -232,14 +250,15 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
         sizes = operator.index(sizes)
         if sizes <= 0:
             raise ValueError(f"the size of the pieces must be positive, got {sizes}")
-        sizes = [min(sizes, longest - start) for start in range(0, longest, sizes)] or [0]
+        starts = abstract.entries(longest, "split")[::sizes]
+        sizes = [min(sizes, longest - start) for start in starts] or [0]
     if min(sizes, default=0) < 0 or (sum(sizes) != longest if isinstance(extent, int) else sum(sizes) < longest):
         raise ValueError(f"sizes must be 0 or more and cover axis {axis} of length {longest}, got {list(sizes)}")
-    pieces, start = [], 0
+    made, start = [], 0
     for size in sizes:
-        pieces.append(tensor[_along(number, slice(start, start + size))])
+        made.append(tensor[_along(number, slice(start, start + size))])
         start += size
-    return pieces
+    return made
 
 
 def _defer_cover(partition: Partition, covered: int) -> None:

@@ -8,13 +8,13 @@ nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import step_into
 
@@ -146,9 +146,20 @@ class Cut(_Kind):
         start: int = self.slice.start or 0
         stop: int | None = self.slice.stop
         step: int = self.slice.step or 1
-        if stop is None or step < 0 or (start < 0) != (stop < 0):
+        if stop is None and start < 0 < step:
+            stop = 0
+        if stop is None or step < 0 or (start < 0 < stop) or (stop < 0 <= start):
             return None
         return max(0, -((start - stop) // step))
+
+    def _name(self) -> tuple[Hashable, ...]:
+        """What tells the lengths it leaves from others; slices that leave as many positions have one name."""
+        start, stop, step = self.slice.start or 0, self.slice.stop, self._step
+        if step == 1 and (stop is None or start == 0):
+            if (start >= 0) if stop is None else (stop < 0):
+                return "shortened", str(start if stop is None else -stop)
+            return "at_most", str(-start if stop is None else stop)
+        return "cut", f"{start}:{'' if stop is None else stop}:{step}"
 
     def level(self, at: Place) -> int | Partition:
         if at.is_own and self.slice.start is None and self.slice.stop is None and abs(self._step) == 1:
@@ -158,11 +169,14 @@ class Cut(_Kind):
         outer_cells = len(at.outer) if isinstance(at.outer, range) else at.outer.numel()
         capacity = at.capacity
         if most is not None and not at.plan.ends_uniform(at.nest[-1]):
-            capacity = most * outer_cells if capacity is None else min(capacity, most * outer_cells)
+            capacity = most * outer_cells if capacity is None else abstract.least(capacity, most * outer_cells)
         missing = at.missing(at.home)
         lengths = at.of_component(count)
         return at.own.with_lengths(
-            lengths if missing is None else torch.where(missing, 0, lengths), capacity=capacity, bound=most
+            lengths if missing is None else torch.where(missing, 0, lengths),
+            capacity=capacity,
+            bound=most,
+            name=self._name() if at.is_own else (),
         )
 
     def source(self, at: Place, device: torch.device) -> Cells:
@@ -220,7 +234,7 @@ class Keep(_Kind):
         return old.with_lengths(lengths if old.home == lengths.device else host.read(lengths, "filtering by a mask"))
 
     def source(self, at: Place, device: torch.device) -> Cells:
-        return host.send(self._held(at).nonzero().flatten(), device)
+        return host.send(abstract.places(self._held(at), at.new_partition.num_values), device)
 
 
 @dataclass(frozen=True)

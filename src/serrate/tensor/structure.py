@@ -23,7 +23,6 @@ import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import host
-from serrate.tensor.offsets import preview_lengths
 from serrate.tensor.partition import CPU, Partition
 
 Nest = tuple[int, ...]
@@ -61,7 +60,7 @@ class Ragged:
         return rebuild, ("ragged", self.partition, self.parents)
 
     def __repr__(self) -> str:
-        text = preview_lengths(self.partition.offsets)
+        text = self.partition.preview()
         return f"Ragged({text})" if self.parents == (0,) else f"Ragged({text}, parents={self.parents})"
 
     def __eq__(self, other: object) -> bool:
@@ -74,6 +73,11 @@ class Ragged:
 
 
 Axis = int | Ragged
+
+
+def _named(axis: Axis) -> tuple[Any, ...]:
+    """What tells an axis from others in the name of a partition."""
+    return (axis.partition, axis.parents) if isinstance(axis, Ragged) else (axis,)
 
 
 def parents_of(axis: Axis) -> tuple[int, ...]:
@@ -272,7 +276,8 @@ class Structure:
                 cells = torch.arange(component.numel(), device=component.device)
                 component = torch.where(cells < self.defined_cells(nest[:-1]), component, -1)
             exact = axis.partition.is_exact and self._times(nest) is not None
-            return axis.partition.take(component, capacity=self.room(nest), exact=exact)
+            outer = (part for n in nest[:-1] for part in _named(self.axes[n]))
+            return axis.partition.take(component, capacity=self.room(nest), exact=exact, name=("over", *outer, nest))
 
     def rows_and_positions(self, nest: Nest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """For each cell of `nest`: the outer cell it lies in, and its position there."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor as TorchTensor
 from torch.nn.utils.rnn import PackedSequence
 
 from serrate.errors import AxisError
-from serrate.tensor import assignment, broadcast, combine, dense, indexing, persist, printing, promotion
+from serrate.tensor import broadcast, combine, persist, printing, promotion
 from serrate.tensor import host as host_door
 from serrate.tensor.convert import arrow, awkward, nested, packed_sequence
 from serrate.tensor.layout import shape_of
@@ -72,7 +72,6 @@ class Tensor(Operations):
 
     __array_ufunc__ = None  # numpy must hand `array + x` to us instead of looping over x
     is_nested = False
-    _elementwise: ClassVar[Callable[..., Tensor]]  # the operations of the table, which attach themselves
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, TorchTensor):
@@ -192,16 +191,6 @@ class Tensor(Operations):
         return rows.offsets_on(self.device).to(torch.int32, copy=True)
 
     @untraced
-    def rows(self) -> list[Tensor]:
-        """The entries of the first axis, each a view.
-
-        >>> import serrate as sr
-        >>> [len(row) for row in sr.ragged([[1., 2.], [], [3.]]).rows()]
-        [2, 0, 1]
-        """
-        return indexing.rows(self)
-
-    @untraced
     def tolist(self) -> Any:
         """Nested Python lists of Python numbers.
 
@@ -219,50 +208,7 @@ class Tensor(Operations):
             raise ValueError(f"only a tensor of one element converts to a Python number, got shape {self.shape}")
         return values.item()
 
-    @untraced
-    def mask(self, max_lengths: Any = None) -> Tensor:
-        """A dense boolean tensor of the padded shape without features: True where the tensor has an entry.
-
-        >>> import serrate as sr
-        >>> sr.ragged([[1., 2.], [3.]]).mask()
-        sr.Tensor([[ True,  True],
-                   [ True, False]], shape=(2, 2), dtype=torch.bool, device='cpu')
-        """
-        return dense.mask(self, max_lengths)
-
     # ----------------------------------------------------------------------------------------------------- leave
-
-    @untraced
-    def to_dense(self, padding_value: Any = 0, max_lengths: Any = None, axis: Any = None) -> Tensor:
-        """A padded copy: every ragged axis (or those in `axis`) becomes uniform, as long as its longest row.
-
-        `max_lengths` (an int, or one per axis, None for the longest) sets the sizes; rows longer keep their prefix.
-
-        >>> import serrate as sr
-        >>> sr.ragged([[1, 2], [], [3, 4, 5]]).to_dense(-1, max_lengths=2).tolist()
-        [[1, 2], [-1, -1], [3, 4]]
-        """
-        return dense.to_dense(self, padding_value, max_lengths, axis)
-
-    @untraced
-    def flat(self) -> Tensor:
-        """The packed values as a dense view: the packed axis stands where the outermost packed axis stood.
-
-        >>> import serrate as sr
-        >>> sr.ragged([[1, 2], [], [3]]).flat().tolist()
-        [1, 2, 3]
-        """
-        return combine.flat(self)
-
-    @untraced
-    def combine(self, axis: int) -> Tensor:
-        """Axis `axis`, ragged, merged with the axis before it, which numbers its rows; a view.
-
-        >>> import serrate as sr
-        >>> sr.ragged([[[1], []], [[2, 3]]]).combine(2).tolist()
-        [[1], [2, 3]]
-        """
-        return combine.combine(self, axis)
 
     def torch(self) -> TorchTensor:
         """The torch tensor inside a dense tensor."""
@@ -294,20 +240,6 @@ class Tensor(Operations):
 
     # ----------------------------------------------------------------------------------------------------- views
 
-    def permute_dims(self, axes: Sequence[int]) -> Tensor:
-        """The same storage seen with its axes in another order.
-
-        >>> import serrate as sr
-        >>> sr.ragged([[[1, 2]], []], ragged_rank=1).permute_dims((0, 2, 1)).shape
-        (2, 2, Ragged([1, 0]))
-        """
-        chosen = tuple(self._axis(a) for a in axes)
-        if sorted(chosen) != list(range(self.ndim)):
-            raise AxisError(f"axes must name each of the {self.ndim} axes once, got {tuple(axes)}")
-        if not self.is_ragged:
-            return self._with(self.values.permute(chosen))
-        return Tensor(self.values, self.structure, tuple(self.order[a] for a in chosen), self.team)
-
     @property
     def mT(self) -> Tensor:
         """The last two axes exchanged; a view."""
@@ -323,14 +255,6 @@ class Tensor(Operations):
         return self.mT
 
     # ----------------------------------------------------------------------------------------------------- index
-
-    @untraced
-    def __getitem__(self, key: Any) -> Tensor:
-        return indexing.get(self, key)
-
-    @untraced
-    def __setitem__(self, key: Any, value: Any) -> None:
-        assignment.put(self, key, value)
 
     def __len__(self) -> int:
         if not self.order:
@@ -348,39 +272,14 @@ class Tensor(Operations):
     def __contains__(self, item: Any) -> bool:
         if not isinstance(item, (Tensor, TorchTensor, *broadcast.NUMBERS)):
             raise TypeError(f"`in` looks for a number or a tensor that broadcasts, got {type(item).__name__}")
-        found = self._compare("equal", item).values
+        found = (self == item).values
         if not self.structure.is_exact:
             found = found & self.structure.defined_rows(found)
         return bool(host_door.read_if_device(found.any(), "`in`"))
 
     # ------------------------------------------------------------------------------------------ compare, convert
 
-    def __eq__(self, other: object) -> Any:
-        return False if other is None else self._compare("equal", other)
-
-    def __ne__(self, other: object) -> Any:
-        return True if other is None else self._compare("not_equal", other)
-
-    def __lt__(self, other: object) -> Any:
-        return self._compare("less", other)
-
-    def __le__(self, other: object) -> Any:
-        return self._compare("less_equal", other)
-
-    def __gt__(self, other: object) -> Any:
-        return self._compare("greater", other)
-
-    def __ge__(self, other: object) -> Any:
-        return self._compare("greater_equal", other)
-
     __hash__ = object.__hash__
-
-    def _compare(self, operation: str, other: object) -> Any:
-        if isinstance(other, np.ndarray):
-            raise TypeError("numpy arrays do not mix with sr.Tensor; use torch.from_numpy")
-        if isinstance(other, (Tensor, TorchTensor, *broadcast.NUMBERS)):
-            return self._elementwise(operation, self, other)
-        return NotImplemented
 
     @untraced
     def __bool__(self) -> bool:
@@ -467,20 +366,6 @@ class Tensor(Operations):
             return Tensor(values, team=self.team)
         return Tensor(values, self.structure, self.order, self.team)
 
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Like torch's `to`. Offsets the host knows stay known; they reach a device when first used there."""
-        values = self.values.to(*args, **kwargs)
-        structure = self.structure
-        if values.device != self.device and not all(p.is_host_born for p in structure.partitions):
-            axes = (
-                Ragged(a.partition.moved(values.device), a.parents) if isinstance(a, Ragged) else a
-                for a in structure.axes
-            )
-            structure = Structure(axes, structure.capacity)
-        if values is self.values and structure is self.structure:
-            return self
-        return Tensor(values, structure, self.order, self.team)
-
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on `device` (array API); on a CUDA `stream` if one is given, a torch stream or its number."""
         if stream is None:
@@ -516,30 +401,6 @@ class Tensor(Operations):
         self.values.record_stream(stream)
         for p in self.partitions:
             p.offsets_on(self.device).record_stream(stream)
-
-    def contiguous(self) -> Tensor:
-        """The same tensor with contiguous values, features stored in the order in which they are seen."""
-        packed = len(self.structure.axes)
-        seen = [c for c in self.order if c >= packed] if self.is_ragged else []
-        values = self.values.permute(0, *[c - packed + 1 for c in seen]) if seen else self.values
-        if values.is_contiguous() and seen == sorted(seen):
-            return self
-        order = tuple(packed + seen.index(c) if c >= packed else c for c in self.order) if seen else self.order
-        return Tensor(values.contiguous(), self.structure, order, self.team)
-
-    def clone(self) -> Tensor:
-        """A copy of the values; the partitions, which never change, are shared."""
-        return self._with(self.values.clone())
-
-    def detach(self) -> Tensor:
-        """The same values without their history."""
-        return self._with(self.values.detach())
-
-    @untraced
-    def copy_(self, other: Any, non_blocking: bool = False) -> Tensor:
-        """Overwrite the values with those of `other`, which must broadcast to this shape."""
-        assignment.write(self.values, broadcast.align(other, self), non_blocking)
-        return self
 
     @property
     def requires_grad(self) -> bool:

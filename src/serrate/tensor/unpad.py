@@ -48,7 +48,7 @@ def from_dense(
         raise TypeError(
             f"from_dense needs exactly one of lengths, offsets, mask, like; got {' and '.join(given) or 'none'}"
         )
-    full = dense.torch() if isinstance(dense, Tensor) else torch.as_tensor(dense)
+    full = _as_torch(dense)
     if like is not None:
         if not isinstance(like, Tensor) or not like.is_ragged:
             raise TypeError(f"like must be a ragged sr.Tensor, got {type(like).__name__}")
@@ -78,10 +78,17 @@ def from_dense(
     return Tensor(padded.gather_from(full, structure, tuple(range(full.ndim)), padding_value), structure)
 
 
+def _as_torch(given: Any) -> torch.Tensor:
+    """`given` as a torch tensor; one that is a tensor stays where it is, whatever torch's default device."""
+    if isinstance(given, Tensor):
+        return given.torch()
+    return given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+
+
 def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
     """One ragged axis per mask; every mask is read at the places of the padded tensor."""
     given = mask if isinstance(mask, tuple) else (mask,)
-    masks = [m.torch() if isinstance(m, Tensor) else torch.as_tensor(m) for m in given]
+    masks = [_as_torch(m) for m in given]
     if not masks:
         raise TypeError("mask must be a boolean tensor or a tuple of at least one, got ()")
     covered = 1

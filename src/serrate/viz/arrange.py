@@ -26,7 +26,7 @@ class Arrangement:
     height: float
 
 
-def spread(wanted: Sequence[float], widths: Sequence[float], between: float) -> list[float]:
+def separated_centres(wanted: Sequence[float], widths: Sequence[float], between: float) -> list[float]:
     """Centres as near to the wanted ones as can be (least squares), in the same order, at least `between` apart.
 
     Less the distance that must lie before each, the centres may not decrease: a monotone regression, which is solved by
@@ -116,16 +116,16 @@ class _Graph:
     def place(self) -> None:
         """Let each layer in turn stand as near under and over its neighbours as it can."""
         for row in self.rows:
-            self._spread(row, [0.0] * len(row))
+            self._place_row(row, [0.0] * len(row))
         for number in range(_PASSES):
             for row in self.rows if number % 2 == 0 else reversed(self.rows):
                 near = [[self.x[other] for other in self.above[node] + self.below[node]] for node in row]
-                self._spread(row, [_mean(xs, self.x[node]) for xs, node in zip(near, row, strict=True)])
+                self._place_row(row, [_mean(xs, self.x[node]) for xs, node in zip(near, row, strict=True)])
         left = min(self.x[node] - self.widths[node] / 2 for row in self.rows for node in row)
         self.x = [x - left for x in self.x]
 
-    def _spread(self, row: list[int], wanted: list[float]) -> None:
-        for node, x in zip(row, spread(wanted, [self.widths[node] for node in row], BETWEEN), strict=True):
+    def _place_row(self, row: list[int], wanted: list[float]) -> None:
+        for node, x in zip(row, separated_centres(wanted, [self.widths[node] for node in row], BETWEEN), strict=True):
             self.x[node] = x
 
     def arrangement(self, sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Arrangement:

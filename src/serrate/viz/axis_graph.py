@@ -11,8 +11,8 @@ from serrate.fusion.expressions import AxisExpression, Cover, Resize, Split
 from serrate.fusion.types import IterType, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.viz.arrange import arrange
-from serrate.viz.blocks import Block, Box, Text, stacked
 from serrate.viz.holes import cells_of_axis, cells_of_step, holes_of_step
+from serrate.viz.items import Box, Item, Text, stacked
 from serrate.viz.svg import BLUE, GREEN, INK, ORANGE, PURPLE, Drawing, Element, drawing, group, line
 
 Roles = Mapping[IterDomain, str]
@@ -104,7 +104,7 @@ def _drawn(
     listed: Sequence[IterDomain],
     roles: Roles,
     predicated: Collection[IterDomain],
-    above: Sequence[Block],
+    above: Sequence[Item],
     what: str,
 ) -> Drawing:
     marked = set(_listed("predicated", "a collection of axes", predicated)) if predicated else set()
@@ -126,10 +126,10 @@ def graph_drawing(
     boxes: Sequence[Box],
     edges: Sequence[tuple[int, int]],
     layers: Sequence[int],
-    above: Sequence[Block],
+    above: Sequence[Item],
     what: str,
 ) -> Drawing:
-    """Boxes in layers and arrows between them, under some blocks."""
+    """Boxes in layers and arrows between them, under some items."""
     placed = arrange([(box.width, box.height) for box in boxes], edges, layers)
     heading, width, top = stacked(above)
     made: list[Element] = [*heading]
@@ -161,21 +161,21 @@ def _layers(axes: Sequence[IterDomain], steps: Sequence[AxisExpression]) -> list
 
 
 def _axis_box(axis: IterDomain, role: str | None, predicated: bool) -> Box:
-    blocks: list[Block] = [Text(axis_label(axis), bold=True, limit=32)]
+    items: list[Item] = [Text(axis_label(axis), bold=True, limit=32)]
     kind = "" if axis.iter_type == IterType.Iteration else f", {axis.iter_type.name.lower()}"
-    blocks.append(Text(f"{axis.parallel_type.name}{kind}", font_size=10))
+    items.append(Text(f"{axis.parallel_type.name}{kind}", font_size=10))
     if axis.is_ragged and (component := ragged(axis).component) is not None:
-        blocks.append(Text(f"ragged by {axis_label(component)}", font_size=10, limit=32))
+        items.append(Text(f"ragged by {axis_label(component)}", font_size=10, limit=32))
     cells = cells_of_axis(axis)
     if cells is not None:
-        blocks.append(cells)
+        items.append(cells)
     if role is not None:
-        blocks.append(Text(role, font_size=10, kind="role"))
+        items.append(Text(role, font_size=10, kind="role"))
     if predicated:
-        blocks.append(Text("predicated", color=ORANGE, font_size=10, bold=True, kind="predicated"))
+        items.append(Text("predicated", color=ORANGE, font_size=10, bold=True, kind="predicated"))
     return Box(
         "axis",
-        tuple(blocks),
+        tuple(items),
         fill=parallel_fill(axis.parallel_type),
         stroke=ORANGE if predicated else INK,
         thickness=2.5 if predicated else 1.0,
@@ -185,15 +185,15 @@ def _axis_box(axis: IterDomain, role: str | None, predicated: bool) -> Box:
 
 
 def _joint(step: AxisExpression) -> Box:
-    blocks: list[Block] = [Text(step.label, font_size=11, limit=40)]
+    items: list[Item] = [Text(step.label, font_size=11, limit=40)]
     note = _note(step)
     if note:
-        blocks.append(Text(note, font_size=10, color=ORANGE, bold=True, limit=48, kind="holes"))
+        items.append(Text(note, font_size=10, color=ORANGE, bold=True, limit=48, kind="holes"))
     cells = cells_of_step(step)
     if cells is not None:
-        blocks.append(cells)
+        items.append(cells)
     stroke = ORANGE if step.makes_holes else INK
-    return Box("joint", tuple(blocks), stroke=stroke, dashed=True, centred=True, tooltip=repr(step))
+    return Box("joint", tuple(items), stroke=stroke, dashed=True, centred=True, tooltip=repr(step))
 
 
 def _note(step: AxisExpression) -> str:

@@ -6,7 +6,7 @@ from serrate.fusion.axes import IterDomain
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.view import Operation, TensorView
 from serrate.viz.axis_graph import axis_label, graph_drawing, parallel_fill
-from serrate.viz.blocks import Block, Box, Row, Text, chip, stacked
+from serrate.viz.items import Box, Item, Row, Text, chip, stacked
 from serrate.viz.svg import BLUE, GREEN, Drawing, drawing
 
 
@@ -44,16 +44,16 @@ def draw_fusion(fusion: Fusion) -> Drawing:
 
 def _tensor_box(fusion: Fusion, tensor: TensorView) -> Box:
     role = "input" if tensor in fusion.inputs else "output" if tensor in fusion.outputs else ""
-    title: list[Block] = [Text(tensor.name, bold=True, limit=40), Text(f"{tensor.dtype}, {tensor.memory.value}")]
+    title: list[Item] = [Text(tensor.name, bold=True, limit=40), Text(f"{tensor.dtype}, {tensor.memory.value}")]
     if role:
         title.append(chip(role, BLUE if role == "input" else GREEN, kind="role"))
-    blocks: list[Block] = [Row(tuple(title))]
+    items: list[Item] = [Row(tuple(title))]
     logical, loop = tensor.domain.logical, tensor.domain.loop
     if logical:
-        blocks.append(_chips("logical", logical))
+        items.append(_chips("logical", logical))
     if loop != logical and loop:
-        blocks.append(_chips("loop", loop))
-    return Box("tensor", tuple(blocks), tooltip=repr(tensor))
+        items.append(_chips("loop", loop))
+    return Box("tensor", tuple(items), tooltip=repr(tensor))
 
 
 def _chips(name: str, axes: tuple[IterDomain, ...]) -> Row:
@@ -68,11 +68,11 @@ def _axis_chip(axis: IterDomain) -> Box:
 
 
 def _operation_box(operation: Operation) -> Box:
-    blocks: list[Block] = [Text(operation.name, kind="name")]
+    items: list[Item] = [Text(operation.name, kind="name")]
     details = _details(operation)
     if details:
-        blocks.append(Text(details, font_size=10, limit=40))
-    return Box("operation", tuple(blocks), dashed=True, centred=True, padding=2.0, tooltip=repr(operation))
+        items.append(Text(details, font_size=10, limit=40))
+    return Box("operation", tuple(items), dashed=True, centred=True, padding=2.0, tooltip=repr(operation))
 
 
 def _details(operation: Operation) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
 from serrate.fusion.scalar import const
-from serrate.viz.blocks import CellKind, Cells
+from serrate.viz.items import CellKind, Cells
 
 MOST_CELLS = 36  # in a row
 MOST_ROWS = 16

@@ -19,7 +19,7 @@ from serrate.kernel.ir import (
     expressions,
 )
 from serrate.viz.axis_graph import parallel_fill
-from serrate.viz.blocks import Block, Box, Row, Text, chip
+from serrate.viz.items import Box, Item, Row, Text, chip
 from serrate.viz.svg import GREEN, INK, ORANGE, PURPLE, Drawing, drawing
 
 
@@ -44,16 +44,16 @@ def draw_loops(kernel: Kernel) -> Drawing:
 
 def _kernel_box(kernel: Kernel) -> Box:
     grid, block = ("×".join(map(str, sizes)) for sizes in (kernel.launch.grid, kernel.launch.block))
-    blocks: list[Block] = [
+    items: list[Item] = [
         Text(f"kernel {kernel.name}", bold=True),
         Text(f"{grid} blocks of {block} threads, indices {kernel.index}", font_size=10),
     ]
     for buffer in kernel.buffers:
         use = "writes" if buffer.written else "reads"
-        blocks.append(Text(f"{use} {buffer.dtype} {buffer.name}[{buffer.size}]", font_size=10, kind="buffer"))
+        items.append(Text(f"{use} {buffer.dtype} {buffer.name}[{buffer.size}]", font_size=10, kind="buffer"))
     if kernel.sizes:
-        blocks.append(Text(f"sizes {', '.join(map(str, kernel.sizes))}", font_size=10))
-    return Box("kernel", (*blocks, *map(_box, kernel.body)))
+        items.append(Text(f"sizes {', '.join(map(str, kernel.sizes))}", font_size=10))
+    return Box("kernel", (*items, *map(_box, kernel.body)))
 
 
 def _box(statement: Statement) -> Box:
@@ -82,7 +82,7 @@ def _box(statement: Statement) -> Box:
 
 def _boxed(
     kind: str,
-    head: Block,
+    head: Item,
     statement: Statement,
     *,
     fill: str = "none",
@@ -91,12 +91,12 @@ def _boxed(
     border: float = 1.0,
 ) -> Box:
     """A statement: its text, what it loads itself, and the statements inside."""
-    blocks: list[Block] = [head]
+    items: list[Item] = [head]
     loads = _loads(statement)
     if loads:
-        blocks.append(Text(f"loads {', '.join(loads)}", font_size=10, kind="loads", limit=120))
+        items.append(Text(f"loads {', '.join(loads)}", font_size=10, kind="loads", limit=120))
     inside = tuple(map(_box, children(statement)))
-    return Box(kind, (*blocks, *inside), fill=fill, stroke=stroke, dashed=dashed, thickness=border)
+    return Box(kind, (*items, *inside), fill=fill, stroke=stroke, dashed=dashed, thickness=border)
 
 
 def _loop_chips(axis: str, parallel: ParallelType) -> tuple[Box, Box]:

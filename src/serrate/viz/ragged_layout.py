@@ -13,7 +13,7 @@ import torch
 from serrate.fusion.axes import RaggedIterDomain
 from serrate.fusion.raggedness import Raggedness
 from serrate.tensor.partition import Partition
-from serrate.viz.arrange import spread
+from serrate.viz.arrange import separated_centres
 from serrate.viz.svg import (
     BLUE,
     GREEN,
@@ -138,7 +138,7 @@ def _packed(shown: _Shown) -> tuple[Element, float, float]:
     borders = [count * _WIDTH for count in accumulate(shown.counts, initial=0)]
     borders[-1] += _WIDTH if shown.last is not None else 0.0  # what is left out
     widths = [text_width(text, _TEXT) for text in texts]
-    centres = spread(borders, widths, 6.0)
+    centres = separated_centres(borders, widths, 6.0)
     left = min(0.0, centres[0] - widths[0] / 2)
     borders, centres = [x - left for x in borders], [x - left for x in centres]
     made: list[Element] = []

@@ -1,4 +1,4 @@
-"""FBGEMM's functions for jagged tensors, as `torch.ops.fbgemm` has them, on plain torch tensors.
+"""This package offers FBGEMM's functions for jagged tensors, named as in `torch.ops.fbgemm`, on plain torch tensors.
 
 >>> import torch
 >>> from serrate.compat import fbgemm
@@ -13,8 +13,14 @@ from serrate.compat.fbgemm.arithmetic import (
     jagged_dense_elementwise_add_jagged_output,
     jagged_dense_elementwise_mul,
 )
+from serrate.compat.fbgemm.batched_products import (
+    batched_dense_vec_jagged_2d_mul,
+    jagged_dense_bmm,
+    jagged_jagged_bmm,
+    jagged_softmax,
+)
 from serrate.compat.fbgemm.bucketizing import block_bucketize_sparse_features
-from serrate.compat.fbgemm.padding import (
+from serrate.compat.fbgemm.padded_dense import (
     dense_to_jagged,
     jagged_1d_to_dense,
     jagged_2d_to_dense,
@@ -22,13 +28,7 @@ from serrate.compat.fbgemm.padding import (
     stacked_jagged_1d_to_dense,
     stacked_jagged_2d_to_dense,
 )
-from serrate.compat.fbgemm.products import (
-    batched_dense_vec_jagged_2d_mul,
-    jagged_dense_bmm,
-    jagged_jagged_bmm,
-    jagged_softmax,
-)
-from serrate.compat.fbgemm.segments import (
+from serrate.compat.fbgemm.segmenting import (
     asynchronous_complete_cumsum,
     offsets_range,
     pack_segments,

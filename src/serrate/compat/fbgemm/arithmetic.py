@@ -1,7 +1,7 @@
-"""Packed values with padded ones, element by element, by FBGEMM's names.
+"""This module adds and multiplies packed and padded values, element by element, under FBGEMM's names.
 
-Beyond its extent the padded operand counts as 0: what is added there leaves the packed values as they are, and
-products are 0. In Serrate this is `x + sr.from_dense(y, like=x)`.
+Where a packed value has no place in the padded operand, that operand counts as 0: a sum is then the packed value, and
+a product is 0. In Serrate such a sum is `x + sr.from_dense(y, like=x)`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import torch
 
 from serrate.compat.fbgemm.grid import Grid
-from serrate.compat.fbgemm.padding import sizes_in
-from serrate.compat.fbgemm.structure import Levels, levels_of, only, packed
+from serrate.compat.fbgemm.levels import Levels, levels_of, only, packed
+from serrate.compat.fbgemm.padded_dense import sizes_in
 from serrate.native import padded as library
 
 
 def jagged_dense_elementwise_add(
     x_values: torch.Tensor, x_offsets: Sequence[torch.Tensor], y: torch.Tensor
 ) -> torch.Tensor:
-    """A padded tensor as large as y: the packed values, padded with 0 and cut where y ends, plus y.
+    """Return a padded tensor of the shape of y: y plus the packed values, which are padded with 0 or cut to fit y.
 
     >>> import torch
     >>> from serrate.compat import fbgemm
@@ -39,7 +39,7 @@ def jagged_dense_elementwise_add(
 def jagged_dense_elementwise_add_jagged_output(
     x_values: torch.Tensor, x_offsets: Sequence[torch.Tensor], y: torch.Tensor
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The packed values plus what y has at their places, and the offsets.
+    """Return the packed values plus the elements of y at the same places, and the offsets.
 
     >>> import torch
     >>> from serrate.compat import fbgemm
@@ -58,7 +58,7 @@ def jagged_dense_elementwise_add_jagged_output(
 def jagged_dense_dense_elementwise_add_jagged_output(
     x_values: torch.Tensor, x_offsets: Sequence[torch.Tensor], y_0: torch.Tensor, y_1: torch.Tensor
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The packed values plus what y_0 and y_1 have at their places, and the offsets.
+    """Return the packed values plus the elements of y_0 and of y_1 at the same places, and the offsets.
 
     >>> import torch
     >>> from serrate.compat import fbgemm
@@ -79,7 +79,9 @@ def jagged_dense_dense_elementwise_add_jagged_output(
 def jagged_dense_elementwise_mul(
     x_values: torch.Tensor, x_offsets: Sequence[torch.Tensor], y: torch.Tensor
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The packed values times what y has at their places, 0 where it does not reach, and the offsets.
+    """Return the packed values times the elements of y at the same places, and the offsets.
+
+    The product is 0 where y has no such place.
 
     >>> import torch
     >>> from serrate.compat import fbgemm
@@ -97,17 +99,17 @@ def jagged_dense_elementwise_mul(
 
 
 def _grid(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> Grid:
-    """From packed rows to the grid of y, which must have the features of x, or some that broadcast with them."""
+    """Return the grid of y for the packed rows of x; the features of y must broadcast with those of x."""
     y = packed(y, name)
     depth = len(levels)
     if y.ndim != depth + x.ndim:
         raise ValueError(
-            f"{name} must have the axes [B, *lengths] and the features of x_values, so {depth + x.ndim}, got shape "
+            f"{name} must have {depth + x.ndim} axes, [B, *lengths] and the features of x_values, got shape "
             f"{list(y.shape)} for x_values of shape {list(x.shape)}"
         )
     sizes = sizes_in(y, levels, name)
     if y.device != x.device:
-        raise ValueError(f"{name} lies on {y.device}, x_values on {x.device}")
+        raise ValueError(f"{name} lies on {y.device}, but x_values lie on {x.device}")
     for a, b in zip(x.shape[1:], y.shape[depth + 1 :], strict=True):
         if a != b and 1 not in (a, b):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Sparse features cut into buckets by index, one bucket for each part of a table, as FBGEMM's function does it."""
+"""This module sorts the indices of sparse features into buckets, one for each part of a table, as FBGEMM does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from serrate.compat.fbgemm.runs import Rows, check_rows, check_weights, cut, is_on_host, take
-from serrate.compat.fbgemm.segments import offsets_range
+from serrate.compat.fbgemm.picked_rows import Rows, check_rows, check_weights, cut, is_on_host, take
+from serrate.compat.fbgemm.segmenting import offsets_range
 from serrate.errors import RaggednessError
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector, cut_by_lengths, offsets_from_lengths
@@ -30,22 +30,26 @@ def block_bucketize_sparse_features(
     total_num_blocks: torch.Tensor | None = None,
     keep_orig_idx_per_feature: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """(lengths, indices, weights, positions, permutation) of the features, bucket by bucket.
+    """Return (lengths, indices, weights, positions, permutation) of the features, bucket by bucket.
 
-    `lengths` [T · B] cut `indices` [N] into B bags for each of T features, or into `batch_size_per_feature[t]` bags. An
-    index i of feature t falls into bucket i // block_sizes[t] and becomes i % block_sizes[t]; one that is negative or
-    past all `my_size` buckets, read as unsigned, falls into bucket i % my_size and becomes i // my_size. With
-    `total_num_blocks` [T], multiples of `my_size`, a bucket is so many blocks together. With `block_bucketize_pos`, T
-    vectors that begin with 0, bucket p of feature t holds the indices block_bucketize_pos[t][p] up to [p + 1]; where
-    the block size is 0, indices are first folded into that range. `keep_orig_idx`, or `keep_orig_idx_per_feature` [T]
-    in its place, leaves indices as they are.
+    `lengths` [T · B] cut `indices` [N] into B bags for each of T features, or into `batch_size_per_feature[t]` bags for
+    feature t. An index i of feature t falls into bucket i // block_sizes[t] and becomes i % block_sizes[t]. An index
+    that is negative or past all `my_size` buckets is read as an unsigned number: it falls into bucket i % my_size and
+    becomes i // my_size.
 
-    Lengths of bucket p are p · T · B up to (p + 1) · T · B of the result. `weights` [N, ...] go with the indices, and
-    their gradients back. Where asked for, `bucketize_pos` gives each index's position in its old bag, and `sequence`
-    where each old index went; else these are None. `max_B` is not needed.
+    `total_num_blocks` [T] must be multiples of `my_size`; each bucket then consists of total_num_blocks[t] // my_size
+    blocks. `block_bucketize_pos` are T vectors that begin with 0: bucket p of feature t then holds the indices from
+    block_bucketize_pos[t][p] up to block_bucketize_pos[t][p + 1]; if the block size of the feature is 0, its indices
+    are first folded into that range. `keep_orig_idx` leaves all indices as they are, and `keep_orig_idx_per_feature`
+    [T] says the same for each feature.
 
-    On a device wrong lengths are raised by a later call; sizes of blocks and buckets are not checked there, and indices
-    that they leave no bucket for fall into the last.
+    The lengths of bucket p are entries p · T · B up to (p + 1) · T · B of the result. `weights` [N, ...] move with
+    their indices, and gradients flow back to them. The positions are those of the indices in their old bags; they are
+    None unless `bucketize_pos` is true. The permutation says where each old index went; it is None unless `sequence` is
+    true. `max_B` has no effect.
+
+    If lengths on a device are wrong, a later call raises the error. The sizes of blocks and buckets are not checked on
+    a device; an index for which they leave no bucket falls into the last bucket.
 
     >>> lengths, indices = torch.tensor([2, 1, 0, 3]), torch.tensor([3, 9, 12, 4, 5, 1])
     >>> made = block_bucketize_sparse_features(lengths, indices, False, True, torch.tensor([5, 3]), 2)
@@ -71,7 +75,7 @@ def block_bucketize_sparse_features(
 
 
 def _bag_of_values(offsets: torch.Tensor, count: int) -> torch.Tensor:
-    """The bag each value lies in."""
+    """Return for each value the number of its bag."""
     if is_on_host(offsets):
         return torch.from_numpy(np.repeat(np.arange(offsets.numel() - 1), np.diff(host.array(offsets))))
     values = torch.arange(count, device=offsets.device)
@@ -80,7 +84,7 @@ def _bag_of_values(offsets: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _kept(keep: bool, per_feature: torch.Tensor | None, sizes: torch.Tensor) -> torch.Tensor:
-    """For each feature whether its indices stay as they are."""
+    """Return for each feature whether its indices stay as they are."""
     if per_feature is None:
         return torch.full_like(sizes, keep, dtype=torch.bool)
     if per_feature.dtype != torch.bool or per_feature.shape != sizes.shape:
@@ -93,11 +97,11 @@ def _kept(keep: bool, per_feature: torch.Tensor | None, sizes: torch.Tensor) -> 
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How the tables of T features are cut: into buckets of `joined` blocks of `sizes` rows each."""
+    """The tables of T features are cut into buckets; each bucket has `joined` blocks, each block `sizes` rows."""
 
     sizes: torch.Tensor  # [T]
-    joined: torch.Tensor | None  # [T], None: 1 each
-    ends: torch.Tensor  # [T + 1], the bags of each feature
+    joined: torch.Tensor | None  # [T]; None means one block for each bucket
+    ends: torch.Tensor  # [T + 1], the offsets of the features among the bags
     buckets: int
 
     @staticmethod
@@ -119,7 +123,9 @@ class _Blocks:
             ends = offsets_from_lengths(batches, None).clamp(0, count)
         else:
             if count % features if features else count:
-                raise RaggednessError(f"lengths must have as many bags for each of {features} features, got {count}")
+                raise RaggednessError(
+                    f"lengths must have the same number of bags for each of {features} features, got {count} bags"
+                )
             ends = torch.arange(features + 1, device=sizes.device) * (count // max(features, 1))
         joined = None
         if total is not None:
@@ -133,15 +139,15 @@ class _Blocks:
 
     @property
     def width(self) -> torch.Tensor:
-        """The rows in a bucket of each feature."""
+        """The number of rows in a bucket of each feature."""
         return self.sizes if self.joined is None else self.sizes * self.joined
 
     def by_feature(
         self, ids: torch.Tensor, bounds: torch.Tensor, keep: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The bucket of each index and what becomes of it, on the CPU; None where some fall into no bucket by size.
+        """Return the bucket of each index and its new value, on the CPU; None if an index lies outside all buckets.
 
-        Feature by feature all is in the cache, and one number divides.
+        The loop goes feature by feature: the indices of one feature fit the cache and have a single divisor.
         """
         given = host.array(ids)
         ends, width, kept = bounds.tolist(), self.width.tolist(), keep.tolist()
@@ -170,12 +176,12 @@ class _Blocks:
         keep: torch.Tensor,
         bounds: Sequence[torch.Tensor] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for any indices, anywhere, without a wait; `feature` is that of each index."""
+        """Return the same for any indices on any device, without a wait; `feature` is the feature of each index."""
         bucket, moved = self.uneven(ids, feature, bounds) if bounds else self.even(ids, feature)
         return bucket, torch.where(keep.index_select(0, feature), ids, moved).to(ids.dtype)
 
     def even(self, ids: torch.Tensor, feature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bucket of each index and its place there, where buckets of a feature have one size."""
+        """Return the bucket of each index and its place in it, if all buckets of a feature have one size."""
         width = self.width
         widths = width.clamp(min=1).index_select(0, feature)
         bucket = ids.div(widths, rounding_mode="floor")
@@ -192,7 +198,7 @@ class _Blocks:
     def uneven(
         self, ids: torch.Tensor, feature: torch.Tensor, bounds: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same where each feature has bounds of its own: one search in all of them, laid end to end."""
+        """Return the same if each feature has its own bounds; one search finds the buckets in all bounds, joined."""
         starts, last, flat = self._laid(bounds)
         far, near = self._folded(ids, feature)
         top = last.index_select(0, feature)
@@ -211,17 +217,17 @@ class _Blocks:
         return torch.where(inside, bucket, left), torch.where(folds, far, place)
 
     def _blocks(self, feature: torch.Tensor) -> torch.Tensor:
-        """How many blocks the table of each value has."""
+        """Return for each value the number of blocks of its table."""
         if self.joined is None:
             return torch.tensor(self.buckets, device=feature.device)
         return (self.joined * self.buckets).index_select(0, feature)
 
     def _folded(self, ids: torch.Tensor, feature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Indices divided by the number of blocks, and what is left."""
+        """Return the indices divided by the number of blocks, and the remainders."""
         return _unsigned_divmod(ids, self._blocks(feature))
 
     def _laid(self, bounds: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Where the bounds of each feature start among all, the last of each, and all of them."""
+        """Return where the bounds of each feature start among all bounds, the last of each feature, and all bounds."""
         if len(bounds) != self.sizes.numel():
             count = self.sizes.numel()
             raise ValueError(f"block_bucketize_pos must have a tensor for each of {count} features, got {len(bounds)}")
@@ -249,14 +255,14 @@ def _per_feature(given: torch.Tensor, features: int, name: str) -> torch.Tensor:
 
 
 def _unsigned_divmod(ids: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quotient and remainder of indices read as unsigned integers of their width; int64, wrapped around."""
+    """Return quotient and remainder of indices that are read as unsigned integers; both are int64, wrapped around."""
     if ids.dtype == torch.int32:
         wide = ids.to(torch.int64) & 0xFFFFFFFF
         quotient = wide.div(by, rounding_mode="floor")
         return quotient, wide - quotient * by
     quotient = ids.div(by, rounding_mode="floor")
     rest = ids - quotient * by
-    # A negative index stands for itself plus 2⁶⁴ = 2 · (2⁶³ − 1) + 2, whose quotient and remainder are added.
+    # A negative index i stands for i + 2⁶⁴, and 2⁶⁴ = 2 · (2⁶³ − 1) + 2: quotient and remainder of 2⁶⁴ are added.
     most = torch.full_like(by, 2**63 - 1)
     half = most.div(by, rounding_mode="floor")
     left = (most - half * by) * 2 + 2
@@ -280,7 +286,7 @@ def _sorted(
     bucketize_pos: bool,
     sequence: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Everything by bucket; bags, which are in order already, stay in order within each."""
+    """Sort everything by bucket; bags are in order already, and stay in order within each bucket."""
     order = _order(bucket, buckets)
     cells = _bag_of_values(offsets, moved.numel()).add_(bucket.to(torch.int64).mul_(lengths.numel()))
     counts = _counts(cells, buckets * lengths.numel()).to(lengths.dtype)
@@ -295,7 +301,7 @@ def _sorted(
 
 
 def _order(bucket: torch.Tensor, buckets: int) -> torch.Tensor:
-    """What sorts values by bucket, those of one bucket as they were; numbers of few bits are sorted by counting."""
+    """Return the stable order that sorts values by bucket; keys of few bits are sorted by counting, which is fast."""
     small = torch.uint8 if buckets <= 2**8 else torch.int16 if buckets <= 2**15 else torch.int64
     keys = bucket.to(small)
     if is_on_host(keys):
@@ -304,7 +310,7 @@ def _order(bucket: torch.Tensor, buckets: int) -> torch.Tensor:
 
 
 def _counts(cells: torch.Tensor, count: int) -> torch.Tensor:
-    """How often each cell stands there."""
+    """Return how often each number below `count` occurs among the cells."""
     if is_on_host(cells):
         return torch.bincount(cells, minlength=count)
     return torch.zeros(count, dtype=torch.int64, device=cells.device).index_add_(0, cells, torch.ones_like(cells))

@@ -1,4 +1,4 @@
-"""Packed rows and the padded grid that they fit into: padding and packing, each the gradient of the other."""
+"""This module moves packed rows into a padded grid, and back; each move is the gradient of the other."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from serrate.compat.fbgemm.levels import Levels
 from serrate.compat.fbgemm.moves import Move, longest, to_grid
-from serrate.compat.fbgemm.structure import Levels
 from serrate.native import padded as library
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Packed rows and a dense grid [B, *sizes] that they fit into, or stay behind: `rows` rows, cut by `levels`."""
+    """A dense grid [B, *sizes] for `rows` packed rows, which `levels` cut; a row that does not fit has no cell."""
 
     levels: Levels
     sizes: Sequence[int]
@@ -25,17 +25,17 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[B, *sizes]."""
+        """The shape of the grid, [B, *sizes]."""
         return (self.levels[0].num_components, *self.sizes)
 
     @cached_property
     def move(self) -> Move:
-        """From packed rows to cells."""
+        """The move from packed rows to cells."""
         return to_grid(self.levels, self.sizes, self.rows)
 
     @cached_property
     def offsets(self) -> torch.Tensor | None:
-        """Of the one level, if there is only one and the host knows it: then each component is copied at once."""
+        """The offsets if there is one level and the host knows it, else None; whole components are copied by them."""
         return self.levels[0].offsets if len(self.levels) == 1 and self.levels[0].is_host_born else None
 
     @cached_property
@@ -45,12 +45,12 @@ class Grid:
         return known and longest(self.levels[0]) <= self.sizes[0]
 
     def pad(self, values: torch.Tensor, padding: Any = 0) -> torch.Tensor:
-        """[B, *sizes, …]: packed `values`, and `padding`."""
+        """Return [B, *sizes, …]: the packed `values` in their cells, and `padding` in all others."""
         made = library.pad(values, self.offsets, self.sizes[0], padding)
         return self.move(values, padding).view(*self.shape, *values.shape[1:]) if made is None else made
 
     def unpad(self, dense: torch.Tensor) -> torch.Tensor:
-        """The packed rows of what `dense` [B, *sizes, …] holds, 0 where it has no cell for one."""
+        """Return the packed rows that `dense` [B, *sizes, …] holds in its cells; rows without a cell are 0."""
         made = library.unpad(dense, self.offsets, self.rows)
         if made is None:
             shape = self.shape
@@ -58,5 +58,5 @@ class Grid:
         return made
 
     def clear(self, values: torch.Tensor) -> torch.Tensor:
-        """Packed `values` with 0, in place, in rows that have no cell."""
+        """Set the rows of the packed `values` that have no cell to 0, in place, and return the values."""
         return values if self.covers else self.move.back.clear(values)

@@ -1,7 +1,7 @@
-"""Moves of rows: some rows of one tensor become some rows of another, and back.
+"""This module moves rows: some rows of one tensor become some rows of another, and back.
 
-Padding, packing, cutting rows off and putting them back are moves of whole rows, of which none is read or written
-twice. So the gradient of a move is the move back, and every one can be differentiated any number of times.
+Padding, packing, cutting rows off and putting them back are moves of whole rows. A move reads no row twice and writes
+no row twice. So the gradient of a move is the move back, and every move can be differentiated any number of times.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from serrate.compat.fbgemm.structure import Levels
+from serrate.compat.fbgemm.levels import Levels
 from serrate.tensor import bits, host
 from serrate.tensor.dense import grid_cells
 from serrate.tensor.differentiable import Differentiable
@@ -24,35 +24,35 @@ from serrate.tensor.structure import Axis, Ragged, Structure
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """Row `read[i]` of `given` rows becomes row `write[i]` of `made` rows."""
+    """A move makes row `read[i]` of `given` rows the row `write[i]` of `made` rows."""
 
     given: int
     made: int
     entries: int
-    """How many rows move."""
+    """The length of `read` and `write`: this many rows move, or fewer if `valid` says so."""
     read: torch.Tensor | None = None
-    """None: the first ones, in order."""
+    """The rows that are read. None means the first rows, in order."""
     write: torch.Tensor | None = None
-    """None: the first ones, in order."""
+    """The rows that are written. None means the first rows, in order."""
     valid: torch.Tensor | None = None
-    """Which entries are moved at all, where only a device knows; None: all."""
+    """Which entries move, if only the device knows this. None means that all entries move."""
 
     @property
     def back(self) -> Move:
-        """The move the other way."""
+        """The move in the other direction."""
         return Move(self.made, self.given, self.entries, self.write, self.read, self.valid)
 
     @property
     def is_onto(self) -> bool:
-        """Whether every row that is made is one that was moved."""
+        """Whether every row of the result is known to be a moved row, so that there is no padding."""
         return self.valid is None and self.entries == self.made
 
     def __call__(self, values: torch.Tensor, padding: Any = 0) -> torch.Tensor:
-        """The rows that are made: those of `values` that move there, else `padding`. Never a view of `values`."""
+        """Return the `made` rows: the rows of `values` that move there, else `padding`. It is no view of `values`."""
         return _Moved.call(values, self, padding)
 
     def clear(self, values: torch.Tensor) -> torch.Tensor:
-        """`values`, as large as what is made, with 0 in place wherever no row moves to."""
+        """Return `values`, which have `made` rows; rows to which no row moves are set to 0, in place."""
         if self.is_onto:
             return values
         if self.valid is not None:
@@ -64,20 +64,20 @@ class Move:
         return values.index_fill_(0, hit.nonzero().flatten(), 0)
 
     def compute(self, values: torch.Tensor, padding: Any) -> torch.Tensor:
-        """The rows that are made, without a gradient."""
+        """Return the `made` rows, without a gradient."""
         if self.valid is not None:
             return self._masked(values, self.valid, padding)
         moved = values if self.entries == self.given else values[: self.entries]
         moved = moved if self.read is None else bits.take(values, self.read)
         if self.write is not None:
             return bits.padded(self.made, self.write, moved, padding)
-        bits.constant(padding, values.dtype, values.device)  # wrong is wrong, though nothing may be padded
+        bits.constant(padding, values.dtype, values.device)  # a wrong padding is an error, even if none is needed
         if self.entries == self.made:
             return moved.clone(memory_format=torch.contiguous_format) if self.read is None else moved
         return bits.padded(self.made, torch.arange(self.entries, device=values.device), moved, padding)
 
     def _masked(self, values: torch.Tensor, valid: torch.Tensor, padding: Any) -> torch.Tensor:
-        """The same where only the device knows which entries move: others read row 0, and are written past the end."""
+        """Do the same if only the device knows which entries move; the others read row 0 and write past the end."""
         shape = (self.made, *values.shape[1:])
         filling = bits.constant(padding, values.dtype, values.device)
         if not self.given or not self.entries:
@@ -107,17 +107,17 @@ def _meeting(valid: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return valid.view(-1, *[1] * (values.ndim - 1))
 
 
-# ------------------------------------------------------------------------------------------------------ to a grid
+# ------------------------------------------------------------------------------------------------ moves to a grid
 
 
 def longest(level: Partition) -> int:
-    """The longest component of a level that the host knows."""
+    """Return the length of the longest component of a level that the host knows."""
     offsets = host.array(level.offsets)
     return int((offsets[1:] - offsets[:-1]).max(initial=0))
 
 
 def to_grid(levels: Levels, sizes: Sequence[int], rows: int) -> Move:
-    """From `rows` packed rows to a dense grid [B, *sizes] of them; what does not fit stays behind."""
+    """Return the move from `rows` packed rows to a dense grid [B, *sizes]; rows that do not fit do not move."""
     cells = math.prod(sizes, start=levels[0].num_components)
     if not all(p.is_host_born for p in levels):
         return _to_grid_on_device(levels, sizes, rows, cells)
@@ -125,12 +125,12 @@ def to_grid(levels: Levels, sizes: Sequence[int], rows: int) -> Move:
     if inside is not None:
         kept = np.flatnonzero(inside)
         return Move(rows, cells, kept.size, torch.from_numpy(kept), torch.from_numpy(place[kept]))
-    # As many rows as cells, no two of them at one: each is where it was.
+    # If there are as many rows as cells, every row keeps its place, since no two rows share a cell.
     return Move(rows, cells, place.size, None, None if place.size == cells else torch.from_numpy(place))
 
 
 def _host_cells(levels: Levels, sizes: Sequence[int]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
-    """For each packed row its cell in the grid, and which rows have one (None: all)."""
+    """Return for each packed row its cell in the grid, and which rows have a cell; None means that all have one."""
     cells: np.ndarray[Any, Any] = np.arange(levels[0].num_components)
     inside: np.ndarray[Any, Any] | None = None
     for level, size in zip(levels, sizes, strict=True):
@@ -153,11 +153,11 @@ def _to_grid_on_device(levels: Levels, sizes: Sequence[int], rows: int, cells: i
     return Move(rows, cells, place.numel(), None, place, place < cells)
 
 
-# --------------------------------------------------------------------------------------------- first rows of each
+# -------------------------------------------------------------------------- moves of the first rows of components
 
 
 def first_rows(level: Partition, most: int, rows: int) -> tuple[Partition, Move]:
-    """The first `most` rows of each component as a level of their own, and the move from `rows` rows to those."""
+    """Return a level of the first `most` rows of each component, and the move from `rows` rows to these rows."""
     if not level.is_host_born:
         return _first_rows_on_device(level, most, rows)
     if longest(level) <= most:
@@ -172,7 +172,11 @@ def first_rows(level: Partition, most: int, rows: int) -> tuple[Partition, Move]
 
 
 def _first_rows_on_device(level: Partition, most: int, rows: int) -> tuple[Partition, Move]:
-    """As many rows as before, those past the last offset undefined: the host does not know how many are left."""
+    """Return the same for a level that the host does not know.
+
+    The host does not know how many rows are left. So there are as many rows as before, and the rows past the last
+    offset are undefined.
+    """
     cut = level.with_lengths(level.lengths.to(torch.int64).clamp(max=most), capacity=rows, bound=most)
     here = level.home
     count = cut.num_values

@@ -1,10 +1,20 @@
-"""Rows of a jagged tensor selected by index, by a slice of each, or by a mask, as FBGEMM's functions do it."""
+"""This module selects rows of a jagged tensor by an index, by a slice of each row, or by a mask, as FBGEMM does."""
 
 from __future__ import annotations
 
 import torch
 
-from serrate.compat.fbgemm.runs import Rows, Runs, check_rows, check_weights, counted, cut, is_on_host, take, within
+from serrate.compat.fbgemm.picked_rows import (
+    Rows,
+    Runs,
+    check_rows,
+    check_weights,
+    counted,
+    cut,
+    is_on_host,
+    take,
+    within,
+)
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
 from serrate.tensor import host
@@ -14,13 +24,13 @@ from serrate.tensor.offsets import as_count, as_index_vector
 def jagged_index_select(
     values: torch.Tensor, lengths: torch.Tensor, indices: torch.Tensor, num_dense_output_rows: int | None = None
 ) -> list[torch.Tensor]:
-    """[values, lengths] of the jagged rows at `indices`, in that order, each as often as it is named.
+    """Return [values, lengths] of the jagged rows at `indices`, in that order; an index may occur several times.
 
-    `values` [N, ...] of any dtype are cut by `lengths`, which must add up to N. `num_dense_output_rows`, where given,
-    must be the number of selected values; on a device it saves a wait. On a device, wrong lengths and indices are
-    raised by a later call.
+    `lengths` cut `values` [N, ...], which may have any dtype, and must add up to N. `num_dense_output_rows`, if given,
+    must be the number of selected values; on a device it saves a wait. If lengths or indices on a device are wrong, a
+    later call raises the error.
 
-    Unlike FBGEMM's, values may have any number of axes, float64 included, and indices are checked.
+    Unlike in FBGEMM, values may have any number of axes and may be float64, and indices are checked.
 
     >>> values = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
     >>> rows, lengths = jagged_index_select(values, torch.tensor([1, 0, 3]), torch.tensor([2, 0, 2]))
@@ -44,13 +54,13 @@ def keyed_jagged_index_select_dim1(
     weights: torch.Tensor | None = None,
     selected_lengths_sum: int | None = None,
 ) -> list[torch.Tensor]:
-    """[values, lengths], and weights if given, of the samples at `indices`, the same ones for every key.
+    """Return [values, lengths], and weights if given, of the samples at `indices`, which are the same for every key.
 
-    `lengths` [num_keys · batch_size] cut `values` [N, ...] and `weights` [N, ...]; `offsets` must be their complete
-    cumulative sum. `selected_lengths_sum`, where given, must be the number of selected values; on a device it saves a
-    wait. On a device, wrong lengths, offsets and indices are raised by a later call.
+    `lengths` [num_keys · batch_size] cut `values` [N, ...] and `weights` [N, ...]; `offsets` must be the complete
+    cumulative sum of the lengths. `selected_lengths_sum`, if given, must be the number of selected values; on a device
+    it saves a wait. If lengths, offsets or indices on a device are wrong, a later call raises the error.
 
-    FBGEMM has no CPU kernel for this; Serrate has.
+    FBGEMM has no CPU kernel for this function; Serrate has one.
 
     >>> lengths, values = torch.tensor([1, 2, 0, 3]), torch.arange(6)
     >>> offsets = torch.tensor([0, 1, 3, 3, 6])
@@ -96,9 +106,10 @@ def selected(
     names: tuple[str, str, str],
     once: bool = False,
 ) -> Runs:
-    """The components at `rows` of those that `lengths` cut from `source` on; `total` must be what they add up to.
+    """Return the components at `rows` as runs; component i has `lengths[i]` rows from row `source[i]` on.
 
-    `names` are those of the indices, of what they count, and of the total.
+    `total`, if given, must be the number of selected rows. `names` are the names of the indices, of what they count,
+    and of the total; error messages use them. `once` says that no component is selected twice.
     """
     found = library.select_runs(lengths, source, rows)
     if found is not None:
@@ -111,13 +122,13 @@ def selected(
 def jagged_slice(
     x_values: torch.Tensor, x_lengths: torch.Tensor, start: torch.Tensor, slice_length: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(values, lengths) of each row from its own `start` on, at most `slice_length` values of it.
+    """Return (values, lengths) of a slice of each row: at most `slice_length` values, from its `start` on.
 
-    A row's start must lie in 0 .. its length. On a device this waits for the number of values, as FBGEMM's does; wrong
-    lengths and starts are raised by a later call there.
+    The start of a row must lie between 0 and its length. On a device this function waits for the number of values, as
+    FBGEMM's does; if lengths or starts on a device are wrong, a later call raises the error.
 
-    Unlike FBGEMM's, values may have any number of axes and be float64, lengths may be int32, and a negative
-    `slice_length` is an error instead of undefined memory.
+    Unlike in FBGEMM, values may have any number of axes and may be float64, lengths may be int32, and a negative
+    `slice_length` is an error (FBGEMM then returns undefined memory).
 
     >>> values, lengths = torch.arange(9.0), torch.tensor([2, 4, 3])
     >>> jagged_slice(values, lengths, torch.tensor([0, 2, 2]), 2)
@@ -142,7 +153,7 @@ def _sliced(lengths: torch.Tensor, start: torch.Tensor, rows: int, most: int) ->
 
 
 def _starts(start: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """`start`, in 0 .. length for each row."""
+    """Return `start`, which must lie between 0 and the length of each row."""
     if start.shape != lengths.shape:
         raise ValueError(f"start must have an entry for each of the {lengths.numel()} rows, got {start.numel()}")
 
@@ -156,12 +167,12 @@ def _starts(start: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def masked_select_jagged_1d(
     values: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor, check_length: bool | None = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(values, lengths) of the jagged tensor that is left of each row where `mask` holds.
+    """Return (values, lengths) of the jagged tensor of the values for which `mask` is true.
 
-    `mask` is bool, one entry per value. On a device this waits for the number of values left, as FBGEMM's does.
-    Lengths are always checked, so `check_length` changes nothing: it stands for FBGEMM's signature.
+    `mask` is bool and has one entry for each value. On a device this function waits for the number of values that are
+    left, as FBGEMM's does. Lengths are always checked, so `check_length` has no effect; FBGEMM's signature has it.
 
-    Unlike FBGEMM's, values may have any number of axes and any dtype, and gradients flow.
+    Unlike in FBGEMM, values may have any number of axes and any dtype, and gradients flow.
 
     >>> values, lengths = torch.tensor([1, 2, 3, 4]), torch.tensor([1, 0, 3])
     >>> masked_select_jagged_1d(values, lengths, values % 2 == 0)

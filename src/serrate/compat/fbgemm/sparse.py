@@ -1,10 +1,10 @@
-"""Sparse features of many keys, each a batch of jagged rows: permuted and made unique, as FBGEMM's functions do it."""
+"""This module permutes sparse features, each of which is a batch of bags, and finds distinct indices as FBGEMM does."""
 
 from __future__ import annotations
 
 import torch
 
-from serrate.compat.fbgemm.runs import Runs, check_rows, check_weights, complete, cut, is_on_host, take, within
+from serrate.compat.fbgemm.picked_rows import Runs, check_rows, check_weights, complete, cut, is_on_host, take, within
 from serrate.compat.fbgemm.selecting import selected
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
@@ -24,14 +24,14 @@ def permute_2D_sparse_data(
     weights: torch.Tensor | None = None,
     permuted_lengths_sum: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """(lengths, values, weights) of the features `permute`, which may leave some out and name others often.
+    """Return (lengths, values, weights) of the features at `permute`, which may leave out or repeat features.
 
-    `lengths` [T, B] cut `values` [N, ...] and `weights` [N, ...], feature by feature. `permuted_lengths_sum`, where
-    given, must be the number of permuted values; on a device it saves a wait. On a device wrong lengths and features
-    are raised by a later call.
+    `lengths` [T, B] cut `values` [N, ...] and `weights` [N, ...], feature by feature. `permuted_lengths_sum`, if given,
+    must be the number of permuted values; on a device it saves a wait. If lengths or features on a device are wrong, a
+    later call raises the error.
 
-    Unlike FBGEMM's, `permute` may be int64, values and weights may have any dtype and any number of axes, and gradients
-    are right where a feature is named twice or left out.
+    Unlike in FBGEMM, `permute` may be int64, values and weights may have any dtype and any number of axes, and
+    gradients are also right if a feature is repeated or left out.
 
     >>> lengths = torch.tensor([[1, 2], [0, 3]])
     >>> permute_2D_sparse_data(torch.tensor([1, 0]), lengths, torch.arange(6))
@@ -58,11 +58,12 @@ def permute_2D_sparse_data(
 def expand_into_jagged_permute(
     permute: torch.Tensor, input_offset: torch.Tensor, output_offset: torch.Tensor, output_size: int
 ) -> torch.Tensor:
-    """A permutation of features as one of their bags: bag output_offset[i] + b comes from input_offset[permute[i]] + b.
+    """Return the permutation of bags that a permutation of features stands for.
 
-    `input_offset` and `output_offset` are the offsets of features among bags, before and after; both must agree with
-    `permute`, and `output_size` must be the last of the latter. The result has the dtype of `input_offset`. On a device
-    wrong offsets and features are raised by a later call, and the result is then undefined.
+    Bag output_offset[i] + b of the result comes from bag input_offset[permute[i]] + b. `input_offset` and
+    `output_offset` are the offsets of features among bags, before and after the permutation; both must agree with
+    `permute`, and `output_size` must be the last of `output_offset`. The result has the dtype of `input_offset`. If
+    offsets or features on a device are wrong, a later call raises the error, and the result is undefined.
 
     >>> expand_into_jagged_permute(torch.tensor([1, 0]), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 5]), 5)
     tensor([2, 3, 4, 0, 1])
@@ -88,7 +89,7 @@ def expand_into_jagged_permute(
 
 
 def _check_places(source: torch.Tensor, picked: torch.Tensor, places: torch.Tensor, size: int) -> None:
-    """An error unless `places` are the offsets of the features that are picked from `source`, and `size` the last."""
+    """Raise an error unless `places` are the offsets of the features with `picked` bags, and `size` is the last."""
     check_offsets(source, None, "input_offset", "bags")
     ends, last = complete(picked).tolist(), places.tolist()
     if last != ends:
@@ -102,16 +103,16 @@ def _check_places(source: torch.Tensor, picked: torch.Tensor, places: torch.Tens
 def jagged_unique_indices(
     hash_size_cumsum: torch.Tensor, hash_size_offsets: torch.Tensor, offsets: torch.Tensor, indices: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(lengths, offsets, unique indices, inverse): the distinct indices of each table, in order.
+    """Return (lengths, offsets, unique indices, inverse) of the distinct indices of each table, in order.
 
     `offsets` [T · B + 1] cut `indices` [N] into B bags for each of T features; `hash_size_cumsum` [T + 1] says where
     the rows of a feature's table begin among all tables. `hash_size_offsets` [G + 1] cut the features into groups that
-    share a table: a group's distinct indices are counted together and shared evenly by its bags, the first ones taking
-    one more. So lengths and offsets have the dtype and size they came with; `unique[inverse]` is `indices`, and the
-    inverse is int64.
+    share a table. The distinct indices of a group are counted together and dealt out evenly to its bags; the first bags
+    take one more if the number is not divisible. So the lengths and offsets have one entry for each bag as before, in
+    the dtype of `offsets`. `unique[inverse]` is `indices`, and the inverse is int64.
 
-    FBGEMM has no CPU kernel for this; Serrate has. On a device this waits for the number of distinct indices, as
-    FBGEMM's does, and wrong arguments are raised by a later call.
+    FBGEMM has no CPU kernel for this function; Serrate has one. On a device this function waits for the number of
+    distinct indices, as FBGEMM's does; if arguments on a device are wrong, a later call raises the error.
 
     >>> table = torch.tensor([0, 10, 20])
     >>> bags, indices = torch.tensor([0, 2, 3, 5, 5]), torch.tensor([7, 3, 7, 3, 3])
@@ -129,7 +130,8 @@ def jagged_unique_indices(
         )
     if bags.numel() < 1 or (bags.numel() - 1) % max(features, 1) or (not features and bags.numel() > 1):
         raise RaggednessError(
-            f"offsets must have one entry more than as many bags for each of {features} features, got {bags.numel()}"
+            f"offsets must have one entry more than there are bags, and the same number of bags for each of {features} "
+            f"features, got {bags.numel()} entries"
         )
     batch = (bags.numel() - 1) // max(features, 1)
     ends = _tables(cumsum, groups, features)
@@ -146,7 +148,10 @@ def jagged_unique_indices(
 
 
 def _tables(cumsum: torch.Tensor, groups: torch.Tensor, features: int) -> torch.Tensor:
-    """For each feature where its group's table ends; tables and groups checked on the CPU, clamped elsewhere."""
+    """Return for each feature where the table of its group ends.
+
+    Tables and groups on the CPU are checked; those on a device are clamped.
+    """
     if not groups.numel():
         raise RaggednessError(
             "hash_size_offsets must have one entry more than there are groups, so at least 1; got none"
@@ -161,7 +166,7 @@ def _tables(cumsum: torch.Tensor, groups: torch.Tensor, features: int) -> torch.
 
 
 def _linear(indices: torch.Tensor, feature: torch.Tensor, cumsum: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Indices as rows of all tables laid end to end; checked to lie in their own."""
+    """Return indices as rows of all tables, laid end to end; each index must lie in its own table."""
     if not indices.numel() or not ends.numel():
         return indices.to(torch.int64)
     linear = indices + cumsum.index_select(0, feature)
@@ -169,7 +174,7 @@ def _linear(indices: torch.Tensor, feature: torch.Tensor, cumsum: torch.Tensor, 
     def error(i: int) -> IndexError:
         rows = int(ends[feature[i]] - cumsum[feature[i]])
         return IndexError(
-            f"indices of feature {int(feature[i])} must lie in 0 .. {rows - 1}, its table, "
+            f"indices of feature {int(feature[i])} must lie in 0 .. {rows - 1}, the rows of its table, "
             f"but position {i} holds {int(indices[i])}"
         )
 
@@ -178,7 +183,7 @@ def _linear(indices: torch.Tensor, feature: torch.Tensor, cumsum: torch.Tensor, 
 
 
 def _shares(distinct: torch.Tensor, cumsum: torch.Tensor, groups: torch.Tensor, batch: int) -> torch.Tensor:
-    """How many distinct indices each bag takes of its group's."""
+    """Return for each bag how many of the distinct indices of its group it takes."""
     bags = (cumsum.numel() - 1) * batch
     bounds = torch.searchsorted(distinct, cumsum).index_select(0, groups.clamp(0, cumsum.numel() - 1))
     begin = groups * batch

@@ -1,4 +1,6 @@
-"""TorchRec's jagged and keyed tensors and embedding collections, checked, on one process: change the import line.
+"""This package offers TorchRec's jagged and keyed tensors and its embedding collections, for one process.
+
+Arguments are checked. A program that uses TorchRec needs only another import line.
 
 >>> import torch
 >>> from serrate.compat.torchrec import KeyedJaggedTensor

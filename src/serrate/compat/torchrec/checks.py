@@ -1,4 +1,4 @@
-"""What TorchRec's constructors leave unchecked: lengths and offsets that cut the values, weights and keys that fit."""
+"""This module checks what TorchRec's constructors do not check: lengths, offsets, weights and keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serrate.tensor.partition import Partition
 
 
 def cut(values: Any, lengths: Any, offsets: Any, name: str) -> Partition:
-    """The rows of packed `values`; where both lengths and offsets are given they must say the same."""
+    """Return the partition of packed `values` into rows; if lengths and offsets are both given, they must agree."""
     if not isinstance(values, torch.Tensor):
         raise TypeError(f"values of a {name} must be a torch.Tensor, got {type(values).__name__}")
     if values.ndim == 0:
@@ -23,29 +23,29 @@ def cut(values: Any, lengths: Any, offsets: Any, name: str) -> Partition:
         if lengths is None:
             raise ValueError(f"a {name} needs lengths or offsets, got neither")
         return Partition.from_lengths(lengths, values.shape[0], name=f"lengths of a {name}")
-    if offsets.numel() == 0:  # what TorchRec's own empty() and split() give for no rows
+    if offsets.numel() == 0:  # TorchRec's own empty() and split() return empty offsets if there are no rows
         offsets = offsets.new_zeros(1)
     made = Partition.from_offsets(offsets, values.shape[0], name=f"offsets of a {name}")
     if lengths is not None and not made.same_as(Partition.from_lengths(lengths)):
-        raise RaggednessError(f"lengths and offsets must cut alike, got lengths {lengths} and offsets {offsets}")
+        raise RaggednessError(f"lengths and offsets must agree, got lengths {lengths} and offsets {offsets}")
     return made
 
 
 def as_int(given: Any, name: str) -> int:
-    """`given` as an int, where it is a whole number; a bool is none."""
+    """Return `given` as an int; it must be an integer, and a bool is not one."""
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         raise TypeError(f"{name} must be an integer, got {given!r:.60}")
     return operator.index(given)
 
 
 def _integers(given: Any, values: torch.Tensor, name: str) -> torch.Tensor | None:
-    """A vector of integers; an empty one of any dtype passes, since `torch.tensor([])` holds floats."""
+    """Return a tensor of integers; an empty one may also hold floats, since `torch.tensor([])` does."""
     if given is None:
         return None
     if not isinstance(given, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
     if given.device != values.device:
-        raise OffsetsDeviceError(f"{name} lie on {given.device}, values on {values.device}")
+        raise OffsetsDeviceError(f"{name} lie on {given.device}, but values lie on {values.device}")
     made: torch.Tensor = given
     if given.is_floating_point() and given.numel() == 0:
         made = given.to(torch.int64)
@@ -55,7 +55,7 @@ def _integers(given: Any, values: torch.Tensor, name: str) -> torch.Tensor | Non
 
 
 def weights_for(values: torch.Tensor, weights: Any) -> torch.Tensor | None:
-    """`weights`, one for each of the values."""
+    """Return `weights`, which must be None or have one weight for each value."""
     if weights is None:
         return None
     if not isinstance(weights, torch.Tensor):
@@ -66,15 +66,15 @@ def weights_for(values: torch.Tensor, weights: Any) -> torch.Tensor | None:
             f"{list(weights.shape)}"
         )
     if weights.device != values.device:
-        raise DeviceMismatchError(f"weights lie on {weights.device}, values on {values.device}")
+        raise DeviceMismatchError(f"weights lie on {weights.device}, but values lie on {values.device}")
     return weights
 
 
 def all_of(things: Iterable[Any], kind: type, name: str) -> None:
-    """What a function joins must be of this library's class."""
+    """Raise an error unless all things that a function joins are of this library's class."""
     for thing in things:
         if not isinstance(thing, kind):
-            theirs = f"; {kind.__name__}.from_torchrec makes one of it" if type(thing).__name__ == kind.__name__ else ""
+            theirs = f"; convert it with {kind.__name__}.from_torchrec" if type(thing).__name__ == kind.__name__ else ""
             raise TypeError(f"{name} takes Serrate's {kind.__name__}s, got {_full_name(thing)}{theirs}")
 
 
@@ -83,15 +83,15 @@ def _full_name(thing: Any) -> str:
 
 
 def all_or_none(weights: Sequence[torch.Tensor | None], what: str) -> list[torch.Tensor] | None:
-    """The weights of all, or None if none has any."""
+    """Return the weights of all, or None if there are no weights; it is an error if only some have weights."""
     there = [w for w in weights if w is not None]
     if there and len(there) != len(weights):
-        raise ValueError(f"{what}: either all have weights or none, but {len(there)} of {len(weights)} have")
+        raise ValueError(f"either all {what} must have weights or none, but {len(there)} of {len(weights)} have them")
     return there or None
 
 
 def distinct(keys: Any, name: str) -> list[str]:
-    """`keys` as a list of strings, each there once."""
+    """Return `keys` as a list of strings, which must be distinct."""
     if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
         raise TypeError(f"keys of a {name} must be a list of strings, got {keys!r:.80}")
     made: list[str] = list(keys)
@@ -102,13 +102,13 @@ def distinct(keys: Any, name: str) -> list[str]:
 
 
 def position(key: Any, keys: Sequence[str]) -> int:
-    """Where `key` stands in `keys`."""
+    """Return the position of `key` in `keys`."""
     if key not in keys:
-        raise KeyError(f"no key {key!r}; there are {list(keys)}")
+        raise KeyError(f"there is no key {key!r}; the keys are {list(keys)}")
     return keys.index(key)
 
 
 def agree(name: str, given: Any, found: Any) -> None:
-    """A cache that a caller hands in must hold what is found."""
+    """Raise an error unless a cached value that a caller passes is None or the value that was found."""
     if given is not None and given != found:
         raise ValueError(f"{name} must be {found}, got {given}")

@@ -1,4 +1,4 @@
-"""What describes an embedding table to a collection, by TorchRec's names."""
+"""This module describes embedding tables to collections, under TorchRec's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 
 class PoolingType(Enum):
-    """How the embeddings of a bag become one."""
+    """The way in which the embeddings of a bag become one embedding."""
 
     SUM = "SUM"
     MEAN = "MEAN"
@@ -31,7 +31,7 @@ class DataType(Enum):
 
 _DTYPES = {"FP32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 
-# Fields that say something to TorchRec's sharded, pruned or virtual tables only.
+# These fields have a meaning only for sharded, pruned or virtual tables of TorchRec.
 _NOT_OFFERED = (
     "num_embeddings_post_pruning",
     "need_pos",
@@ -46,7 +46,7 @@ _NOT_OFFERED = (
 
 @dataclass
 class BaseEmbeddingConfig:
-    """A table: its size, its name, the features looked up in it, and how its weights start."""
+    """An embedding table: its size, its name, the features that are looked up in it, and its first weights."""
 
     num_embeddings: int
     embedding_dim: int
@@ -74,7 +74,7 @@ class BaseEmbeddingConfig:
         for name in _NOT_OFFERED:
             if getattr(self, name):
                 raise ValueError(
-                    f"{name} of table {self.name!r} is not offered and must be left out, got {getattr(self, name)!r}"
+                    f"{name} of table {self.name!r} is not supported and must be left out, got {getattr(self, name)!r}"
                 )
         if isinstance(self.feature_names, str):
             raise TypeError(f"feature_names of table {self.name!r} must be a list, got {self.feature_names!r}")
@@ -85,21 +85,21 @@ class BaseEmbeddingConfig:
             self.init_fn = partial(torch.nn.init.uniform_, a=low, b=high)
 
     def get_weight_init_max(self) -> float:
-        """The greatest value a weight starts with."""
+        """Return the largest first value of a weight."""
         return math.sqrt(1 / self.num_embeddings) if self.weight_init_max is None else self.weight_init_max
 
     def get_weight_init_min(self) -> float:
-        """The least value a weight starts with."""
+        """Return the smallest first value of a weight."""
         return -math.sqrt(1 / self.num_embeddings) if self.weight_init_min is None else self.weight_init_min
 
     def num_features(self) -> int:
-        """How many features are looked up in the table."""
+        """Return how many features are looked up in the table."""
         return len(self.feature_names)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The element type as torch's."""
-        name = getattr(self.data_type, "value", self.data_type)  # TorchRec's own DataType has the same values
+        """The dtype of the elements."""
+        name = getattr(self.data_type, "value", self.data_type)  # TorchRec's DataType has the same values
         if name not in _DTYPES:
             raise ValueError(f"data_type of table {self.name!r} must be one of {list(_DTYPES)}, got {self.data_type}")
         return _DTYPES[name]
@@ -107,7 +107,7 @@ class BaseEmbeddingConfig:
 
 @dataclass
 class EmbeddingBagConfig(BaseEmbeddingConfig):
-    """A table whose embeddings are pooled, bag by bag.
+    """A table of which a collection pools the embeddings of each bag.
 
     >>> from serrate.compat.torchrec import EmbeddingBagConfig
     >>> EmbeddingBagConfig(num_embeddings=100, embedding_dim=8, name="t", feature_names=["f"]).get_weight_init_max()
@@ -119,7 +119,7 @@ class EmbeddingBagConfig(BaseEmbeddingConfig):
 
 @dataclass
 class EmbeddingConfig(BaseEmbeddingConfig):
-    """A table whose embeddings stay as many as the values looked up.
+    """A table of which a collection returns one embedding for each value that is looked up.
 
     >>> from serrate.compat.torchrec import EmbeddingConfig
     >>> EmbeddingConfig(num_embeddings=4, embedding_dim=8, name="t", feature_names=["f", "g"]).num_features()
@@ -131,20 +131,23 @@ Config = TypeVar("Config", bound=BaseEmbeddingConfig)
 
 
 def embedding_names(tables: Sequence[BaseEmbeddingConfig]) -> list[list[str]]:
-    """For each table the names of what it gives: the feature, or `feature@table` where several tables look it up."""
+    """Return for each table the names of its results: the feature, or `feature@table` if several tables look it up."""
     uses = [feature for table in tables for feature in table.feature_names]
     return [[f if uses.count(f) == 1 else f"{f}@{table.name}" for f in table.feature_names] for table in tables]
 
 
 def read_tables(tables: Sequence[Any], kind: type[Config]) -> list[Config]:
-    """Configs of one kind with names of their own; a table without features is looked up under its own name."""
+    """Return configs of one kind, which must have distinct names.
+
+    A table without feature names gets its own name as the name of its feature.
+    """
     made: list[Config] = []
     for given in tables:
         table = _read(given, kind)
         if any(table.name == other.name for other in made):
             raise ValueError(f"tables must have distinct names, but {table.name!r} is there twice")
         if not table.name or "." in table.name or hasattr(torch.nn.ModuleDict, table.name):
-            raise ValueError(f"a table's name must be fit for an entry of nn.ModuleDict, got {table.name!r}")
+            raise ValueError(f"the name of a table must be allowed as a key of nn.ModuleDict, got {table.name!r}")
         if not table.feature_names:
             table.feature_names = [table.name]
         made.append(table)
@@ -152,7 +155,7 @@ def read_tables(tables: Sequence[Any], kind: type[Config]) -> list[Config]:
 
 
 def _read(given: Any, kind: type[Config]) -> Config:
-    """A config of ours, or of TorchRec under the same name as ours."""
+    """Return a config of this library, or convert the config of TorchRec that has the same class name."""
     if isinstance(given, kind):
         return given
     if type(given).__name__ == kind.__name__ and is_dataclass(given):

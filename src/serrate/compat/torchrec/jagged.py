@@ -1,4 +1,4 @@
-"""JaggedTensor: rows of different length with weights, by TorchRec's names."""
+"""This module has the class JaggedTensor: rows of different lengths, with weights, under TorchRec's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from serrate.tensor.unpad import from_dense
 
 
 class JaggedTensor(Packed):
-    """Packed values cut into rows, and optionally a weight for each value.
+    """Packed values that are cut into rows, and optionally a weight for each value.
 
     >>> import torch
     >>> from serrate.compat.torchrec import JaggedTensor
@@ -36,13 +36,16 @@ class JaggedTensor(Packed):
         lengths: torch.Tensor | None = None,
         offsets: torch.Tensor | None = None,
     ) -> None:
-        """The values cut by lengths or offsets (both must say the same); lengths are int32 or int64 and stay so."""
+        """Cut the values by lengths or offsets; if both are given, they must agree.
+
+        The dtype of the lengths, int32 or int64, is kept.
+        """
         partition = checks.cut(values, lengths, offsets, "JaggedTensor")
         self._tensor = Tensor(values, Structure((partition.num_components, Ragged(partition))))
         self._weights = checks.weights_for(values, weights)
         self._memo = {}
 
-    # ----------------------------------------------------------------------------------------------------- make
+    # --------------------------------------------------------------------------------------------- construction
 
     @classmethod
     def _of(cls, tensor: Tensor, weights: torch.Tensor | None = None) -> JaggedTensor:
@@ -56,7 +59,9 @@ class JaggedTensor(Packed):
 
     @classmethod
     def from_tensor(cls, tensor: Tensor, weights: Any = None) -> JaggedTensor:
-        """A `[rows, ragged, …]` Tensor as a JaggedTensor; `weights` a Tensor of the same raggedness or one per value.
+        """Return a JaggedTensor of a Tensor `[rows, ragged, …]`.
+
+        `weights` may be a Tensor of the same raggedness, or a torch.Tensor with one weight for each value.
 
         >>> import serrate as sr
         >>> JaggedTensor.from_tensor(sr.ragged([[1, 2], [3]])).lengths()
@@ -64,7 +69,7 @@ class JaggedTensor(Packed):
         """
         tensor = as_tensor(tensor)
         if len(tensor.structure.axes) != 2 or tensor.order != tuple(range(tensor.ndim)):
-            raise RaggednessError(f"a JaggedTensor is [rows, ragged, …], got shape {tensor.shape}")
+            raise RaggednessError(f"a JaggedTensor must be [rows, ragged, …], got shape {tensor.shape}")
         if isinstance(weights, Tensor):
             if not weights.structure.same_as(tensor.structure):
                 raise RaggednessError(f"values and weights differ in raggedness: {tensor.shape} and {weights.shape}")
@@ -74,7 +79,7 @@ class JaggedTensor(Packed):
 
     @classmethod
     def from_torchrec(cls, jt: Any) -> JaggedTensor:
-        """TorchRec's JaggedTensor as this one, checked."""
+        """Convert TorchRec's JaggedTensor, and check it."""
         return cls(jt.values(), weights=jt.weights_or_none(), lengths=jt.lengths())
 
     @staticmethod
@@ -85,14 +90,17 @@ class JaggedTensor(Packed):
         weights_dtype: torch.dtype | None = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> JaggedTensor:
-        """No rows."""
+        """Return a JaggedTensor without rows."""
         weights = torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None
         values = torch.empty(0, dtype=values_dtype, device=device)
         return JaggedTensor(values, weights, lengths=torch.empty(0, dtype=lengths_dtype, device=device))
 
     @staticmethod
     def empty_like(jt: JaggedTensor, device: torch.device | None = None) -> JaggedTensor:
-        """No rows, with the dtypes of `jt`; with a device: the rows of `jt` there, their values not set."""
+        """Return a JaggedTensor without rows that has the dtypes of `jt`.
+
+        If a device is given, the result lies there and has the rows of `jt`, with undefined values.
+        """
         if device is None:
             weights = jt.weights_or_none()
             return JaggedTensor.empty(
@@ -109,7 +117,7 @@ class JaggedTensor(Packed):
 
     @staticmethod
     def from_dense(values: list[torch.Tensor], weights: list[torch.Tensor] | None = None) -> JaggedTensor:
-        """One row for each tensor of the list; lengths are int32.
+        """Return a JaggedTensor with one row for each tensor of the list; its lengths are int32.
 
         >>> JaggedTensor.from_dense([torch.tensor([1.0]), torch.tensor([]), torch.tensor([7.0, 8.0])]).lengths()
         tensor([1, 0, 2], dtype=torch.int32)
@@ -128,7 +136,7 @@ class JaggedTensor(Packed):
     def from_dense_lengths(
         values: torch.Tensor, lengths: torch.Tensor, weights: torch.Tensor | None = None
     ) -> JaggedTensor:
-        """The first `lengths[i]` entries of each row of the padded `[rows, longest, …]` values.
+        """Return the first `lengths[i]` entries of each row i of the padded values `[rows, longest, …]`.
 
         >>> JaggedTensor.from_dense_lengths(torch.tensor([[1, 2], [3, 0]]), torch.tensor([2, 1])).values()
         tensor([1, 2, 3])
@@ -148,19 +156,19 @@ class JaggedTensor(Packed):
     def __repr__(self) -> str:
         return persist.text("JaggedTensor", {"values": self.tensor, "weights": self.weight_tensor})
 
-    # ---------------------------------------------------------------------------------------------------- leave
+    # ----------------------------------------------------------------------------------------------- conversion
 
     def to_dense(self) -> list[torch.Tensor]:
-        """The rows, each a view of the values."""
+        """Return the rows, each as a view of the values."""
         return [row.torch() for row in self._tensor.rows()]
 
     def to_dense_weights(self) -> list[torch.Tensor] | None:
-        """The weights of each row, None if there are none."""
+        """Return the weights of each row, or None if there are no weights."""
         weights = self.weight_tensor
         return None if weights is None else [row.torch() for row in weights.rows()]
 
     def to_padded_dense(self, desired_length: int | None = None, padding_value: float = 0.0) -> torch.Tensor:
-        """Rows padded to the longest, or padded and cut to `desired_length`.
+        """Return the rows, padded to the longest row, or padded and cut to `desired_length`.
 
         >>> jt = JaggedTensor(torch.tensor([1., 2., 3.]), lengths=torch.tensor([2, 1]))
         >>> jt.to_padded_dense(padding_value=-1.0)
@@ -172,12 +180,12 @@ class JaggedTensor(Packed):
     def to_padded_dense_weights(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> torch.Tensor | None:
-        """The weights padded as the values are by `to_padded_dense`, None if there are none."""
+        """Return the weights, padded like the values in `to_padded_dense`, or None if there are no weights."""
         weights = self.weight_tensor
         return None if weights is None else weights.to_dense(padding_value, desired_length).torch()
 
     def to_torchrec(self) -> Any:
-        """The same as TorchRec's own JaggedTensor; nothing is copied."""
+        """Return TorchRec's own JaggedTensor; values and weights are not copied."""
         from torchrec.sparse.jagged_tensor import JaggedTensor as TheirJaggedTensor
 
         return TheirJaggedTensor(self.values(), self._weights, self.lengths(), self.offsets())
@@ -185,12 +193,12 @@ class JaggedTensor(Packed):
     # --------------------------------------------------------------------------------------------------- memory
 
     def to(self, device: torch.device, non_blocking: bool = False) -> JaggedTensor:
-        """The same on `device`."""
+        """Return the JaggedTensor on `device`."""
         weights = None if self._weights is None else self._weights.to(device, non_blocking=non_blocking)
         return JaggedTensor._of(self._tensor.to(device, non_blocking=non_blocking), weights)
 
     def copy_(self, jt: JaggedTensor, non_blocking: bool = False) -> JaggedTensor:
-        """Overwrite values and weights with those of `jt`, of as many values, and take over its rows."""
+        """Overwrite values and weights with those of `jt`, which must have as many values, and take over its rows."""
         self._tensor, self._weights = persist.overwrite(
             self._tensor, self._weights, jt._tensor, jt._weights, non_blocking
         )

@@ -1,4 +1,4 @@
-"""Taking keyed jagged tensors apart and putting them together: keys, examples, batches."""
+"""This module takes keyed jagged tensors apart and joins them, by keys, by examples and by batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serrate.compat.torchrec import checks
 from serrate.compat.torchrec.jagged import JaggedTensor
 from serrate.compat.torchrec.strides import Strides
 from serrate.errors import RaggednessError
-from serrate.ops.table import TABLE
+from serrate.ops.record import TABLE
 from serrate.tensor import host
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def flat(kjt: KeyedJaggedTensor) -> JaggedTensor:
-    """The rows of all keys, key by key, without their keys; nothing is copied."""
+    """Return the rows of all keys, key by key, without the keys; nothing is copied."""
     return JaggedTensor._rows(kjt.values(), kjt._partition, kjt._weights)
 
 
 def _concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    return TABLE["concat"].eager(tensors, axis=axis)  # type: ignore[no-any-return]
+    return TABLE["concat"].function(tensors, axis=axis)  # type: ignore[no-any-return]
 
 
 def _stack_rows(parts: Sequence[JaggedTensor | KeyedJaggedTensor]) -> tuple[torch.Tensor, Partition]:
-    """The values of all, one after another, and their rows."""
+    """Return the values of all parts, one part after another, and the partition of these values into rows."""
     values, rows = [part.values() for part in parts], [part._partition for part in parts]
     if all(p.is_host_born for p in rows) and len({(v.dtype, v.device, v.shape[1:]) for v in values}) == 1:
         widest = max(rows, key=lambda p: p.dtype == torch.int64)
@@ -43,7 +43,7 @@ def _stack_rows(parts: Sequence[JaggedTensor | KeyedJaggedTensor]) -> tuple[torc
 
 
 def read_inverse(given: Any, keys: Sequence[str]) -> Any:
-    """Inverse indices `(keys, [keys, batch])` that name each of the keys once."""
+    """Check the form of inverse indices `(keys, [keys, batch])`, which must name each key once, and return them."""
     if given is None:
         return None
     if not isinstance(given, (tuple, list)) or len(given) != 2:
@@ -62,7 +62,7 @@ def read_inverse(given: Any, keys: Sequence[str]) -> Any:
 
 
 def check_inverse(inverse: Any, keys: Sequence[str], strides: Strides) -> None:
-    """Inverse indices must have a column for each example and name rows that their key has."""
+    """Raise an error unless inverse indices have a column for each example and name rows that the key has."""
     if inverse is None:
         return
     names, indices = inverse
@@ -82,7 +82,7 @@ def check_inverse(inverse: Any, keys: Sequence[str], strides: Strides) -> None:
 
 
 def inverse_rows(kjt: KeyedJaggedTensor, keys: Sequence[str]) -> Any:
-    """The inverse indices of these keys, None if there are none."""
+    """Return the inverse indices of these keys, or None if there are no inverse indices."""
     if kjt._inverse is None:
         return None
     names, indices = kjt._inverse
@@ -91,11 +91,11 @@ def inverse_rows(kjt: KeyedJaggedTensor, keys: Sequence[str]) -> Any:
     return list(keys), indices[[names.index(key) for key in keys]]
 
 
-# ------------------------------------------------------------------------------------------------------------ take
+# ---------------------------------------------------------------------------------------------------- taking apart
 
 
 def one_key(kjt: KeyedJaggedTensor, index: int) -> JaggedTensor:
-    """The rows of the key at `index`; a view."""
+    """Return the rows of the key at `index` as a view."""
     first, last = kjt.offset_per_key()[index : index + 2]
     start, stop = kjt._strides.offsets[index : index + 2]
     rows = _run(kjt._partition, start, stop, first, last)
@@ -104,7 +104,7 @@ def one_key(kjt: KeyedJaggedTensor, index: int) -> JaggedTensor:
 
 
 def every_key(kjt: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
-    """The rows of each key; views."""
+    """Return the rows of each key as views."""
     if kjt._strides.ranks is not None or not kjt.stride() or not kjt._keys:
         return {key: one_key(kjt, index) for index, key in enumerate(kjt._keys)}
     rows, values, made = kjt._partition, kjt.values(), {}
@@ -113,7 +113,7 @@ def every_key(kjt: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
     starts, lengths = kjt.offset_per_key(), kjt.length_per_key()
     for i, key in enumerate(kjt._keys):
         part = Partition._of(cuts[i], lengths[i])
-        if there is not None:  # one copy to the device for all keys
+        if there is not None:  # The offsets of all keys went to the device in one copy.
             part.derived(("offsets", values.device), partial(operator.getitem, there, i))
         weights = None if kjt._weights is None else kjt._weights.narrow(0, starts[i], lengths[i])
         made[key] = JaggedTensor._rows(values.narrow(0, starts[i], lengths[i]), part, weights)
@@ -121,12 +121,12 @@ def every_key(kjt: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
 
 
 def _cuts(offsets: torch.Tensor, batch: int) -> tuple[torch.Tensor, ...]:
-    """The offsets of each key, from 0, where every key has `batch` rows."""
+    """Return the offsets of each key, beginning with 0; every key has `batch` rows."""
     return (offsets.unfold(0, batch + 1, batch) - offsets[:-1:batch, None]).unbind(0)
 
 
 def _run(rows: Partition, start: int, stop: int, first: int, last: int) -> Partition:
-    """Rows start … stop, which own the values first … last."""
+    """Return the partition of the rows `start` to `stop`, which own the values `first` to `last`."""
     if start == 0 and stop == rows.num_components:
         return rows
     with host.lasting():
@@ -135,7 +135,7 @@ def _run(rows: Partition, start: int, stop: int, first: int, last: int) -> Parti
 
 
 def select_keys(kjt: KeyedJaggedTensor, indices: list[int]) -> KeyedJaggedTensor:
-    """The keys at `indices`, in that order."""
+    """Return the keys at `indices`, in that order."""
     count = len(kjt._keys)
     wrong = next((i for i in indices if not 0 <= i < count), None)
     if wrong is not None:
@@ -150,7 +150,7 @@ def select_keys(kjt: KeyedJaggedTensor, indices: list[int]) -> KeyedJaggedTensor
 
 
 def _by_key(kjt: KeyedJaggedTensor, packed: torch.Tensor, indices: list[int]) -> torch.Tensor:
-    """The packed values or weights of these keys, one key after another."""
+    """Return the packed values or weights of these keys, one key after another."""
     pieces = torch.split(packed, kjt.length_per_key()) if kjt._keys else ()
     return _joined([pieces[i] for i in indices], packed)
 
@@ -160,7 +160,7 @@ def _joined(pieces: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
 
 
 def split(kjt: KeyedJaggedTensor, segments: list[int]) -> list[KeyedJaggedTensor]:
-    """Consecutive runs of keys; views."""
+    """Return consecutive runs of keys as views; `segments` are the numbers of their keys."""
     count = len(kjt._keys)
     if min(segments, default=0) < 0 or sum(segments) != count:
         raise ValueError(f"segments must sum to the number of keys, {count}, got {segments}")
@@ -178,7 +178,7 @@ def split(kjt: KeyedJaggedTensor, segments: list[int]) -> list[KeyedJaggedTensor
 
 
 def select_batch(kjt: KeyedJaggedTensor, indices: Any) -> KeyedJaggedTensor:
-    """Examples of the batch; where inverse indices say which row stands for an example, only they change."""
+    """Return some examples of the batch; if there are inverse indices, only these are selected, and all rows stay."""
     if isinstance(indices, (int, str)) or not isinstance(indices, (list, tuple, range, slice, torch.Tensor)):
         raise TypeError(f"examples are chosen by a list, a tensor or a slice of numbers, got {indices!r:.60}")
     indices = _examples(indices)
@@ -199,7 +199,7 @@ def select_batch(kjt: KeyedJaggedTensor, indices: Any) -> KeyedJaggedTensor:
 
 
 def _examples(given: Any) -> Any:
-    """A list, tuple, range or tensor as a vector of indices; a slice as it is."""
+    """Return a list, tuple or range as a list of indices, and a vector or a slice as it is."""
     if isinstance(given, torch.Tensor):
         if given.ndim != 1:
             raise IndexError(f"examples are chosen by a vector of numbers, got a tensor of shape {list(given.shape)}")
@@ -211,11 +211,11 @@ def _examples(given: Any) -> Any:
     return list(given)
 
 
-# ------------------------------------------------------------------------------------------------------------ join
+# --------------------------------------------------------------------------------------------------------- joining
 
 
 def from_jt_dict(kind: type[KeyedJaggedTensor], jts: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
-    """One key per jagged tensor."""
+    """Return a keyed jagged tensor with one key for each jagged tensor."""
     if not jts:
         raise ValueError("from_jt_dict needs at least one JaggedTensor; KeyedJaggedTensor.empty() has no keys")
     checks.all_of(jts.values(), JaggedTensor, "from_jt_dict")
@@ -229,7 +229,7 @@ def from_jt_dict(kind: type[KeyedJaggedTensor], jts: dict[str, JaggedTensor]) ->
 
 
 def concat_keys(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-    """All keys over one batch."""
+    """Join the keys of several tensors over the same batch."""
     if not kjts:
         raise ValueError("concat needs at least one KeyedJaggedTensor")
     checks.all_of(kjts, kind, "concat")
@@ -254,7 +254,7 @@ def concat_keys(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]
 
 
 def concat_batches(kind: type[KeyedJaggedTensor], kjts: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-    """All examples, one batch after another."""
+    """Join the examples of several tensors with the same keys, one batch after another."""
     if not kjts:
         raise ValueError("concat_batches needs at least one KeyedJaggedTensor")
     checks.all_of(kjts, kind, "concat_batches")
@@ -280,18 +280,18 @@ def _all_inverse(kjts: Sequence[KeyedJaggedTensor]) -> list[torch.Tensor] | None
     found = [None if kjt._inverse is None else kjt._inverse[1] for kjt in kjts]
     there = [indices for indices in found if indices is not None]
     if there and len(there) != len(found):
-        raise ValueError("either all KeyedJaggedTensors to join have inverse indices or none")
+        raise ValueError("either all KeyedJaggedTensors to join must have inverse indices or none")
     return there or None
 
 
 def _varied(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """The same with a ragged batch axis, also where all keys have as many rows."""
+    """Return the same tensor with a ragged batch axis, even if all keys have the same number of rows."""
     strides = Strides(kjt._strides.count, kjt._strides.stride, kjt._strides.varied())
     return type(kjt)._of(kjt._keys, strides.arrange(kjt.values(), kjt._partition), kjt._weights, strides)
 
 
 def _shifted(kjts: Sequence[KeyedJaggedTensor], keys: list[str]) -> Any:
-    """Inverse indices of joined batches: those of a later batch count from the rows before it."""
+    """Return the inverse indices of joined batches; the rows of earlier batches are added to those of later ones."""
     pieces, before = [], [0] * len(keys)
     for kjt in kjts:
         rows = inverse_rows(kjt, keys)[1]

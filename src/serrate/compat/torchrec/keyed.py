@@ -1,4 +1,4 @@
-"""KeyedTensor: dense tensors side by side, each under its key, by TorchRec's names."""
+"""This module has the class KeyedTensor: dense tensors side by side, each with a key, under TorchRec's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serrate.compat.torchrec import checks, persist
 
 
 class KeyedTensor:
-    """A dense tensor whose axis `key_dim` is the keys' tensors one after another.
+    """A dense tensor in which the tensors of the keys lie one after another along the axis `key_dim`.
 
     >>> import torch
     >>> from serrate.compat.torchrec import KeyedTensor
@@ -32,7 +32,7 @@ class KeyedTensor:
         offset_per_key: list[int] | None = None,
         index_per_key: dict[str, int] | None = None,
     ) -> None:
-        """`values` cut along `key_dim` into pieces of these lengths; offsets and indices, if given, must agree."""
+        """Cut `values` along `key_dim` into pieces of these lengths; offsets and indices, if given, must agree."""
         if not isinstance(values, torch.Tensor):
             raise TypeError(f"values of a KeyedTensor must be a torch.Tensor, got {type(values).__name__}")
         self._keys = checks.distinct(keys, "KeyedTensor")
@@ -56,7 +56,7 @@ class KeyedTensor:
     def from_tensor_list(
         keys: list[str], tensors: list[torch.Tensor], key_dim: int = 1, cat_dim: int = 1
     ) -> KeyedTensor:
-        """The tensors joined along `cat_dim`, each under its key."""
+        """Return a KeyedTensor of tensors that are joined along `cat_dim`, each with its key."""
         if not tensors:
             raise ValueError("from_tensor_list needs at least one tensor")
         lengths = [tensor.shape[key_dim] for tensor in tensors]
@@ -64,43 +64,43 @@ class KeyedTensor:
 
     @classmethod
     def from_torchrec(cls, kt: Any) -> KeyedTensor:
-        """TorchRec's KeyedTensor as this one, checked."""
+        """Convert TorchRec's KeyedTensor, and check it."""
         return cls(kt.keys(), kt.length_per_key(), kt.values(), kt.key_dim())
 
     def to_torchrec(self) -> Any:
-        """The same as TorchRec's own KeyedTensor; nothing is copied."""
+        """Return TorchRec's own KeyedTensor; nothing is copied."""
         from torchrec.sparse.jagged_tensor import KeyedTensor as TheirKeyedTensor
 
         return TheirKeyedTensor(self.keys(), self.length_per_key(), self._values, self._key_dim)
 
-    # ----------------------------------------------------------------------------------------------------- look
+    # -------------------------------------------------------------------------------------------------- reading
 
     def keys(self) -> list[str]:
-        """The keys, in order."""
+        """Return the keys, in order."""
         return list(self._keys)
 
     def values(self) -> torch.Tensor:
-        """All of it as one dense tensor."""
+        """Return the tensors of all keys as one dense tensor."""
         return self._values
 
     def key_dim(self) -> int:
-        """The axis along which keys lie one after another."""
+        """Return the axis along which the keys lie one after another."""
         return self._key_dim
 
     def length_per_key(self) -> list[int]:
-        """The size of each key along `key_dim`."""
+        """Return the size of each key along `key_dim`."""
         return list(self._lengths)
 
     def offset_per_key(self) -> list[int]:
-        """Where each key starts along `key_dim`, and where the last ends."""
+        """Return where each key starts along `key_dim`, and where the last key ends."""
         return [0, *itertools.accumulate(self._lengths)]
 
     def device(self) -> torch.device:
-        """Where the values live."""
+        """Return the device of the values."""
         return self._values.device
 
     def size_in_bytes(self) -> int:
-        """Bytes of the values."""
+        """Return the number of bytes of the values."""
         return self._values.nbytes
 
     def __getitem__(self, key: str) -> torch.Tensor:
@@ -108,7 +108,7 @@ class KeyedTensor:
         return self._values.narrow(self._key_dim, sum(self._lengths[:index]), self._lengths[index])
 
     def to_dict(self) -> dict[str, torch.Tensor]:
-        """The tensor of each key, a view."""
+        """Return the tensor of each key as a view."""
         if not self._keys:
             return {}
         return dict(zip(self._keys, torch.split(self._values, self._lengths, self._key_dim), strict=True))
@@ -116,11 +116,11 @@ class KeyedTensor:
     def __repr__(self) -> str:
         return persist.text("KeyedTensor", self.to_dict())
 
-    # -------------------------------------------------------------------------------------------------- regroup
+    # ----------------------------------------------------------------------------------------------- regrouping
 
     @staticmethod
     def regroup(keyed_tensors: list[KeyedTensor], groups: list[list[str]]) -> list[torch.Tensor]:
-        """For each group of keys their tensors joined along `key_dim`; a key may stand in several groups.
+        """Return for each group the tensors of its keys, joined along `key_dim`; a key may be in several groups.
 
         >>> kt = KeyedTensor(["a", "b", "c"], [1, 1, 1], torch.tensor([[1, 2, 3]]))
         >>> KeyedTensor.regroup([kt], [["c", "a"], ["b"]])
@@ -143,7 +143,7 @@ class KeyedTensor:
     def regroup_as_dict(
         keyed_tensors: list[KeyedTensor], groups: list[list[str]], keys: list[str]
     ) -> dict[str, torch.Tensor]:
-        """`regroup`, each group under its own key."""
+        """Return the results of `regroup` as a dictionary, with one key for each group."""
         if len(groups) != len(keys):
             raise ValueError(f"there must be a key for each of the {len(groups)} groups, got {keys}")
         return dict(
@@ -158,7 +158,7 @@ class KeyedTensor:
         return made
 
     def to(self, device: torch.device, non_blocking: bool = False) -> KeyedTensor:
-        """The same on `device`."""
+        """Return the KeyedTensor on `device`."""
         return self._with(self._values.to(device, non_blocking=non_blocking))
 
     def record_stream(self, stream: Any) -> None:
@@ -172,9 +172,9 @@ class KeyedTensor:
 def _only(found: dict[str, list[torch.Tensor]], key: str) -> torch.Tensor:
     pieces = found.get(key, [])
     if not pieces:
-        raise KeyError(f"no key {key!r}; there are {list(found)}")
+        raise KeyError(f"there is no key {key!r}; the keys are {list(found)}")
     if len(pieces) > 1:
-        raise ValueError(f"key {key!r} is in {len(pieces)} of the KeyedTensors, so it names none of them")
+        raise ValueError(f"key {key!r} is in {len(pieces)} of the KeyedTensors, so it is not clear which one is meant")
     return pieces[0]
 
 

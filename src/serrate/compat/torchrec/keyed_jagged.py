@@ -1,4 +1,4 @@
-"""KeyedJaggedTensor: one jagged tensor per key over one batch, by TorchRec's names."""
+"""This module has the class KeyedJaggedTensor: one jagged tensor for each key, under TorchRec's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serrate.tensor.tensor import Tensor
 
 
 class KeyedJaggedTensor(Description):
-    """For each key and each example of the batch a row of values, packed key by key.
+    """A row of values for each key and each example of a batch, packed key by key.
 
     >>> import torch
     >>> from serrate.compat.torchrec import KeyedJaggedTensor
@@ -45,10 +45,10 @@ class KeyedJaggedTensor(Description):
         jt_dict: dict[str, JaggedTensor] | None = None,
         inverse_indices: Inverse | None = None,
     ) -> None:
-        """The values cut by lengths or offsets, key by key.
+        """Cut the values by lengths or offsets, key by key.
 
-        Lengths may be `[keys, stride]`. What TorchRec takes as a cache (from `stride_per_key` to `index_per_key`) must
-        be right where the host can see it; `jt_dict` is not read.
+        Lengths may have the shape `[keys, stride]`. The arguments from `stride_per_key` to `index_per_key`, which are
+        caches in TorchRec, must be right if the host can check them; `jt_dict` is not read.
         """
         keys = checks.distinct(keys, "KeyedJaggedTensor")
         if isinstance(lengths, torch.Tensor) and lengths.ndim == 2 and lengths.shape[0] == len(keys):
@@ -82,7 +82,7 @@ class KeyedJaggedTensor(Description):
         self._set(keys, tensor, weights, strides, inverse)
         return self
 
-    # ----------------------------------------------------------------------------------------------------- make
+    # --------------------------------------------------------------------------------------------- construction
 
     @staticmethod
     def from_lengths_sync(
@@ -94,7 +94,7 @@ class KeyedJaggedTensor(Description):
         stride_per_key_per_rank: list[list[int]] | None = None,
         inverse_indices: Inverse | None = None,
     ) -> KeyedJaggedTensor:
-        """The values cut by lengths; the host knows them afterwards."""
+        """Cut the values by lengths, and let the host read the lengths."""
         return KeyedJaggedTensor(
             keys,
             values,
@@ -115,7 +115,7 @@ class KeyedJaggedTensor(Description):
         stride_per_key_per_rank: list[list[int]] | None = None,
         inverse_indices: Inverse | None = None,
     ) -> KeyedJaggedTensor:
-        """The values cut by offsets; the host knows them afterwards."""
+        """Cut the values by offsets, and let the host read the offsets."""
         return KeyedJaggedTensor(
             keys,
             values,
@@ -128,7 +128,7 @@ class KeyedJaggedTensor(Description):
 
     @staticmethod
     def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
-        """One key for each entry; keys with different numbers of rows have strides of their own.
+        """Return a KeyedJaggedTensor with one key for each entry; the keys may have different numbers of rows.
 
         >>> jt = JaggedTensor.from_dense([torch.tensor([1, 2]), torch.tensor([3])])
         >>> KeyedJaggedTensor.from_jt_dict({"a": jt, "b": jt}).stride_per_key()
@@ -138,7 +138,7 @@ class KeyedJaggedTensor(Description):
 
     @staticmethod
     def from_torchrec(kjt: Any) -> KeyedJaggedTensor:
-        """TorchRec's KeyedJaggedTensor as this one, checked."""
+        """Convert TorchRec's KeyedJaggedTensor, and check it."""
         return KeyedJaggedTensor(
             kjt.keys(),
             kjt.values(),
@@ -151,12 +151,14 @@ class KeyedJaggedTensor(Description):
 
     @staticmethod
     def concat(kjt_list: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-        """The keys of all of them, over the same batch."""
+        """Join the keys of several tensors over the same batch."""
         return joining.concat_keys(KeyedJaggedTensor, kjt_list)
 
     @staticmethod
     def concat_batches(kjt_list: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-        """The examples of all of them, one after another, for the same keys (in the order of the first).
+        """Join the examples of several tensors, one batch after another.
+
+        All tensors must have the same keys; the result has them in the order of the first tensor.
 
         >>> kjt = KeyedJaggedTensor(["a"], torch.arange(3), lengths=torch.tensor([2, 1]))
         >>> KeyedJaggedTensor.concat_batches([kjt, kjt])["a"].tensor.tolist()
@@ -172,7 +174,7 @@ class KeyedJaggedTensor(Description):
         weights_dtype: torch.dtype | None = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> KeyedJaggedTensor:
-        """No keys and no rows."""
+        """Return a KeyedJaggedTensor without keys and rows."""
         flat = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
         strides = Strides(0, 0)
         return KeyedJaggedTensor._of(
@@ -181,7 +183,10 @@ class KeyedJaggedTensor(Description):
 
     @staticmethod
     def empty_like(kjt: KeyedJaggedTensor, device: torch.device | None = None) -> KeyedJaggedTensor:
-        """No keys, with the dtypes and stride of `kjt`; with a device: its keys and rows there, values not set."""
+        """Return a KeyedJaggedTensor without keys that has the dtypes and the stride of `kjt`.
+
+        If a device is given, the result lies there and has the keys and rows of `kjt`, with undefined values.
+        """
         if device is None:
             flat = JaggedTensor.empty_like(joining.flat(kjt))
             strides = kjt._strides.pick([])
@@ -194,10 +199,10 @@ class KeyedJaggedTensor(Description):
         tensor = moved._tensor._with(torch.empty_like(moved.values()))
         return KeyedJaggedTensor._of(moved._keys, tensor, weights, moved._strides, moved._inverse)
 
-    # ------------------------------------------------------------------------------------------------------ take
+    # ------------------------------------------------------------------------------------------------- selection
 
     def __getitem__(self, key: Any) -> Any:
-        """The jagged tensor of a key; with a list, tensor or slice of numbers, those examples of the batch."""
+        """Return the jagged tensor of a key, or the examples that a list, a tensor or a slice selects."""
         if isinstance(key, str):
             index = checks.position(key, self._keys)
             if "to_dict" in self._memo and not self._has_gradients:
@@ -206,16 +211,17 @@ class KeyedJaggedTensor(Description):
         return self.select_batch(key)
 
     def to_dict(self, compute_offsets: bool = True) -> dict[str, JaggedTensor]:
-        """The jagged tensor of each key, views; offsets are there either way.
+        """Return the jagged tensor of each key as a view.
 
-        They are made once, unless values or weights require a gradient.
+        The views are made once, unless values or weights require a gradient. `compute_offsets` has no effect: the
+        views always have offsets.
         """
         if self._has_gradients:
             return joining.every_key(self.sync())
         return dict(self._once("to_dict", lambda: joining.every_key(self.sync())))
 
     def select_batch(self, indices: Any) -> KeyedJaggedTensor:
-        """Examples of the batch, by a list, a tensor, a boolean mask or a slice.
+        """Return the examples of the batch that a list, a tensor, a boolean mask or a slice selects.
 
         >>> kjt = KeyedJaggedTensor(["a", "b"], torch.arange(5), lengths=torch.tensor([2, 0, 1, 2]))
         >>> kjt.select_batch([1, 0]).values()
@@ -224,15 +230,15 @@ class KeyedJaggedTensor(Description):
         return joining.select_batch(self.sync(), indices)
 
     def permute(self, indices: list[int], indices_tensor: torch.Tensor | None = None) -> KeyedJaggedTensor:
-        """The keys at these places, in this order, each at most once; `indices_tensor` is not needed."""
+        """Return the keys at `indices`, in that order; each may occur once. `indices_tensor` has no effect."""
         return joining.select_keys(self.sync(), [checks.as_int(i, "an index of a key") for i in indices])
 
     def split(self, segments: list[int]) -> list[KeyedJaggedTensor]:
-        """Consecutive keys, as many as each segment says; views."""
+        """Return consecutive runs of keys as views; `segments` are the numbers of their keys."""
         return joining.split(self.sync(), [checks.as_int(s, "a segment") for s in segments])
 
     def flatten_lengths(self) -> KeyedJaggedTensor:
-        """Itself: lengths are a vector always."""
+        """Return the object as it is: its lengths are always a vector."""
         return self
 
     def __repr__(self) -> str:
@@ -244,7 +250,7 @@ class KeyedJaggedTensor(Description):
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
     ) -> KeyedJaggedTensor:
-        """The same on `device`; `dtype` is that of the weights."""
+        """Return the KeyedJaggedTensor on `device`; `dtype` is the dtype of its weights."""
         weights = self._weights
         if weights is not None:
             weights = weights.to(device, dtype or weights.dtype, non_blocking=non_blocking)
@@ -257,13 +263,16 @@ class KeyedJaggedTensor(Description):
         return KeyedJaggedTensor._of(self._keys, tensor, weights, self._strides, inverse)
 
     def pin_memory(self) -> KeyedJaggedTensor:
-        """The same in page-locked memory."""
+        """Return the KeyedJaggedTensor in page-locked memory."""
         weights = None if self._weights is None else self._weights.pin_memory()
         inverse = None if self._inverse is None else (self._inverse[0], self._inverse[1].pin_memory())
         return KeyedJaggedTensor._of(self._keys, self._tensor.pin_memory(), weights, self._strides, inverse)
 
     def copy_(self, kjt: KeyedJaggedTensor, non_blocking: bool = False) -> KeyedJaggedTensor:
-        """Overwrite values and weights with those of `kjt`, of as many values and the same keys, and take its rows."""
+        """Overwrite values and weights with those of `kjt`, and take over its rows.
+
+        `kjt` must have the same keys and as many values.
+        """
         if self._keys != kjt._keys:
             raise KeyError(f"copy_ needs the same keys, {self._keys}, got {kjt._keys}")
         if (self._inverse is None) != (kjt._inverse is None):
@@ -277,12 +286,12 @@ class KeyedJaggedTensor(Description):
         return self
 
     def to_torchrec(self) -> Any:
-        """The same as TorchRec's own KeyedJaggedTensor; nothing is copied."""
+        """Return TorchRec's own KeyedJaggedTensor; values and weights are not copied."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor as TheirKeyedJaggedTensor
 
         ranks = self.stride_per_key_per_rank()
         if len({len(rank) for rank in ranks}) > 1:
-            raise RaggednessError(f"TorchRec wants as many ranks for each key, got {ranks}")
+            raise RaggednessError(f"TorchRec needs the same number of ranks for each key, got {ranks}")
         return TheirKeyedJaggedTensor(
             self.keys(),
             self.values(),

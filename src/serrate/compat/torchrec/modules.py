@@ -1,6 +1,6 @@
-"""Collections of embedding tables, by TorchRec's names, over `nn.EmbeddingBag` and `nn.Embedding`.
+"""This module has collections of embedding tables under TorchRec's names, on `nn.EmbeddingBag` and `nn.Embedding`.
 
-Their parameters have TorchRec's names too, so that a state dict of one loads into the other.
+Their parameters have the names of TorchRec's too, so that each library loads the state dicts of the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _MODES = {"SUM": "sum", "MEAN": "mean"}
 
 
 class EmbeddingBagCollection(nn.Module):
-    """Tables whose embeddings are pooled: a KeyedJaggedTensor of ids in, a KeyedTensor `[batch, sum of widths]` out.
+    """Tables whose embeddings are pooled.
+
+    The module takes a KeyedJaggedTensor of ids, and returns a KeyedTensor `[batch, sum of widths]`.
 
     >>> import torch
     >>> from serrate.compat.torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
@@ -36,7 +38,7 @@ class EmbeddingBagCollection(nn.Module):
     def __init__(
         self, tables: list[EmbeddingBagConfig], is_weighted: bool = False, device: torch.device | None = None
     ) -> None:
-        """The tables, on `device`; `is_weighted` multiplies each embedding by its weight before it is summed."""
+        """Put the tables on `device`; with `is_weighted`, each embedding is multiplied by its weight before the sum."""
         super().__init__()
         tables = read_tables(tables, EmbeddingBagConfig)
         self._tables, self._is_weighted = tables, is_weighted
@@ -56,7 +58,7 @@ class EmbeddingBagCollection(nn.Module):
         self.reset_parameters()
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """The pooled embeddings of each feature."""
+        """Return the pooled embeddings of each feature."""
         kjt = _as_kjt(features)
         jts = kjt.to_dict()
         pooled = []
@@ -71,17 +73,17 @@ class EmbeddingBagCollection(nn.Module):
         sizes = {made.shape[0] for made in pooled}
         if len(sizes) > 1:
             raise RaggednessError(
-                f"features of {sorted(sizes)} rows do not stand side by side; inverse_indices say which row an "
-                f"example has"
+                f"features must have the same number of rows, got {sorted(sizes)}; or pass inverse_indices, which say "
+                f"which row an example has"
             )
         return KeyedTensor(self._names, self._widths, torch.cat(pooled, 1))
 
     def is_weighted(self) -> bool:
-        """Whether the features must have weights."""
+        """Return whether the features must have weights."""
         return self._is_weighted
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables as they were described."""
+        """Return the descriptions of the tables."""
         return self._tables
 
     @property
@@ -96,7 +98,9 @@ class EmbeddingBagCollection(nn.Module):
 
 
 class EmbeddingCollection(nn.Module):
-    """Tables whose embeddings are not pooled: for each feature a JaggedTensor with one embedding per id.
+    """Tables whose embeddings are not pooled.
+
+    The module takes a KeyedJaggedTensor of ids, and returns for each feature a JaggedTensor with one embedding per id.
 
     >>> import torch
     >>> from serrate.compat.torchrec import EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor
@@ -109,7 +113,10 @@ class EmbeddingCollection(nn.Module):
     def __init__(
         self, tables: list[EmbeddingConfig], device: torch.device | None = None, need_indices: bool = False
     ) -> None:
-        """The tables, all of one width, on `device`; `need_indices` keeps the ids as the weights of the result."""
+        """Put the tables, which must have one width, on `device`.
+
+        With `need_indices`, the ids are the weights of the result.
+        """
         super().__init__()
         tables = read_tables(tables, EmbeddingConfig)
         widths = {table.embedding_dim for table in tables}
@@ -125,7 +132,7 @@ class EmbeddingCollection(nn.Module):
         self._device = _device(self, device)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
-        """The embeddings of each feature, in the rows of its ids."""
+        """Return the embeddings of each feature, in the rows of its ids."""
         jts = _as_kjt(features).to_dict()
         found: dict[str, JaggedTensor] = {}
         for table, names in zip(self._tables, self._names, strict=True):
@@ -136,19 +143,19 @@ class EmbeddingCollection(nn.Module):
         return found
 
     def need_indices(self) -> bool:
-        """Whether results keep the ids as weights."""
+        """Return whether results have the ids as weights."""
         return self._need_indices
 
     def embedding_dim(self) -> int:
-        """The width of every table."""
+        """Return the width of every table, or -1 if there are no tables."""
         return self._tables[0].embedding_dim if self._tables else -1
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """The tables as they were described."""
+        """Return the descriptions of the tables."""
         return self._tables
 
     def embedding_names_by_table(self) -> list[list[str]]:
-        """For each table the keys it adds to the result."""
+        """Return for each table its keys in the result."""
         return self._names
 
     @property
@@ -167,7 +174,7 @@ def _mode(table: EmbeddingBagConfig, is_weighted: bool) -> str:
     if mode is None:
         raise ValueError(f"pooling of table {table.name!r} must be SUM or MEAN, got {table.pooling}")
     if is_weighted and mode != "sum":
-        raise ValueError(f"weights go with SUM pooling only, but table {table.name!r} has {table.pooling}")
+        raise ValueError(f"is_weighted=True needs SUM pooling, but table {table.name!r} has {table.pooling}")
     return mode
 
 
@@ -205,7 +212,7 @@ def _weights(jt: JaggedTensor, feature: str) -> torch.Tensor:
 
 
 def _pool(bag: Any, jt: JaggedTensor, weights: torch.Tensor | None, feature: str) -> torch.Tensor:
-    """What `bag` gives for a feature, called as TorchRec calls it, so that another module may stand in its place."""
+    """Call `bag` for a feature as TorchRec does, so that a user may put another module in its place."""
     offsets = jt._partition.offsets_on(jt.device())
     if not getattr(bag, "include_last_offset", True):
         offsets = offsets[:-1]
@@ -215,11 +222,11 @@ def _pool(bag: Any, jt: JaggedTensor, weights: torch.Tensor | None, feature: str
 
 
 def _look_up(module: Any, options: dict[str, Any], feature: str) -> torch.Tensor:
-    """`module(**options)`, where an id outside the table is an IndexError; on a device a later call raises it."""
+    """Return `module(**options)`; an id outside the table is an IndexError, which on a device a later call raises."""
     ids = options["input"]
     if not isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
         return module(**options)  # type: ignore[no-any-return]
-    if ids.is_cuda:  # its kernels read whatever lies at the address
+    if ids.is_cuda:  # CUDA kernels do not check the ids.
         _report(ids, module, feature)
         options["input"] = ids.clamp(0, module.num_embeddings - 1)
     try:
@@ -230,7 +237,7 @@ def _look_up(module: Any, options: dict[str, Any], feature: str) -> torch.Tensor
 
 
 def _report(ids: torch.Tensor, module: Any, feature: str) -> None:
-    """An IndexError for the first id that the table lacks."""
+    """Raise an IndexError for the first id that the table does not have."""
     rows, flat = module.num_embeddings, ids.reshape(-1)
 
     def error(i: int) -> IndexError:
@@ -242,6 +249,6 @@ def _report(ids: torch.Tensor, module: Any, feature: str) -> None:
 
 
 def _expand(pooled: torch.Tensor, kjt: KeyedJaggedTensor, feature: str) -> torch.Tensor:
-    """For each example the row that stands for it, where rows are not the examples themselves."""
+    """Return for each example the row that the inverse indices name, or `pooled` if there are none."""
     rows = joining.inverse_rows(kjt, [feature])
     return pooled if rows is None else pooled.index_select(0, rows[1][0])

@@ -1,4 +1,4 @@
-"""How jagged and keyed tensors print, pickle, pass through torch's tree functions and are overwritten."""
+"""This module prints, pickles and overwrites jagged and keyed tensors, and registers them with torch's pytrees."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from serrate.errors import RaggednessError
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.trees import fits
 
-_SHOWN = 12  # keys shown at each end of a long dictionary
+_SHOWN = 12  # the number of keys that are shown at each end of a long dictionary
 
 _REBUILD: dict[str, Callable[..., Any]] = {}
 
 
 def rebuild(kind: str, *state: Any) -> Any:
-    """Make a pickled object again, checking it; the only function such a pickle calls."""
+    """Make and check a pickled object; this is the only function that its pickle calls."""
     if kind not in _REBUILD:
         raise RaggednessError(f"a pickled object must be one of {sorted(_REBUILD)}, got {kind!r:.40}")
     return _REBUILD[kind](*state)
@@ -32,8 +32,8 @@ def register(
 ) -> None:
     """Let tree functions and pickle handle a class.
 
-    `leaves` gives an object's tensors, their names and the rest; `join` puts what a tree function left in their place
-    back without looking at it; `make` makes a pickled object again and checks it.
+    `leaves` returns the tensors of an object, their names and the rest. `join` makes an object of whatever a tree
+    function put in the place of the tensors, without a check. `make` makes a pickled object and checks it.
     """
 
     def flatten(thing: Any) -> tuple[list[Any], Any]:
@@ -54,7 +54,10 @@ def register(
 
 
 def unchecked(values: Any, structure: Any, order: Any) -> Tensor:
-    """A Tensor around whatever a tree function put in the place of its values; an error if it maps over them."""
+    """Return a Tensor around whatever a tree function put in the place of its values.
+
+    It is an error if vmap maps over these values.
+    """
     fits(values, structure, order)
     made = object.__new__(Tensor)
     made.values, made.structure, made.order, made.team = values, structure, order, None
@@ -64,7 +67,7 @@ def unchecked(values: Any, structure: Any, order: Any) -> Tensor:
 def overwrite(
     tensor: Tensor, weights: torch.Tensor | None, other: Tensor, other_weights: torch.Tensor | None, non_blocking: bool
 ) -> tuple[Tensor, torch.Tensor | None]:
-    """The memory of one tensor and its weights filled from another, whose structure it takes."""
+    """Copy the values and weights of another tensor into the memory of this one; the result has its structure."""
     if tensor.values.shape != other.values.shape:
         raise ValueError(
             f"copy_ needs values of one shape, got {list(tensor.values.shape)} and {list(other.values.shape)}"
@@ -79,7 +82,7 @@ def overwrite(
 
 
 def text(name: str, entries: Mapping[str, Any]) -> str:
-    """`name({key: tensor, …})`, a tensor starting on the line of its key; entries without one left out."""
+    """Return the text `name({key: tensor, …})`; a tensor starts on the line of its key, and None is left out."""
     there = [(key, thing) for key, thing in entries.items() if thing is not None]
     if not there:
         return f"{name}({{}})"

@@ -1,4 +1,4 @@
-"""How many rows each key of a KeyedJaggedTensor has, and the axes `[keys, batch, ragged]` that follow from it."""
+"""This module has the number of rows of each key of a KeyedJaggedTensor, and makes the axes `[keys, batch, ragged]`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,53 @@ from serrate.tensor.tensor import Tensor
 
 @dataclass(frozen=True)
 class Strides:
-    """Rows of each key: one number for all, or for each key the rows that came from each rank."""
+    """The number of rows of each key: one number for all keys, or for each key the rows from each rank."""
 
     count: int
-    """How many keys there are."""
+    """The number of keys."""
     stride: int
-    """Rows of every key; where keys differ, the size of the batch they stand for."""
+    """The number of rows of every key, or the size of the batch if keys have different numbers of rows."""
     ranks: tuple[tuple[int, ...], ...] | None = None
-    """For each key its rows rank by rank; None where all keys have `stride` rows."""
+    """The number of rows of each key from each rank, or None if all keys have `stride` rows."""
 
     @cached_property
     def per_key(self) -> list[int]:
-        """Rows of each key."""
+        """The number of rows of each key."""
         return [self.stride] * self.count if self.ranks is None else [sum(rank) for rank in self.ranks]
 
     @cached_property
     def offsets(self) -> list[int]:
-        """The first row of each key, and one past the last."""
+        """The first row of each key, and the number of rows of all keys."""
         return [0, *itertools.accumulate(self.per_key)]
 
     @cached_property
     def places(self) -> slice | torch.Tensor:
-        """`offsets` as an index of a host vector with an entry for each row and one more."""
+        """`offsets` as an index into a vector on the host that has one entry more than there are rows."""
         return slice(None, None, self.stride) if self.ranks is None and self.stride else torch.tensor(self.offsets)
 
     def arrange(self, values: torch.Tensor, rows: Partition) -> Tensor:
-        """Values cut into the rows of all keys as `[keys, batch, ragged, …]`, the batch ragged where keys differ."""
+        """Return values, cut into the rows of all keys, as a tensor `[keys, batch, ragged, …]`.
+
+        The batch axis is ragged if keys may have different numbers of rows.
+        """
         batch: Axis = self.stride if self.ranks is None else Ragged(Partition.from_lengths(self.per_key))
         return Tensor(values, Structure((self.count, batch, Ragged(rows, (0, 1)))))
 
     def pick(self, keys: Sequence[int]) -> Strides:
-        """The strides of these keys."""
+        """Return the strides of these keys."""
         ranks = None if self.ranks is None else tuple(self.ranks[i] for i in keys)
         return Strides(len(keys), self.stride, ranks)
 
     def varied(self) -> tuple[tuple[int, ...], ...]:
-        """The rows of each key rank by rank, also where all are the same."""
+        """Return the number of rows of each key from each rank, even if it is the same for all keys."""
         return ((self.stride,),) * self.count if self.ranks is None else self.ranks
 
 
 def read(keys: Sequence[str], rows: int, stride: Any, per_key: Any, ranks: Any, batch: int | None) -> Strides:
-    """The strides that a constructor was told, or that `rows` lengths imply; `batch` is that of inverse indices."""
+    """Return the strides that a constructor was given, or that follow from the number of rows.
+
+    `batch` is the number of columns of the inverse indices, or None.
+    """
     stride = None if stride is None else checks.as_int(stride, "stride")
     known = _ranks(keys, per_key, ranks)
     if known is None:
@@ -82,7 +88,7 @@ def read(keys: Sequence[str], rows: int, stride: Any, per_key: Any, ranks: Any, 
 
 
 def _ranks(keys: Sequence[str], per_key: Any, ranks: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Rows of each key rank by rank, as given; None if all keys have as many and nothing else was said."""
+    """Return the number of rows of each key from each rank, as given, or None if no different numbers were given."""
     if ranks is not None:
         name, given = "stride_per_key_per_rank", ranks.tolist() if isinstance(ranks, torch.Tensor) else ranks
         known = tuple(tuple(checks.as_int(size, name) for size in rank) for rank in given)

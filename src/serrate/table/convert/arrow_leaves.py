@@ -1,4 +1,4 @@
-"""Leaves of Arrow arrays: numbers, times, strings, and fixed-size lists of numbers, as the entries of a column."""
+"""Leaves of Arrow arrays: numbers, times, strings and fixed-size lists of numbers become the entries of a column."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from serrate.table.columns import NestedColumn
 from serrate.table.convert.fields import Path
-from serrate.table.nested import Nested
 
 Where = Callable[[int], str]
-"""What to call an entry in an error."""
+"""A function that returns the name of an entry for error messages."""
 
 _NUMBERS = {
     "bool": torch.bool,
@@ -24,8 +24,8 @@ _NUMBERS = {
 }
 
 
-def read_leaf(array: Any, path: Path, where: Where) -> Nested:
-    """The entries of an array that has no fields and no lists but those of one size."""
+def read_leaf(array: Any, path: Path, where: Where) -> NestedColumn:
+    """Return the entries of an array that has no fields, and no lists except fixed-size lists."""
     import pyarrow as pa
 
     kind = array.type
@@ -35,22 +35,22 @@ def read_leaf(array: Any, path: Path, where: Where) -> Nested:
         return _tensors(array, path, where)
     if pa.types.is_fixed_size_list(kind):
         return _features(array, path, where)
-    if pa.types.is_null(kind) and len(array) == 0:  # what empty lists would hold, nobody said
-        return Nested((), torch.zeros(0, dtype=torch.float64))
+    if pa.types.is_null(kind) and len(array) == 0:  # Nothing says what empty lists would hold.
+        return NestedColumn((), torch.zeros(0, dtype=torch.float64))
     dtype, unit = _meaning(kind, path)
     valid = _valid(array)
-    return Nested((), _numbers(array, dtype, valid), valid, None, unit)
+    return NestedColumn((), _numbers(array, dtype, valid), valid, None, unit)
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type is one of Arrow's strings."""
+    """Return whether a type is one of Arrow's string types."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _meaning(kind: Any, path: Path) -> tuple[torch.dtype, str | None]:
-    """The dtype and the unit of a type of numbers or times."""
+    """Return the dtype and the unit for a type of numbers or times."""
     import pyarrow as pa
 
     if str(kind) in _NUMBERS:
@@ -65,21 +65,24 @@ def _meaning(kind: Any, path: Path) -> tuple[torch.dtype, str | None]:
     if pa.types.is_timestamp(kind):
         advice = f"columns count time in UTC: cast it to pyarrow.timestamp({kind.unit!r}, 'UTC')"
     elif pa.types.is_decimal(kind):
-        advice = "columns hold no decimals: cast it to pyarrow.float64() or to integers"
+        advice = "columns cannot hold decimals: cast it to pyarrow.float64() or to integers"
     elif pa.types.is_null(kind):
-        advice = "nothing says what its entries would be: cast it to a type"
+        advice = "this type does not say what its entries are: cast it to another type"
     raise TypeError(f"field {'.'.join(path)!r} is of Arrow's type {kind}; {advice}")
 
 
 def _valid(array: Any) -> torch.Tensor | None:
-    """Which entries are there, if some are not."""
+    """Return which entries are present; None if all are."""
     if not array.null_count:
         return None
     return torch.from_numpy(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _numbers(array: Any, dtype: torch.dtype, valid: torch.Tensor | None) -> torch.Tensor:
-    """Values over the same memory where every entry is there and lies as in a tensor; zeros where one is missing."""
+    """Return the values, over the same memory if all entries are present and lie as in a tensor.
+
+    Missing entries become 0.
+    """
     import pyarrow as pa
 
     if len(array) == 0:
@@ -87,7 +90,7 @@ def _numbers(array: Any, dtype: torch.dtype, valid: torch.Tensor | None) -> torc
     if pa.types.is_boolean(array.type):
         held = torch.from_numpy(array.cast(pa.uint8()).fill_null(0).to_numpy().copy())
         return held.view(torch.bool)
-    if array.type.bit_width != dtype.itemsize * 8:  # days in 32 bits
+    if array.type.bit_width != dtype.itemsize * 8:  # These are days, in 32 bits.
         array = array.view(pa.int32()).cast(pa.int64())
     elif pa.types.is_temporal(array.type):
         array = array.view(pa.int64())
@@ -98,7 +101,7 @@ def _numbers(array: Any, dtype: torch.dtype, valid: torch.Tensor | None) -> torc
 
 
 def _zeroed(data: Any, valid: torch.Tensor) -> Any:
-    """A copy with zeros for what is missing."""
+    """Return a copy with 0 for each missing entry."""
     made = data.copy()
     made[~valid.numpy()] = 0
     return made
@@ -107,24 +110,23 @@ def _zeroed(data: Any, valid: torch.Tensor) -> Any:
 # -------------------------------------------------------------------------------------------------------- features
 
 
-def _tensors(array: Any, path: Path, where: Where) -> Nested:
-    """Arrays of Arrow's fixed-shape tensors: their shape is that of the features."""
+def _tensors(array: Any, path: Path, where: Where) -> NestedColumn:
+    """Read an array of Arrow's fixed-shape tensors; their shape becomes that of the features."""
     kind = array.type
     if kind.permutation is not None and list(kind.permutation) != sorted(kind.permutation):
         raise TypeError(f"field {'.'.join(path)!r} is of Arrow's type {kind}; only tensors in row-major order are read")
     made = _features(array.storage, path, where)
     values = made.values.reshape(made.values.shape[0], *kind.shape)
-    return Nested((), values, made.valid, None, made.unit)
+    return NestedColumn((), values, made.valid, None, made.unit)
 
 
-def _features(array: Any, path: Path, where: Where) -> Nested:
-    """Fixed-size lists, and those inside them, as axes of each entry. Only whole entries may be missing."""
+def _features(array: Any, path: Path, where: Where) -> NestedColumn:
+    """Read fixed-size lists, also nested ones, as axes of each entry. Only whole entries may be missing."""
     import pyarrow as pa
 
     count, valid, features = len(array), _valid(array), []
-    there = (
-        None if valid is None else valid.numpy()
-    )  # for each list of the depth reached, whether it belongs to an entry
+    # For each list at the current depth: whether it belongs to an entry that is present.
+    there = None if valid is None else valid.numpy()
     while pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         features.append(size)
@@ -140,11 +142,11 @@ def _features(array: Any, path: Path, where: Where) -> Nested:
     values = _numbers(array, dtype, _valid(array)).reshape(count, *features)
     if valid is not None:
         values = torch.from_numpy(_zeroed(values.numpy(), valid))
-    return Nested((), values, valid, None, unit)
+    return NestedColumn((), values, valid, None, unit)
 
 
 def _check_whole(array: Any, there: Any, where: Where, size: int) -> None:
-    """An error if part of an entry that is there is missing."""
+    """Raise an error if only a part of an entry is missing."""
     if not array.null_count:
         return
     missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -152,14 +154,14 @@ def _check_whole(array: Any, there: Any, where: Where, size: int) -> None:
         missing &= there
     if missing.any():
         place = where(int(missing.argmax()) // size)
-        raise ValueError(f"{place}: part of a fixed-size list is missing; only whole entries may be")
+        raise ValueError(f"{place}: part of a fixed-size list is missing; only whole entries may be missing")
 
 
 # --------------------------------------------------------------------------------------------------------- strings
 
 
-def _strings(array: Any) -> Nested:
-    """Strings as places in the vocabulary: that of a dictionary, or the strings in order of appearance."""
+def _strings(array: Any) -> NestedColumn:
+    """Return strings as codes. The vocabulary is that of a dictionary, or the strings in the order of occurrence."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type) and not _is_vocabulary(array.dictionary):
@@ -172,7 +174,7 @@ def _strings(array: Any) -> Nested:
         codes = codes.cast(pa.int32())
     places = _numbers(codes, torch.int32, valid)
     _check_places(places if valid is None else places[valid], len(words))
-    return Nested((), places, valid, words)
+    return NestedColumn((), places, valid, words)
 
 
 def _check_places(places: torch.Tensor, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Awkward Array, both ways, by way of Arrow: records within lists are levels, regular axes features, options masks."""
+"""Awkward Array, both ways, through Arrow: lists of records become levels, regular axes features, options masks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from serrate.table.block import Block
-from serrate.table.convert.arrow import read_rows
+from serrate.table.convert.from_arrow import read_rows
 from serrate.table.convert.to_arrow import to_arrow
 from serrate.table.schema import Schema
 
 
 def from_awkward(array: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Block:
-    """The entries of an Awkward array of records, or of lists of records, as rows; options as in `from_arrow`.
+    """Return the entries of an Awkward array of records, or of lists of records, as rows; see `from_arrow`.
 
-    Lists of records without a field of their own are "level1".
+    Lists of records that are not a field have the level "level1".
 
     >>> import awkward as ak
     >>> array = ak.Array([[{"time": 1.5, "codes": [7, 7]}, {"time": 2.5, "codes": []}], []])
@@ -30,12 +30,12 @@ def from_awkward(array: Any, *, levels: Mapping[str, str] | None = None, nulls: 
     try:
         made = ak.to_arrow(array, extensionarray=False, list_to32=False, categorical_as_dictionary=True)
     except pa.ArrowNotImplementedError as error:
-        raise TypeError(f"an Awkward array of type {array.type} holds what a column cannot: {error}") from error
+        raise TypeError(f"an Awkward array of type {array.type} holds what a column cannot hold: {error}") from error
     return read_rows(made, levels=levels, nulls=nulls)
 
 
 def to_awkward(block: Block, *, flat: bool = False) -> Any:
-    """The rows as an Awkward array of records, over the same memory where Arrow shares it; see `to_arrow`.
+    """Return the rows as an Awkward array of records, over the same memory if Arrow shares it; see `to_arrow`.
 
     >>> import serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
@@ -49,9 +49,9 @@ def to_awkward(block: Block, *, flat: bool = False) -> Any:
 
 
 def refuse_empty_features(schema: Schema, where: str) -> None:
-    """A TypeError for features of size 0, where the reading of Arrow elsewhere does not manage them."""
+    """Raise a TypeError for features of size 0, if another library cannot read them from Arrow."""
     for name, column in schema.items():
         if 0 in column.features:
             raise TypeError(
-                f"column {name!r} has features {column.features}, but {where} reads no lists of size 0; drop it"
+                f"column {name!r} has features {column.features}, but {where} cannot read lists of size 0; drop it"
             )

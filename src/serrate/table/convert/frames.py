@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars, both ways, by way of Arrow: columns of lists, of structs, of strings, of times."""
+"""Data frames of pandas and polars, both ways, through Arrow: columns of lists, structs, strings and times."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from serrate.table.block import Block
-from serrate.table.convert.arrow import from_arrow, read_rows
 from serrate.table.convert.awkward import refuse_empty_features
+from serrate.table.convert.from_arrow import from_arrow, read_rows
 from serrate.table.convert.to_arrow import in_milliseconds, to_arrow
 
 
 def from_pandas(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Block:
-    """The rows of a DataFrame whose columns hold numbers, strings, times, lists, arrays or dicts; see `from_arrow`.
+    """Return the rows of a DataFrame with numbers, strings, times, lists, arrays or dicts; see `from_arrow`.
 
-    NaN in columns of floats, and in lists, is NaN; NaN or NA among strings, lists and other objects is missing. An
-    index that has a name becomes a column.
+    NaN in columns of floats, and in lists, stays NaN. NaN or NA among strings, lists and other objects is a missing
+    entry. An index that has a name becomes a column.
 
     >>> import pandas as pd
     >>> block = from_pandas(pd.DataFrame({"age": [41, 63], "time": [[3, 9], []]}))
@@ -32,13 +32,13 @@ def from_pandas(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: s
         frame = frame.reset_index(level=named)
     for name in frame.columns:
         if not isinstance(name, str):
-            raise TypeError(f"columns are named by strings, got {name!r:.60}; rename it")
+            raise TypeError(f"the name of a column must be a string, got {name!r:.60}; rename it")
     arrays = [_series(frame.iloc[:, place]) for place in range(frame.shape[1])]
     return read_rows(pa.table(arrays, names=list(frame.columns)), levels=levels, nulls=nulls)
 
 
 def _series(series: Any) -> Any:
-    """A column as an Arrow array."""
+    """Return a column as an Arrow array."""
     import pyarrow as pa
 
     if series.dtype == object:
@@ -46,11 +46,11 @@ def _series(series: Any) -> Any:
     try:
         return pa.array(series, from_pandas=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise TypeError(f"column {series.name!r:.60} of the DataFrame is nothing that Arrow has: {error}") from error
+        raise TypeError(f"column {series.name!r:.60} of the DataFrame cannot be converted to Arrow: {error}") from error
 
 
 def to_pandas(block: Block, *, flat: bool = False) -> Any:
-    """The rows as a DataFrame with Arrow's dtypes, which lose nothing; see `to_arrow`.
+    """Return the rows as a DataFrame with Arrow's dtypes, which lose nothing; see `to_arrow`.
 
     >>> import serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]})
@@ -63,7 +63,7 @@ def to_pandas(block: Block, *, flat: bool = False) -> Any:
 
 
 def from_polars(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Block:
-    """The rows of a polars DataFrame; lists of structs are levels, arrays features; see `from_arrow`.
+    """Return the rows of a polars DataFrame; lists of structs become levels, arrays features; see `from_arrow`.
 
     >>> import polars as pl
     >>> block = from_polars(pl.DataFrame({"visits": [[{"time": 3}, {"time": 9}], []]}))
@@ -80,7 +80,7 @@ def from_polars(frame: Any, *, levels: Mapping[str, str] | None = None, nulls: s
 
 
 def to_polars(block: Block, *, flat: bool = False) -> Any:
-    """The rows as a polars DataFrame, strings as categoricals, seconds as milliseconds; see `to_arrow`.
+    """Return the rows as a polars DataFrame, strings as categoricals, seconds as milliseconds; see `to_arrow`.
 
     >>> import serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
@@ -90,4 +90,4 @@ def to_polars(block: Block, *, flat: bool = False) -> Any:
     import polars as pl
 
     refuse_empty_features(block.schema, "polars")
-    return pl.from_arrow(to_arrow(in_milliseconds(block), flat=flat))  # it lets what does not fit overflow
+    return pl.from_arrow(to_arrow(in_milliseconds(block), flat=flat))  # polars itself does not report an overflow.

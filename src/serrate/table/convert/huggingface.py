@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, both ways, by way of their Arrow tables; class labels are strings with a vocabulary."""
+"""Datasets of Hugging Face, both ways, through their Arrow tables; class labels become strings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.convert.arrow import names_in, read_rows
 from serrate.table.convert.fields import Path
+from serrate.table.convert.from_arrow import names_in, read_rows
 from serrate.table.convert.parquet import write_blocks
 from serrate.table.convert.to_arrow import to_arrow
 from serrate.table.joining import join_schemas
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def from_datasets(dataset: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-    """The rows of a `datasets.Dataset`, or of a streamed one, as a table in memory; options as in `from_arrow`.
+    """Return the rows of a `datasets.Dataset`, or of a streamed one, as a table in memory; see `from_arrow`.
 
-    Fields of a ClassLabel are strings, those labelled -1 missing. Arrays of a fixed shape are features.
+    A ClassLabel field becomes strings; the label -1 is a missing entry. Arrays of a fixed shape become features.
 
     >>> import datasets
     >>> dataset = datasets.Dataset.from_dict({"id": [7, 9], "word": [["a", "b"], []]})
@@ -42,7 +42,7 @@ def from_datasets(dataset: Any, *, levels: Mapping[str, str] | None = None, null
 def dataset_blocks(
     dataset: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error", rows: int | None = 10_000
 ) -> Iterator[Block]:
-    """The rows of a dataset, some at a time; all at once with `rows=None`, if it is not a streamed one."""
+    """Yield the rows of a dataset, `rows` at a time; with `rows=None` all at once, unless the dataset is streamed."""
     import datasets
 
     if isinstance(dataset, (dict, datasets.DatasetDict, datasets.IterableDatasetDict)):
@@ -70,15 +70,15 @@ def dataset_to_folder(
     rows: int = 10_000,
     **options: Any,
 ) -> None:
-    """Convert a dataset to the folder of a table that `sr.open` opens, `rows` rows at a time.
+    """Convert a dataset to a folder that `sr.open` opens, `rows` rows at a time.
 
-    Further options are those of `sr.TableWriter`.
+    The other options are those of `sr.TableWriter`.
     """
     write_blocks(dataset_blocks(dataset, levels=levels, nulls=nulls, rows=rows), path, **options)
 
 
 def to_datasets(block: Block, *, flat: bool = False) -> Any:
-    """The rows as a `datasets.Dataset`; see `to_arrow`.
+    """Return the rows as a `datasets.Dataset`; see `to_arrow`.
 
     >>> import serrate as sr
     >>> t = sr.Table({"id": [7, 9], "word": [["a", "b"], []]})
@@ -94,7 +94,7 @@ def to_datasets(block: Block, *, flat: bool = False) -> Any:
 
 
 def _block(batch: Any, features: Any, levels: Mapping[str, str] | None, nulls: str, first: int) -> Block:
-    """The rows of an Arrow table, with what the features say besides."""
+    """Return the rows of an Arrow table, with what the features of the dataset say about them."""
     import datasets
 
     arrays: Any = (datasets.Array2D, datasets.Array3D, datasets.Array4D, datasets.Array5D)
@@ -110,7 +110,7 @@ def _block(batch: Any, features: Any, levels: Mapping[str, str] | None, nulls: s
 
 
 def _fixed(column: Any, shape: tuple[int | None, ...]) -> Any:
-    """Arrays of one shape as fixed-size lists; those whose first axis has no fixed size stay lists along it."""
+    """Return arrays of one shape as fixed-size lists. A first axis without a fixed size stays a list."""
     import pyarrow as pa
 
     storage = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -126,7 +126,7 @@ def _fixed(column: Any, shape: tuple[int | None, ...]) -> Any:
 
 
 def _labels(feature: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """The fields that are class labels, and their names."""
+    """Yield the fields that are class labels, and the names of the labels."""
     import datasets
 
     if isinstance(feature, datasets.ClassLabel):
@@ -139,7 +139,7 @@ def _labels(feature: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _labelled(block: Block, name: str, words: tuple[str, ...]) -> Block:
-    """The block with a column of labels as strings; label -1 stands for none."""
+    """Return the block with a column of labels as strings; the label -1 becomes a missing entry."""
     labels, column = block.values[name], block.schema[name]
     valid = block.valid.get(name, torch.ones(labels.shape[0], dtype=torch.bool)) & (labels >= 0)
     if labels.numel() and int(labels.max()) >= len(words):

@@ -1,4 +1,4 @@
-"""The methods of a table that read and write other formats; each is one call of the module of its format."""
+"""The methods of a table that read and write other formats; each calls the module of its format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def _table(block: Block) -> Table:
 
 
 class Conversions:
-    """Tables from and to other formats. Packages are imported when their conversion is used.
+    """Tables from and to other formats. A package is imported when its conversion is used.
 
-    Lists of records are levels (`docs/table_conversion.md` says how they and columns are named): `levels` names those
-    of some fields otherwise, `nulls="empty"` takes missing lists as empty. On the way out each level is a list of
-    records; with `flat=True` each column is one of nested lists.
+    Lists of records become levels; `docs/table_conversion.md` describes the names of levels and columns. `levels` gives
+    other names for the levels of some fields, and with `nulls="empty"` missing lists become empty lists. In the other
+    direction each level becomes a list of records; with `flat=True` each column becomes a column of nested lists.
     """
 
     __slots__ = ()
@@ -31,11 +31,11 @@ class Conversions:
     if TYPE_CHECKING:
 
         def block(self) -> Block:
-            """All rows as one block."""
+            """Return all rows as one block."""
 
     @classmethod
     def from_arrow(cls, data: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-        """The rows of an Arrow table, record batch, reader, array of structs, or what exports an Arrow stream.
+        """Return the rows of an Arrow table, record batch, reader, array of structs, or object with an Arrow stream.
 
         >>> import pyarrow as pa, serrate as sr
         >>> sr.Table.from_arrow(pa.table({"age": [41, 63], "visits": [[{"time": 3}, {"time": 9}], []]}))
@@ -43,12 +43,12 @@ class Conversions:
           rows   2  age int64
           visits 2  time int64
         """
-        from serrate.table.convert.arrow import from_arrow
+        from serrate.table.convert.from_arrow import from_arrow
 
         return _table(from_arrow(data, levels=levels, nulls=nulls))
 
     def to_arrow(self, *, flat: bool = False) -> Any:
-        """An Arrow table, over the same memory where it can be.
+        """Return an Arrow table, over the same memory if possible.
 
         >>> import serrate as sr
         >>> sr.Table({"time": [[3, 9], []]}, schema={"time": "visits"}).to_arrow().to_pylist()
@@ -67,7 +67,7 @@ class Conversions:
         levels: Mapping[str, str] | None = None,
         nulls: str = "error",
     ) -> Table:
-        """Columns of Parquet files, or of folders of them, in memory; `parquet_to_folder` is for large ones."""
+        """Return columns of Parquet files, or of folders of them, in memory; `parquet_to_folder` is for large files."""
         from serrate.table.convert.parquet import from_parquet
 
         return from_parquet(files, columns, levels=levels, nulls=nulls)
@@ -87,52 +87,52 @@ class Conversions:
 
     @classmethod
     def from_awkward(cls, array: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-        """The entries of an Awkward array of records, or of lists of records, as rows."""
+        """Return the entries of an Awkward array of records, or of lists of records, as rows."""
         from serrate.table.convert.awkward import from_awkward
 
         return _table(from_awkward(array, levels=levels, nulls=nulls))
 
     def to_awkward(self, *, flat: bool = False) -> Any:
-        """An Awkward array of records."""
+        """Return an Awkward array of records."""
         from serrate.table.convert.awkward import to_awkward
 
         return to_awkward(self.block(), flat=flat)
 
     @classmethod
     def from_pandas(cls, frame: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-        """The rows of a pandas DataFrame; an index that has a name becomes a column."""
+        """Return the rows of a pandas DataFrame; an index that has a name becomes a column."""
         from serrate.table.convert.frames import from_pandas
 
         return _table(from_pandas(frame, levels=levels, nulls=nulls))
 
     def to_pandas(self, *, flat: bool = False) -> Any:
-        """A pandas DataFrame with Arrow's dtypes."""
+        """Return a pandas DataFrame with Arrow's dtypes."""
         from serrate.table.convert.frames import to_pandas
 
         return to_pandas(self.block(), flat=flat)
 
     @classmethod
     def from_polars(cls, frame: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-        """The rows of a polars DataFrame or LazyFrame."""
+        """Return the rows of a polars DataFrame or LazyFrame."""
         from serrate.table.convert.frames import from_polars
 
         return _table(from_polars(frame, levels=levels, nulls=nulls))
 
     def to_polars(self, *, flat: bool = False) -> Any:
-        """A polars DataFrame."""
+        """Return a polars DataFrame."""
         from serrate.table.convert.frames import to_polars
 
         return to_polars(self.block(), flat=flat)
 
     @classmethod
     def from_datasets(cls, dataset: Any, *, levels: Mapping[str, str] | None = None, nulls: str = "error") -> Table:
-        """The rows of a dataset of Hugging Face, in memory; see `dataset_to_folder` for large ones."""
+        """Return the rows of a dataset of Hugging Face, in memory; use `dataset_to_folder` for large ones."""
         from serrate.table.convert.huggingface import from_datasets
 
         return from_datasets(dataset, levels=levels, nulls=nulls)
 
     def to_datasets(self, *, flat: bool = False) -> Any:
-        """A `datasets.Dataset`."""
+        """Return a `datasets.Dataset`."""
         from serrate.table.convert.huggingface import to_datasets
 
         return to_datasets(self.block(), flat=flat)
@@ -145,7 +145,7 @@ class Conversions:
         *,
         levels: Sequence[str] | None = None,
     ) -> Table:
-        """The rows of a file of nested_ragged_tensors, mapped; `levels` names its lists, outermost first."""
+        """Return the rows of a file of nested_ragged_tensors, mapped; `levels` names its lists, outermost first."""
         from serrate.table.convert.nrt import from_nrt
 
         return _table(from_nrt(path, columns, levels=levels))

@@ -1,7 +1,7 @@
 """Files of nested_ragged_tensors (.nrt), both ways: safetensors files with tensors "dim1/bounds", "dim1/<column>", ….
 
-The lists of depth d end where "dim<d>/bounds" says; columns of depth d lie in "dim<d>/<column>", those of the rows in
-"dim0/<column>".
+"dim<d>/bounds" has the ends of the lists of depth d. A column of depth d is the tensor "dim<d>/<column>", and a column
+of the rows is "dim0/<column>".
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from serrate.table.block import Block
 from serrate.table.build import default_level
 from serrate.table.schema import ROWS, Column, Schema, depth_of
 from serrate.table.storage.folders import is_url, naming, parent_folder
-from serrate.table.storage.header import CODES, MOST_UNSEEN, Span, read_spans, unseen
+from serrate.table.storage.header import CODES, MOST_UNSEEN, FileSpan, read_spans, unseen
 from serrate.table.storage.strict import fail
 
 _KEY = re.compile(r"dim(0|[1-9][0-9]{0,2})/(.*)", re.DOTALL)
 _DTYPES = {code: dtype for dtype, code in CODES.items() if dtype not in (torch.complex128, torch.complex64)}
 BOUNDS = "bounds"
 RESERVED = ("bounds", "mask")
-"""What nested_ragged_tensors does not let columns be called."""
+"""Names that nested_ragged_tensors does not allow for columns."""
 
 
 def from_nrt(
     path: str | os.PathLike[str], columns: Iterable[str] | None = None, *, levels: Sequence[str] | None = None
 ) -> Block:
-    """The rows of a file of nested_ragged_tensors, mapped: values are read when they are asked for.
+    """Return the rows of a file of nested_ragged_tensors, mapped: values are read when they are used.
 
-    `columns` are those that are wanted; `levels` names the lists, outermost first, as `["visits", "visits.codes"]`.
+    `columns` are the columns to read. `levels` names the lists, outermost first, as `["visits", "visits.codes"]`.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,10 +52,11 @@ def from_nrt(
 def to_nrt(block: Block, path: str | os.PathLike[str]) -> None:
     """Write rows as a file of nested_ragged_tensors, in the dtypes that readers get.
 
-    It has one chain of levels, and columns of numbers without features, none of them missing.
+    Such a file has at most one level at each depth, and columns of numbers without features and without missing
+    entries.
     """
     tensors = tensors_of(block)
-    # Wide types first, so that each tensor begins at a multiple of its type.
+    # Wide types come first, so that each tensor begins at a multiple of its item size.
     order = sorted(tensors, key=lambda key: -tensors[key].itemsize)
     described, place = {}, 0
     for key in order:
@@ -73,7 +74,7 @@ def to_nrt(block: Block, path: str | os.PathLike[str]) -> None:
 
 
 def tensors_of(block: Block) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that nested_ragged_tensors has for a block, by their names; over the same memory where it can be."""
+    """Return the arrays of nested_ragged_tensors for a block, by name, over the same memory if possible."""
     schema = block.schema
     chain = _chain(schema)
     for name, column in schema.items():
@@ -88,14 +89,14 @@ def tensors_of(block: Block) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _chain(schema: Schema) -> list[str]:
-    """The levels, if there is one at each depth and the rows are the outermost."""
+    """Return the levels; raise an error unless the rows are the only root and each level has at most one child."""
     if schema.roots != (ROWS,) or schema.columns_at(None):
-        raise ValueError("a .nrt file has rows, but this table is one row of another; take t[3:4] in the place of t[3]")
+        raise ValueError("a .nrt file has rows, but this table is one row of another; use t[3:4] instead of t[3]")
     for level in schema.levels:
         below = schema.children(level)
         if len(below) > 1:
             raise ValueError(
-                f"a .nrt file has one level below each, but {level!r} has {', '.join(map(repr, below))}; "
+                f"a .nrt file has at most one level below each level, but {level!r} has {', '.join(map(repr, below))}; "
                 f"select columns of one of them"
             )
     return list(schema.levels)
@@ -103,7 +104,7 @@ def _chain(schema: Schema) -> list[str]:
 
 def _check(name: str, column: Column) -> None:
     if name in RESERVED:
-        raise ValueError(f"a .nrt file has no column called {name!r}; rename it")
+        raise ValueError(f"a .nrt file cannot have a column called {name!r}; rename it")
     kind = (
         "strings" if column.text else "missing entries" if column.nullable else
         f"entries that count in {column.unit}" if column.unit else f"features {column.features}" if column.features else
@@ -117,7 +118,7 @@ def _check(name: str, column: Column) -> None:
 
 
 def _content(where: str) -> tuple[int, Any]:
-    """The number of bytes of a file, and the bytes as an array, mapped where it is a local one."""
+    """Return the number of bytes of a file, and the bytes as an array, which is mapped if the file is local."""
     if is_url(where):
         import fsspec
 
@@ -125,16 +126,16 @@ def _content(where: str) -> tuple[int, Any]:
             data = np.frombuffer(bytearray(stream.read()), np.uint8)
         return len(data), data
     size = os.stat(where).st_size
-    # Pages are private, so that torch may take them for writable; nobody writes.
+    # The pages are private, so torch may treat them as writable. Nobody writes to them.
     return size, np.memmap(where, np.uint8, "c") if size else np.zeros(0, np.uint8)
 
 
-def _tensor(data: Any, span: Span, key: str, where: str) -> torch.Tensor:
+def _tensor(data: Any, span: FileSpan, key: str, where: str) -> torch.Tensor:
     if span.code not in _DTYPES:
         fail(where, f"tensor {key!r:.80} has dtype {span.code}, which no column has")
     dtype = _DTYPES[span.code]
     if len(span.shape) != 1:
-        fail(where, f"tensor {key!r:.80} has one axis, got shape {span.shape}")
+        fail(where, f"tensor {key!r:.80} must have one axis, got shape {span.shape}")
     if span.start == span.stop:
         return torch.empty(0, dtype=dtype)
     held = torch.from_numpy(data[span.start : span.stop])
@@ -142,7 +143,7 @@ def _tensor(data: Any, span: Span, key: str, where: str) -> torch.Tensor:
 
 
 def _wanted(keys: Iterable[str], columns: Iterable[str] | None, where: str) -> list[str]:
-    """The tensors of some columns, and the bounds that they need."""
+    """Return the tensors of some columns, and the bounds that they need."""
     parsed = {key: _parsed(key, where) for key in keys}
     if columns is None:
         return list(parsed)
@@ -158,12 +159,12 @@ def _wanted(keys: Iterable[str], columns: Iterable[str] | None, where: str) -> l
 def _parsed(key: str, where: str) -> tuple[int, str]:
     found = _KEY.fullmatch(key)
     if found is None:
-        fail(where, f'tensors are called "dim1/…", got {key!r:.80}')
+        fail(where, f'tensors must be called "dim1/…", got {key!r:.80}')
     return int(found[1]), found[2]
 
 
 def block_of(tensors: Mapping[str, torch.Tensor], where: str, levels: Sequence[str] | None = None) -> Block:
-    """The block of tensors that are named as in a .nrt file; a TableFormatError if they do not fit each other."""
+    """Return the block of tensors with names as in a .nrt file; raise a TableFormatError if they do not fit."""
     parsed = {key: _parsed(key, where) for key in tensors}
     depth = max((depth for depth, _ in parsed.values()), default=-1)
     if depth < 0:
@@ -180,14 +181,14 @@ def block_of(tensors: Mapping[str, torch.Tensor], where: str, levels: Sequence[s
         if name == BOUNDS:
             continue
         if name in columns:
-            fail(where, f"column {name!r:.80} is there at two depths")
+            fail(where, f"column {name!r:.80} exists at two depths")
         if tensors[key].shape != (counts[d],):
             fail(where, f"{key!r:.80} has shape {tuple(tensors[key].shape)}, but depth {d} has {counts[d]} entries")
         columns[name], values[name] = Column(names[d], tensors[key].dtype), tensors[key]
     schema, sizes = Schema(names, columns), dict(zip(names, counts, strict=True))
     level = unseen(schema, sizes)
     if level is not None:
-        fail(where, f"{level!r} has {sizes[level]} entries, but no tensor for them; {MOST_UNSEEN} are allowed")
+        fail(where, f"{level!r} has {sizes[level]} entries, but no tensor for them; at most {MOST_UNSEEN} are allowed")
     return Block(schema, sizes, dict(zip(names[1:], bounds, strict=True)), values)
 
 
@@ -195,20 +196,23 @@ def _levels(depth: int, given: Sequence[str] | None) -> list[str]:
     if given is None:
         return [default_level(d) for d in range(depth + 1)]
     if isinstance(given, str) or [depth_of(level) for level in given] != list(range(1, depth + 1)):
-        raise ValueError(f'levels of depths 1 to {depth} are named as ["visits", "visits.codes", …], got {given!r:.80}')
+        raise ValueError(
+            f'levels must have one name for each depth from 1 to {depth}, such as ["visits", "visits.codes", …], '
+            f"got {given!r:.80}"
+        )
     return [ROWS, *given]
 
 
 def _bounds(tensors: Mapping[str, torch.Tensor], depth: int, where: str) -> torch.Tensor:
-    """The offsets of the lists of a depth."""
+    """Return the offsets of the lists of a depth."""
     held = tensors.get(f"dim{depth}/{BOUNDS}")
     if held is None:
         fail(where, f"there is no dim{depth}/{BOUNDS}, though there are deeper tensors or columns of that depth")
     if held.ndim != 1 or held.dtype.is_floating_point or held.dtype in (torch.bool, torch.complex64):
-        fail(where, f"dim{depth}/{BOUNDS} is a vector of integers, got {held.dtype} {tuple(held.shape)}")
+        fail(where, f"dim{depth}/{BOUNDS} must be a vector of integers, got {held.dtype} {tuple(held.shape)}")
     offsets = torch.zeros(held.numel() + 1, dtype=torch.int64)
     offsets[1:] = held.to(torch.int64)
     if bool((offsets[1:] < offsets[:-1]).any()):
         place = int((offsets[1:] < offsets[:-1]).to(torch.uint8).argmax())
-        fail(where, f"dim{depth}/{BOUNDS} never decreases, but entry {place} is {int(offsets[place + 1])}")
+        fail(where, f"dim{depth}/{BOUNDS} must never decrease, but entry {place} is {int(offsets[place + 1])}")
     return offsets

@@ -1,4 +1,4 @@
-"""Parquet, both ways, a row group at a time: neither reading nor writing holds more than that at once."""
+"""Parquet, both ways, a row group at a time: reading and writing need no more memory than that."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from serrate.table.block import Block
-from serrate.table.convert.arrow import leaves_in, list_paths, names_in, read_rows
 from serrate.table.convert.awkward import refuse_empty_features
 from serrate.table.convert.fields import Path
+from serrate.table.convert.from_arrow import leaves_in, list_paths, names_in, read_rows
 from serrate.table.convert.to_arrow import milliseconds, to_arrow
 from serrate.table.joining import join_schemas
 from serrate.table.storage.folders import is_url, naming, parent_folder
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from serrate.table.table import Table
 
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A Parquet file, a folder of them, or several of either, by path or fsspec URL."""
+"""A Parquet file, a folder of them, or several of either, by path or by fsspec URL."""
 
 GROUP_BYTES = 2**26
-"""About how many bytes of memory a row group takes that is written where no number of rows is given."""
+"""About how many bytes of memory a row group takes if no number of rows is given."""
 
 
 def from_parquet(
@@ -37,9 +37,10 @@ def from_parquet(
     levels: Mapping[str, str] | None = None,
     nulls: str = "error",
 ) -> Table:
-    """The rows of Parquet files as a table in memory, each row group a source of it.
+    """Return the rows of Parquet files as a table in memory; each row group becomes a source of the table.
 
-    `columns` are those that are read, by the names that `from_arrow` gives them; for the rest see there.
+    `columns` are the columns to read, with the names that `from_arrow` gives them. The other options are described
+    there.
 
     >>> import tempfile, serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
@@ -62,10 +63,10 @@ def parquet_blocks(
     nulls: str = "error",
     rows: int | None = None,
 ) -> Iterator[Block]:
-    """The rows of Parquet files, a row group or at most `rows` rows at a time; one block at least for each file."""
+    """Yield the rows of Parquet files by row groups, or at most `rows` rows at a time; one block at least per file."""
     wanted = None if columns is None else tuple(columns)
     if isinstance(columns, str):
-        raise TypeError(f"columns are a list of names, got the string {columns!r:.60}")
+        raise TypeError(f"columns must be a list of names, got the string {columns!r:.60}")
     paths = _paths(files)
     with progress("reading Parquet", len(paths), "files") as done:
         for path in paths:
@@ -81,7 +82,7 @@ def to_parquet(
     rows_per_group: int | None = None,
     compression: str = "zstd",
 ) -> None:
-    """Write a table as one Parquet file, in row groups of so many rows, or of about 64 MiB; as `to_arrow` has it.
+    """Write a table as one Parquet file, with row groups of `rows_per_group` rows, or of about 64 MiB; see `to_arrow`.
 
     The file appears under its name when all of it is written.
     """
@@ -115,9 +116,9 @@ def parquet_to_folder(
     rows: int = 65536,
     **options: Any,
 ) -> None:
-    """Convert Parquet files to the folder of a table that `sr.open` opens, in memory that does not grow with them.
+    """Convert Parquet files to a folder that `sr.open` opens, in memory that does not grow with the files.
 
-    At most `rows` rows are read at a time; further options are those of `sr.TableWriter`.
+    At most `rows` rows are read at a time. The other options are those of `sr.TableWriter`.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +131,7 @@ def parquet_to_folder(
 
 
 def write_blocks(blocks: Iterable[Block], path: str | os.PathLike[str], **options: Any) -> None:
-    """Write blocks that follow each other to the folder of a table; options are those of `sr.TableWriter`."""
+    """Write blocks, one after the other, to the folder of a table; the options are those of `sr.TableWriter`."""
     from serrate.table.storage.writer import TableWriter
     from serrate.table.table import Table
 
@@ -140,7 +141,7 @@ def write_blocks(blocks: Iterable[Block], path: str | os.PathLike[str], **option
 
 
 def _group(table: Table) -> int:
-    """How many rows take about as many bytes as a row group should."""
+    """Return how many rows take about as many bytes as a row group should."""
     total = 0
     for level in table.levels:
         described = [table.schema[name] for name in table.keys_at(level)]
@@ -153,7 +154,7 @@ def _group(table: Table) -> int:
 
 
 def _paths(files: Files) -> list[str]:
-    """The files themselves, those of a folder in the order of their names."""
+    """Return the paths of all files; those of a folder are sorted by name."""
     given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     found: list[str] = []
     for each in given:
@@ -163,12 +164,12 @@ def _paths(files: Files) -> list[str]:
             raise FileNotFoundError(f"folder {path} has no file whose name ends in .parquet")
         found += [path] if inside is None else inside
     if not found:
-        raise ValueError("from_parquet needs a file at least, got none")
+        raise ValueError("from_parquet needs at least one file, got none")
     return found
 
 
 def _inside(path: str) -> list[str] | None:
-    """The Parquet files of a folder; None if it is a file."""
+    """Return the Parquet files of a folder; None if the path is a file."""
     if is_url(path):
         import fsspec
 
@@ -188,7 +189,7 @@ def _is_parquet(name: str) -> bool:
 def _blocks(
     path: str, columns: tuple[str, ...] | None, levels: Mapping[str, str] | None, nulls: str, rows: int | None
 ) -> Iterator[Block]:
-    """The rows of one file."""
+    """Yield the rows of one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -201,7 +202,7 @@ def _blocks(
         try:
             file = stack.enter_context(pq.ParquetFile(stream, memory_map=not is_url(path)))
         except pa.ArrowInvalid as error:
-            raise ValueError(f"{path} is no Parquet file: {error}") from error
+            raise ValueError(f"{path} is not a Parquet file: {error}") from error
         names = names_in(file.schema_arrow)
         seconds = [names[path] for path in _in_seconds(file) if path in names]
         leaves = None if columns is None else _leaves(file, names, columns, path)
@@ -216,13 +217,16 @@ def _blocks(
 
 
 def _in_seconds(file: Any) -> Iterator[Path]:
-    """The fields whose times were seconds when pyarrow wrote the file: Parquet has none, and holds milliseconds."""
+    """Yield the fields that had times in seconds when pyarrow wrote the file.
+
+    Parquet has no unit of seconds, so the file holds milliseconds.
+    """
     import pyarrow as pa
 
     text = (file.metadata.metadata or {}).get(b"ARROW:schema")
     if text is None:
         return
-    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))  # pyarrow has read it already
+    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))  # pyarrow has read this schema before.
     for path, kind in leaves_in(written):
         while pa.types.is_fixed_size_list(kind):
             kind = kind.value_type
@@ -231,7 +235,7 @@ def _in_seconds(file: Any) -> Iterator[Path]:
 
 
 def _seconds(block: Block, name: str, path: str) -> Block:
-    """The block with a column of milliseconds as seconds."""
+    """Return the block with a column of milliseconds converted to seconds."""
     if name not in block.schema or block.schema[name].unit != "datetime64[ms]":
         return block
     values = block.values[name]
@@ -246,14 +250,14 @@ def _seconds(block: Block, name: str, path: str) -> Block:
 
 
 def _require_milliseconds(block: Block) -> None:
-    """An OverflowError that names a column of datetimes in seconds that Parquet cannot hold, which has milliseconds."""
+    """Raise an OverflowError that names a column of times in seconds which do not fit into Parquet's milliseconds."""
     for name, column in block.schema.items():
         if column.unit == "datetime64[s]":
             milliseconds(block.values[name], name)
 
 
 def _parts(file: Any, leaves: list[str] | None, rows: int | None) -> Iterator[Any]:
-    """Arrow tables of a row group each, or of some rows; one without rows if there are none."""
+    """Yield Arrow tables of one row group each, or of some rows; one empty table if there are no rows."""
     import pyarrow as pa
 
     schema = file.schema_arrow
@@ -270,11 +274,11 @@ def _parts(file: Any, leaves: list[str] | None, rows: int | None) -> Iterator[An
 
 
 def _leaves(file: Any, names: Mapping[Any, str], columns: tuple[str, ...], path: str) -> list[str]:
-    """What Parquet calls the leaves of some columns."""
+    """Return Parquet's names of the leaves of some columns."""
     unknown = [name for name in columns if name not in names.values()]
     if unknown:
         raise KeyError(f"{path} has no columns {unknown}; the columns are {sorted(names.values())}")
-    # Leaves of the two schemas follow each other in the same order.
+    # The leaves are in the same order in both schemas.
     places = {name: place for place, name in enumerate(names.values())}
     return [file.schema.column(places[name]).path for name in columns]
 
@@ -282,7 +286,7 @@ def _leaves(file: Any, names: Mapping[Any, str], columns: tuple[str, ...], path:
 def _among(
     schema: Any, names: Mapping[Any, str], columns: tuple[str, ...] | None, levels: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
-    """The given levels of lists that are read; those of others do not matter."""
+    """Return the given levels of those lists that are read, and of unknown names. The others do not matter."""
     if columns is None or levels is None:
         return levels
     read = [path for path, name in names.items() if name in columns]

@@ -12,12 +12,12 @@ import torch
 
 from serrate.table.block import Block
 from serrate.table.build import default_level
-from serrate.table.convert.arrow import LEVELS
+from serrate.table.convert.from_arrow import LEVELS
 from serrate.table.convert.paths import Paths
 from serrate.table.schema import ROWS, Column, Schema, depth_of, path_to
 
 SECONDS = {"datetime64[s]": "datetime64[ms]", "timedelta64[s]": "timedelta64[ms]"}
-"""The units that some formats lack, and those that stand for them there."""
+"""The units that some formats do not have, and the units that replace them there."""
 _STEPS = ("s", "ms", "us", "ns")
 _KINDS = {"datetime64": "timestamp", "timedelta64": "duration"}
 _NAT = -(2**63)
@@ -25,12 +25,12 @@ _MOST_SECONDS = (2**63 - 1) // 1000
 
 
 def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: bool = False) -> Any:
-    """The rows as an Arrow table: `visits: list<struct<time, codes: list<struct<code>>>>`, or with `flat` a column of
-    nested lists for each column.
+    """Return the rows as an Arrow table with lists of structs; with `flat` each column has nested lists instead.
 
-    Strings are dictionaries, with `plain` strings; datetimes are timestamps, those in days dates; features are
-    fixed-size lists; what is missing is null, and so is NaT. `stable` gives tables of one schema one Arrow schema:
-    lists have 64-bit offsets, times may be null.
+    A list of structs is `visits: list<struct<time, codes: list<struct<code>>>>`. Strings become dictionaries, or with
+    `plain` strings. Datetimes become timestamps, or dates if their unit is days. Features become fixed-size lists.
+    Missing entries and NaT become null. With `stable` all tables of one schema have the same Arrow schema: lists have
+    64-bit offsets, and times may be null.
 
     >>> import serrate as sr
     >>> t = sr.Table({"age": [41, 63], "time": [[3, 9], []]}, schema={"time": "visits"})
@@ -42,9 +42,7 @@ def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: b
     import pyarrow as pa
 
     if block.schema.roots != (ROWS,) or block.schema.columns_at(None):
-        raise ValueError(
-            "an Arrow table has rows, but this table is one row of another; take t[3:4] in the place of t[3]"
-        )
+        raise ValueError("an Arrow table has rows, but this table is one row of another; use t[3:4] instead of t[3]")
     export = _Export(block, plain, stable)
     fields, arrays = export.flat() if flat else export.struct(ROWS)
     levels = {name: column.level for name, column in block.schema.items()}
@@ -54,7 +52,7 @@ def to_arrow(block: Block, *, flat: bool = False, plain: bool = False, stable: b
 
 
 def in_milliseconds(block: Block) -> Block:
-    """The block with times that count milliseconds in the place of those that count seconds, the same instants."""
+    """Return the block with times in seconds converted to milliseconds."""
     found = [name for name, column in block.schema.items() if column.unit in SECONDS]
     columns = {
         name: replace(block.schema[name], stored=torch.int64, unit=SECONDS[str(block.schema[name].unit)])
@@ -65,7 +63,7 @@ def in_milliseconds(block: Block) -> Block:
 
 
 def milliseconds(counts: torch.Tensor, name: str) -> torch.Tensor:
-    """Counts of seconds as such of milliseconds; an OverflowError that names the column if one does not fit."""
+    """Convert counts of seconds to milliseconds; raise an OverflowError that names the column if one does not fit."""
     seconds = counts.to(torch.int64)
     wrong = ((seconds > _MOST_SECONDS) | (seconds < -_MOST_SECONDS)) & (seconds != _NAT)
     if bool(wrong.any()):
@@ -77,7 +75,7 @@ def milliseconds(counts: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _is_default(schema: Schema) -> bool:
-    """Whether levels are called as they are where nobody names them."""
+    """Return whether all levels have the default names."""
     return all(level == default_level(depth_of(level)) for level in schema.levels)
 
 
@@ -87,7 +85,7 @@ class _Export:
         self.paths = Paths(block.schema)
 
     def struct(self, level: str) -> tuple[list[Any], list[Any]]:
-        """The fields and arrays of the columns of a level and of the levels right below."""
+        """Return the fields and arrays for the columns of a level and for the levels right below it."""
         import pyarrow as pa
 
         schema = self.block.schema
@@ -109,7 +107,7 @@ class _Export:
         return fields, arrays
 
     def entries(self, level: str) -> tuple[Any, bool]:
-        """The entries of a level, and whether some may be missing: structs, values or lists, see `Paths`."""
+        """Return the entries of a level as structs, values or lists (see `Paths`), and whether some may be missing."""
         inner = self.paths.only_lists(level)
         if inner is not None:
             return self.lists(inner, *self.entries(inner)), False
@@ -120,7 +118,7 @@ class _Export:
         return _structs(*self.struct(level), self.block.counts[level]), False
 
     def flat(self) -> tuple[list[Any], list[Any]]:
-        """The fields and arrays of columns of nested lists."""
+        """Return the fields and arrays for columns of nested lists."""
         import pyarrow as pa
 
         fields, arrays = [], []
@@ -135,7 +133,7 @@ class _Export:
         return fields, arrays
 
     def lists(self, level: str, entries: Any, missing: bool) -> Any:
-        """Lists of the entries of a level."""
+        """Return lists of the entries of a level."""
         import pyarrow as pa
 
         offsets = self.block.partition(level).offsets
@@ -146,12 +144,12 @@ class _Export:
         return pa.LargeListArray.from_arrays(pa.array(offsets.numpy()), entries, pa.large_list(item))
 
     def may_miss(self, name: str, array: Any) -> bool:
-        """Whether a column may have nulls."""
+        """Return whether a column may have nulls."""
         column = self.block.schema[name]
         return column.nullable or array.null_count > 0 or (self.stable and column.unit is not None)
 
     def column(self, name: str) -> Any:
-        """The entries of a column."""
+        """Return the entries of a column."""
         column, values = self.block.schema[name], self.block.values[name]
         valid = self.block.valid[name].numpy() if column.nullable else None
         if column.text:
@@ -175,7 +173,7 @@ def _structs(fields: list[Any], arrays: list[Any], count: int) -> Any:
 
 
 def _bitmap(valid: Any) -> Any:
-    """The buffer of bits that says which entries are there."""
+    """Return the buffer of bits that says which entries are present."""
     import pyarrow as pa
 
     return None if valid is None else pa.array(valid).buffers()[1]
@@ -190,21 +188,23 @@ def _text(values: torch.Tensor, valid: Any, words: tuple[str, ...]) -> Any:
 
 
 def _times(held: Any, valid: Any, column: Column, name: str) -> Any:
-    """Datetimes and timedeltas; NaT is a null."""
+    """Return datetimes or timedeltas; NaT becomes a null."""
     assert column.unit is not None
     kind, _, step = column.unit[:-1].partition("[")
     there, features = held != _NAT, tuple(range(1, held.ndim))
     whole = there.all(features)
     if (there.any(features) & ~whole).any():
         raise ValueError(
-            f"column {name!r} has entries with times and NaT side by side; Arrow has whole entries missing"
+            f"column {name!r} has entries that contain times and NaT; in Arrow only a whole entry can be null"
         )
     if valid is not None:
         whole = whole & valid
     if kind == "datetime64" and step == "D":
         return _features(_days(held, whole, name), None if whole.all() else whole, "date32")
     if step not in _STEPS:
-        raise TypeError(f"column {name!r} counts in {column.unit}; Arrow has dates in days, times in {_STEPS}")
+        raise TypeError(
+            f"column {name!r} counts in {column.unit}, but Arrow has only dates in days and times in {_STEPS}"
+        )
     return _features(held, None if whole.all() else whole, f"{_KINDS[kind]}[{step}]")
 
 
@@ -217,7 +217,7 @@ def _days(held: Any, there: Any, name: str) -> Any:
 
 
 def _features(held: Any, valid: Any, kind: str | None = None) -> Any:
-    """Numbers, or times of a kind, within fixed-size lists if each entry has axes."""
+    """Return numbers, or times of a kind, within fixed-size lists if entries have axes."""
     import pyarrow as pa
 
     array = pa.array(held.reshape(-1))

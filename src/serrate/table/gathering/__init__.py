@@ -1,1 +1,1 @@
-"""Rows of any sources as one block or one batch, packed or padded, each column copied once."""
+"""Rows of any sources become one block or one batch, packed or padded; each column is copied once."""

@@ -1,4 +1,4 @@
-"""Batches: rows of a table without padding (Packed), and as rectangles with masks (Dense)."""
+"""Batches: rows of a table without padding (Packed), or as rectangles with masks (Dense)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from serrate.table.block import Block
-from serrate.table.gathering.memory import Part, laid_out, lies_within, parts_of, view
+from serrate.table.gathering.memory import Region, laid_out, lies_within, regions_of, view
 from serrate.table.schema import Schema, parent_of
 from serrate.table.words import Vocabularies
 from serrate.tensor import bits
@@ -19,9 +19,9 @@ from serrate.tensor.tensor import Tensor
 
 
 class Packed(Mapping[str, Tensor]):
-    """Rows of a table without padding: a tensor for each column, and for each level the partition that they share.
+    """Rows of a table without padding: a tensor for each column, with one partition for all columns of a level.
 
-    All of it lies in one piece of memory, so that it goes to a device in one copy. Lengths stay known on the host.
+    All tensors lie in one piece of memory, so that one copy moves them to a device. The host still knows all lengths.
 
     >>> import serrate as sr
     >>> t = sr.Table({"time": [[3, 7], [1]], "code": [[[5, 5], []], [[8]]]}, schema={"time": "v", "code": "v.c"})
@@ -37,7 +37,7 @@ class Packed(Mapping[str, Tensor]):
     def __init__(
         self, block: Block, buffer: torch.Tensor | None = None, longest: Mapping[str, int] | None = None
     ) -> None:
-        """The rows of a block whose values are stored as readers get them; `buffer` is the memory that has them all."""
+        """Make a batch of a block, whose values have the dtypes that readers get; all of them lie in `buffer`."""
         if buffer is None:
             block, buffer = laid_out(block)
         self._block, self._buffer, self._longest = block, buffer, longest
@@ -45,14 +45,17 @@ class Packed(Mapping[str, Tensor]):
 
     @classmethod
     def _over(
-        cls, schema: Schema, counts: Mapping[str, int], buffer: torch.Tensor, parts: list[Part],
+        cls, schema: Schema, counts: Mapping[str, int], buffer: torch.Tensor, regions: list[Region],
         vocabularies: Mapping[str, tuple[str, ...]], longest: Mapping[str, int] | None,
         known: Mapping[str, torch.Tensor] | None,
     ) -> Packed:  # fmt: skip
-        """The batch whose parts lie in this memory; `known` are the offsets on the host if that is elsewhere."""
+        """Return the batch whose tensors are these regions of a buffer.
+
+        `known` are the offsets in the memory of the host if the buffer is on a device.
+        """
         kinds: dict[str, dict[str, torch.Tensor]] = {"offsets": {}, "values": {}, "valid": {}}
-        for part in parts:
-            kinds[part.kind][part.name] = view(buffer, part)
+        for region in regions:
+            kinds[region.kind][region.name] = view(buffer, region)
         offsets = kinds["offsets"] if known is None else known
         made = cls(Block(schema, counts, offsets, kinds["values"], kinds["valid"], vocabularies), buffer, longest)
         made._ends = kinds["offsets"]
@@ -62,42 +65,47 @@ class Packed(Mapping[str, Tensor]):
         whole = self._in_one_piece()
         buffer = whole._buffer
         if buffer.is_cpu and not buffer.untyped_storage().is_shared():
-            buffer = torch.from_numpy(buffer.numpy())  # torch frees what it moves to share it; columns look at it still
+            # torch moves a tensor to share it and frees its old memory. The columns still use that, so a second tensor
+            # keeps it.
+            buffer = torch.from_numpy(buffer.numpy())
         return Packed._over, whole._state(buffer, None if buffer.is_cpu else whole._block.offsets)
 
     def _in_one_piece(self) -> Packed:
-        """Itself, or a copy of it: torch moves each tensor by itself when one is shared with another process."""
+        """Return the batch itself if all tensors lie in its buffer, and a copy otherwise.
+
+        torch moves tensors one by one when it shares them with another process.
+        """
         return self if lies_within(self._buffer, self._ends, self._block) else Packed(self._block, None, self._longest)
 
     def _state(self, buffer: torch.Tensor, known: Mapping[str, torch.Tensor] | None) -> tuple[Any, ...]:
-        block, parts = self._block, parts_of(self._buffer, self._ends, self._block)
-        return block.schema, dict(block.counts), buffer, parts, Vocabularies(block.vocabularies), self._longest, known
+        block, regions = self._block, regions_of(self._buffer, self._ends, self._block)
+        return block.schema, dict(block.counts), buffer, regions, Vocabularies(block.vocabularies), self._longest, known
 
     # ------------------------------------------------------------------------------------------------------ look
 
     @property
     def schema(self) -> Schema:
-        """What the columns are; all are stored as readers get them."""
+        """What the columns hold; all are stored in the dtype that readers get."""
         return self._block.schema
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._block.rows
 
     @property
     def device(self) -> torch.device:
-        """Where the values lie."""
+        """The device of the values."""
         return self._buffer.device
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values, masks and offsets."""
+        """The number of bytes of values, masks and offsets."""
         return self._block.nbytes
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """For each level how many entries all rows have together."""
+        """For each level the number of entries of all rows."""
         return self._block.counts
 
     def __getitem__(self, name: str) -> Tensor:
@@ -116,7 +124,7 @@ class Packed(Mapping[str, Tensor]):
         return f"Packed({', '.join(self)}; {levels}; {self.device})"
 
     def _share_partitions(self) -> None:
-        """Partitions over the host's offsets, which know those on the device already."""
+        """Make partitions of the offsets on the host, which also know the offsets on the device."""
         block = self._block
         if len(block._partitions) < len(block.offsets):
             for level, offsets in block.offsets.items():
@@ -127,47 +135,47 @@ class Packed(Mapping[str, Tensor]):
     # --------------------------------------------------------------------------------------------------- for kernels
 
     def flat(self, column: str) -> torch.Tensor:
-        """The values of a column, one after the other: [entries, *features]."""
+        """Return the values of a column, one after the other: [entries, *features]."""
         return self._block.values[column]
 
     @property
     def offsets(self) -> Mapping[str, torch.Tensor]:
-        """For each level below the rows, for each entry of its parent, and the end, its first entry."""
+        """For each level below the rows its offsets: the first entry of each entry of the parent, and the end."""
         return dict(self._ends)
 
     @property
     def lengths(self) -> Mapping[str, torch.Tensor]:
-        """For each level below the rows, for each entry of its parent, how many entries it has."""
+        """For each level below the rows the number of entries of each entry of its parent."""
         return {level: torch.diff(ends) for level, ends in self._ends.items()}
 
     @property
     def valid(self) -> Mapping[str, torch.Tensor]:
-        """For each column that may lack entries: bool [entries], which are there."""
+        """For each column that may have missing entries the mask of those that are present: bool [entries]."""
         return dict(self._block.valid)
 
     def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The words of a column of strings, which its values are places in."""
+        """Return the words of a column of strings; its values are positions in this tuple."""
         return self._block.vocabularies[column]
 
     def cu_seqlens(self, level: str) -> torch.Tensor:
-        """For each row, and the end, its first entry of a level at any depth: int32 [rows + 1]."""
+        """Return the first entry of each row at a level of any depth, and the end: int32 [rows + 1]."""
         if self._count(level) > INT32_MAX:
-            raise OverflowError(f"level {level!r} has {self._count(level)} entries, more than an int32 counts")
+            raise OverflowError(f"level {level!r} has {self._count(level)} entries, too many for int32")
         return self._composed(level).to(torch.int32)
 
     def max_seqlen(self, level: str) -> int:
-        """The most entries of a level that a row has."""
+        """Return the greatest number of entries of a level that a row has."""
         if self._count(level) == 0:
             return 0
         return int(torch.diff(_composed(self._block.offsets, level, self.rows, torch.device("cpu"))).max())
 
     def segment_ids(self, level: str) -> torch.Tensor:
-        """For each entry of a level the row it is of: int64."""
+        """Return for each entry of a level the number of its row: int64."""
         rows = torch.arange(self.rows, device=self.device)
         return torch.repeat_interleave(rows, torch.diff(self._composed(level)), output_size=self._count(level))
 
     def position_ids(self, level: str) -> torch.Tensor:
-        """For each entry of a level its place in its row: int64."""
+        """Return for each entry of a level its position in its row: int64."""
         ends, total = self._composed(level), self._count(level)
         starts = torch.repeat_interleave(ends[:-1].to(torch.int64), torch.diff(ends), output_size=total)
         return torch.arange(total, device=self.device) - starts
@@ -177,22 +185,23 @@ class Packed(Mapping[str, Tensor]):
 
     def _count(self, level: str) -> int:
         if level not in self._block.counts:
-            raise KeyError(f"no level {level!r:.60}; there are {', '.join(self._block.counts)}")
+            raise KeyError(f"there is no level {level!r:.60}; the levels are {', '.join(self._block.counts)}")
         return self._block.counts[level]
 
     # ---------------------------------------------------------------------------------------------------- elsewhere
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
-        """The batch on a device, in one copy; lengths stay known on the host."""
+        """Return the batch on a device, moved by one copy; the host still knows all lengths."""
         whole = self._in_one_piece()
         buffer = whole._buffer.to(device, non_blocking=non_blocking)
         if buffer is whole._buffer:
             return whole
-        known = {level: ends.clone() for level, ends in self._block.offsets.items()}  # else all the old memory is held
+        # Without the clones all of the old memory would be kept.
+        known = {level: ends.clone() for level, ends in self._block.offsets.items()}
         return Packed._over(*whole._state(buffer, None if buffer.is_cpu else known))
 
     def pin_memory(self) -> Packed:
-        """The batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
+        """Return the batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
         whole = self._in_one_piece()
         buffer = whole._buffer.pin_memory()
         return whole if buffer is whole._buffer else Packed._over(*whole._state(buffer, None))
@@ -205,7 +214,7 @@ class Packed(Mapping[str, Tensor]):
         multiple_of: int | Mapping[str, int] = 1,
         out: Dense | None = None,
     ) -> Dense:
-        """Dense columns and masks, made where the batch is, without a wait; see `Table.to_dense`."""
+        """Return dense columns and masks, made on the device of the batch without waiting; see `Table.to_dense`."""
         from serrate.table.gathering import gather
         from serrate.table.gathering.padding import Padding
 
@@ -214,7 +223,7 @@ class Packed(Mapping[str, Tensor]):
 
 
 def _composed(offsets: Mapping[str, torch.Tensor], level: str, rows: int, device: torch.device) -> torch.Tensor:
-    """For each row, and the end, its first entry of a level."""
+    """Return the first entry of each row at a level, and the end."""
     if level not in offsets:
         return torch.arange(rows + 1, device=device)
     above = str(parent_of(level))
@@ -223,7 +232,7 @@ def _composed(offsets: Mapping[str, torch.Tensor], level: str, rows: int, device
 
 def _require_column(name: object, schema: Schema) -> None:
     if name not in schema:
-        hint = "; a batch is one mapping of columns, which a DataLoader leaves so with collate_fn=rows.collate"
+        hint = "; a batch is a mapping of columns: give collate_fn=rows.collate to the DataLoader"
         raise KeyError(
             f"there is no column {name!r:.60}; the columns are {', '.join(map(repr, schema))}"
             f"{hint if isinstance(name, int) else ''}"
@@ -231,7 +240,7 @@ def _require_column(name: object, schema: Schema) -> None:
 
 
 class Dense(Mapping[str, torch.Tensor]):
-    """Rows of a table as rectangles: for each column a tensor, for each level a mask of what is no padding.
+    """Rows of a table as rectangles: a tensor for each column, and for each level a mask of the real entries.
 
     >>> import serrate as sr
     >>> d = sr.Table({"time": [[3, 7], [1]]}, schema={"time": "visits"}).to_dense()
@@ -249,11 +258,11 @@ class Dense(Mapping[str, torch.Tensor]):
     ) -> None:  # fmt: skip
         self.schema, self.rows = schema, rows
         self.columns = columns
-        """[rows, size, …, *features] of each column, also by `d[name]`."""
+        """The tensor of each column, [rows, size, …, *features]; `d[name]` returns it too."""
         self.masks = masks
-        """For each level below the rows: bool [rows, size, …], where there are entries."""
+        """For each level below the rows the mask of the cells that have an entry: bool [rows, size, …]."""
         self.valid = valid
-        """For each column that may lack entries: bool [rows, size, …], where there are some that are not missing."""
+        """For each column that may have missing entries the mask of those that are present: bool [rows, size, …]."""
         self.vocabularies: Mapping[str, tuple[str, ...]] = vocabularies or {}
 
     @classmethod
@@ -283,24 +292,24 @@ class Dense(Mapping[str, torch.Tensor]):
 
     @property
     def device(self) -> torch.device:
-        """Where the columns lie."""
+        """The device of the columns."""
         return next((each.device for each in self.columns.values()), torch.device("cpu"))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of columns and masks."""
+        """The number of bytes of columns and masks."""
         return sum(each.nbytes for kind in (self.columns, self.masks, self.valid) for each in kind.values())
 
     def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The words of a column of strings, which its values are places in."""
+        """Return the words of a column of strings; its values are positions in this tuple."""
         return self.vocabularies[column]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Dense:
-        """The batch on a device."""
+        """Return the batch on a device."""
         return self._each(lambda given: given.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Dense:
-        """The batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
+        """Return the batch in page-locked memory, so that `.to("cuda", non_blocking=True)` does not wait."""
         return self._each(torch.Tensor.pin_memory)
 
     def _each(self, change: Any) -> Dense:

@@ -1,4 +1,4 @@
-"""Rows of blocks by gather.cpp: measured, then packed or padded, its faults in words."""
+"""Rows of blocks by gather.cpp: it measures them first and then packs or pads them; its faults become exceptions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from serrate.native import gather as library
 from serrate.native.loading import allocate
 from serrate.table.block import Block
-from serrate.table.gathering import runs
-from serrate.table.gathering.addresses import Bound, Layout
-from serrate.table.gathering.memory import Wanted
-from serrate.table.gathering.sources import Chosen, Pieces, Sources, name_of
+from serrate.table.gathering import uncompiled
+from serrate.table.gathering.arguments import BoundBlock, Layout
+from serrate.table.gathering.memory import TensorSpecs
+from serrate.table.gathering.sources import Chosen, Pieces, Sources, source_name
 from serrate.table.schema import Schema
 from serrate.tensor.offsets import INT32_MAX
 
@@ -24,39 +24,39 @@ _LARGE = 2**26
 _THERE = torch.ones((), dtype=torch.bool)
 
 Memory = TypeVar("Memory")
-Allocate = Callable[[Wanted], tuple[Memory, Sequence[torch.Tensor]]]
-"""What gives memory, and tensors in it."""
+Allocate = Callable[[TensorSpecs], tuple[Memory, Sequence[torch.Tensor]]]
+"""A function that returns memory, and tensors in it."""
 
 
 class Measured(NamedTuple):
-    """What gather.cpp found out about the rows of a batch: where they are, how many entries they have."""
+    """What gather.cpp found about the rows of a batch: where their entries are, and how many there are."""
 
     sources: Sources
     layout: Layout
     chosen: Chosen
-    bound: list[Bound]
+    bound: list[BoundBlock]
     blocks: array[int]
     rows: int
     found: torch.Tensor
-    """[levels, 2, rows], int64: where entries begin and end in the block; then [levels, rows + 1]: in the result."""
+    """int64: [levels, 2, rows], the bounds of entries in their block; then [levels, rows + 1], those in the result."""
     runs_at: int
-    """The address of where entries are in the block."""
+    """The address of the bounds in the block."""
     ends_at: int
-    """The address of where they are in the result."""
+    """The address of the bounds in the result."""
     counts: array[int]
-    """For each level how many entries the rows have."""
+    """For each level the number of entries of all rows."""
     longest: array[int]
-    """For each level its longest list."""
+    """For each level the length of its longest list."""
 
     @property
     def ends(self) -> torch.Tensor:
-        """Where they are in the result: [levels, rows + 1]."""
+        """The bounds of entries in the result: [levels, rows + 1]."""
         levels = len(self.layout.levels)
         return self.found[2 * levels * self.rows :].view(levels, self.rows + 1)
 
 
 def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) -> Measured | None:
-    """Where the rows of a batch are; None where there is no compiler."""
+    """Find where the entries of a batch are; return None if gather.cpp is not compiled or cannot do it."""
     routines, layout = library.routines(), sources.kept("layout", schema, Layout.of)
     if routines is None or not layout.is_walkable:
         return None
@@ -80,7 +80,10 @@ def measure(sources: Sources, schema: Schema, chosen: Chosen, pieces: Pieces) ->
 
 
 def _threads(size: int) -> int:
-    """How many threads write so many bytes: batches are made by one each, since several are made at a time."""
+    """Return how many threads write `size` bytes.
+
+    A normal batch is written by one thread, because several batches are made at the same time.
+    """
     return torch.get_num_threads() if size >= _LARGE else 1
 
 
@@ -95,8 +98,8 @@ def _of(tensor: torch.Tensor | None) -> int:
 # --------------------------------------------------------------------------------------------------------- packed
 
 
-def block_of(measured: Measured, allocate: Allocate[Memory]) -> tuple[Block, Memory]:
-    """The measured rows as a block, in memory that `allocate` gives, and that."""
+def packed_block(measured: Measured, allocate: Allocate[Memory]) -> tuple[Block, Memory]:
+    """Return the measured rows as a block in memory that `allocate` returns, and that memory."""
     layout, counts = measured.layout, measured.counts
     lists = [number for number, parent in enumerate(layout.parents) if parent >= 0]
     wanted: list[tuple[tuple[int, ...], torch.dtype]] = []
@@ -131,15 +134,15 @@ def copy_loose(measured: Measured, values: Mapping[str, torch.Tensor], valid: Ma
     for name in measured.layout.loose:
         block = measured.chosen.blocks[0]
         if name in measured.layout.texts:
-            where = name_of(measured.sources, measured.chosen.numbers[0])
-            runs.check_codes(block.values[name], block.valid.get(name), block, where, name)
+            where = source_name(measured.sources, measured.chosen.numbers[0])
+            uncompiled.check_codes(block.values[name], block.valid.get(name), block, where, name)
         values[name].copy_(block.values[name])
         if name in valid:
             valid[name].copy_(block.valid.get(name, _THERE))
 
 
 def vocabularies(measured: Measured) -> dict[str, tuple[str, ...]]:
-    """The words of each column of strings."""
+    """Return the words of each column of strings."""
     sources, texts = measured.sources, measured.layout.texts
     if len(sources) > 1:
         return {name: sources.words(name).words for name in texts}
@@ -150,7 +153,7 @@ def vocabularies(measured: Measured) -> dict[str, tuple[str, ...]]:
 
 
 def can_pad() -> bool:
-    """Whether what pads can be compiled."""
+    """Return whether the routines that pad can be compiled."""
     return library.padding_routines() is not None
 
 
@@ -159,7 +162,7 @@ def pad(
     fillings: Mapping[str, torch.Tensor | None], columns: Mapping[str, torch.Tensor],
     valid: Mapping[str, torch.Tensor], masks: Mapping[str, torch.Tensor],
 ) -> None:  # fmt: skip
-    """Write the measured rows to rectangles, which are contiguous; sizes, `keep` and `left` by number of the level."""
+    """Write the measured rows to contiguous rectangles; `sizes`, `keep` and `left` have one number for each level."""
     layout = measured.layout
     out = [_of(masks.get(level)) for level in layout.levels]
     size = 0
@@ -186,17 +189,17 @@ def _call(name: str, measured: Measured, arguments: tuple[int, ...], out: array[
 
 
 def _raise(sources: Sources, layout: Layout, chosen: Chosen, fault: array[int]) -> NoReturn:
-    """The error that gather.cpp found, in words."""
+    """Raise the exception for a fault that gather.cpp reports."""
     kind, of, block, entry, first, last, length = fault
-    where = name_of(sources, chosen.numbers[block])
+    where = source_name(sources, chosen.numbers[block])
     if kind == 4:
         name = layout.columns[of].name
         unsigned = chosen.blocks[block].values[name].dtype == torch.uint64
-        runs.raise_code(where, name, first % 2**64 if unsigned else first, last)
+        uncompiled.raise_code(where, name, first % 2**64 if unsigned else first, last)
     level = layout.levels[of]
     if kind == 1:
-        runs.raise_row(where, level, entry, last)
+        uncompiled.raise_row(where, level, entry, last)
     above = layout.levels[layout.parents[of]]
     if kind == 2:
-        runs.raise_offsets(where, above, entry, level, first, last, chosen.blocks[block].counts[level])
-    runs.raise_cut(above, int(chosen.row[entry]), level, first, last, length)
+        uncompiled.raise_offsets(where, above, entry, level, first, last, chosen.blocks[block].counts[level])
+    uncompiled.raise_cut(above, int(chosen.row[entry]), level, first, last, length)

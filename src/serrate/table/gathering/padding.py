@@ -1,4 +1,4 @@
-"""Padding: what a call that pads asks for, and the sizes that follow."""
+"""Padding: the options of a call that pads, and the sizes that result from them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """How lists become rectangles, for each level of a schema, the root included, and for each column."""
+    """How lists become rectangles: options for each level of a schema, including the root, and for each column."""
 
     levels: tuple[str, ...]
     left: array[int]
-    """For each level whether padding goes before its entries."""
+    """For each level whether the padding goes before its entries."""
     keep: array[int]
-    """How many entries lists keep; NO_LIMIT for all."""
+    """For each level how many entries a list keeps; NO_LIMIT means all."""
     multiple_of: array[int]
     fillings: Mapping[str, torch.Tensor | None]
-    """One element for each column; None for zeros."""
+    """For each column the element to fill with; None for zeros."""
 
     @classmethod
     def of(
         cls, schema: Schema, padding: Any = 0, side: Any = "right", max_lengths: Any = None, multiple_of: Any = 1
     ) -> Padding:
-        """The options of `Table.to_dense`, or an error that says which one is wrong."""
+        """Return the options of `Table.to_dense`; raise an error that says which one is wrong."""
         levels = schema.levels
         return cls(
             levels,
@@ -45,7 +45,7 @@ class Padding:
         )
 
     def sizes(self, longest: Sequence[int]) -> list[int]:
-        """How long the rectangles are at each level: as long as asked for, else as the longest list, rounded up."""
+        """Return the size of the rectangles at each level: as asked for, or the longest list, rounded up."""
         return [
             -(-(have if keep == NO_LIMIT else keep) // step) * step
             for have, keep, step in zip(longest, self.keep, self.multiple_of, strict=True)
@@ -55,7 +55,7 @@ class Padding:
 def _per_level(
     given: Any, levels: Sequence[str], what: str, default: Any, read: Callable[[Any, str], int]
 ) -> array[int]:
-    """An option that is one for all levels or names some of them."""
+    """Return an option for each level; it is given once for all levels, or by name for some."""
     if not isinstance(given, Mapping):
         return array("q", [read(given, what)] * len(levels))
     below = [level for level in levels if parent_of(level) in levels]
@@ -86,7 +86,7 @@ def _int(given: Any, what: str, least: int) -> int:
 
 
 def _fillings(schema: Schema, padding: Any) -> dict[str, torch.Tensor | None]:
-    """One element to fill each padded column with."""
+    """Return the element that fills each padded column."""
     if type(padding) is int and padding == 0:
         return {}
     if isinstance(padding, Mapping):
@@ -101,11 +101,11 @@ def _fillings(schema: Schema, padding: Any) -> dict[str, torch.Tensor | None]:
 
 
 def filling(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor | None:
-    """One element of the padding; None if all its bits are 0, as those of -0.0 are not."""
+    """Return the element of the padding as a tensor; None if all its bits are 0, which is not the case for -0.0."""
     if isinstance(value, torch.Tensor) and value.ndim == 0:
         value = value.item()
     if not isinstance(value, complex) and not hasattr(value, "__float__"):
-        raise TypeError(f"padding is a number, or a dict of numbers by column, got {value!r:.60} for {name!r:.60}")
+        raise TypeError(f"padding must be a number, or a dict of numbers by column, got {value!r:.60} for {name!r:.60}")
     if dtype == torch.bool and value not in (0, 1):
         raise ValueError(f"padding of column {name!r:.60}: {value!r:.60} does not fit {dtype}")
     if not isinstance(value, complex) and value == 0 and math.copysign(1, value) > 0:
@@ -115,11 +115,11 @@ def filling(value: Any, dtype: torch.dtype, name: str) -> torch.Tensor | None:
         if not info.min <= value <= info.max:
             raise ValueError(f"padding of column {name!r:.60}: {value!r:.60} does not fit {dtype}")
         return torch.tensor(int(value), dtype=dtype)
-    return constant(value, dtype, f"padding of column {name!r:.60}")
+    return checked_constant(value, dtype, f"padding of column {name!r:.60}")
 
 
-def constant(value: Any, dtype: torch.dtype, what: str) -> torch.Tensor:
-    """One element of a dtype, or a ValueError that says what does not fit."""
+def checked_constant(value: Any, dtype: torch.dtype, what: str) -> torch.Tensor:
+    """Return one element of a dtype; raise a ValueError that says what does not fit."""
     try:
         return bits.constant(value, dtype, CPU)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Rectangles: padded columns and masks, by gather.cpp out of any blocks, or by torch out of a packed one anywhere."""
+"""Rectangles: padded columns and masks, made by gather.cpp from any blocks, or by torch from packed rows anywhere."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 import torch
 
 from serrate.table.gathering import compiled
-from serrate.table.gathering.addresses import Layout
+from serrate.table.gathering.arguments import Layout
 from serrate.table.gathering.batch import Dense
-from serrate.table.gathering.memory import together
+from serrate.table.gathering.memory import allocated_together
 from serrate.table.gathering.padding import Padding
-from serrate.table.gathering.runs import Grouped, numbers, spread
+from serrate.table.gathering.uncompiled import GroupedRows, numbers, repeat_each
 from serrate.table.schema import Schema, parent_of
 from serrate.tensor import bits, host
 
 
 def from_measured(measured: compiled.Measured, options: Padding, out: Dense | None) -> Dense:
-    """The measured rows, padded in one pass from where they lie."""
+    """Pad the measured rows in one pass, directly from their sources."""
     layout = measured.layout
     sizes = options.sizes(measured.longest)
     shapes = _shapes(layout.parents, measured.rows, sizes)
@@ -37,7 +37,7 @@ def from_measured(measured: compiled.Measured, options: Padding, out: Dense | No
 
 
 def _shapes(parents: Sequence[int], rows: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each level the sizes of its cells."""
+    """Return for each level the shape of its cells."""
     made: list[tuple[int, ...]] = []
     for parent, size in zip(parents, sizes, strict=True):
         made.append((rows,) if parent < 0 else (*made[parent], size))
@@ -45,13 +45,13 @@ def _shapes(parents: Sequence[int], rows: int, sizes: Sequence[int]) -> list[tup
 
 
 def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dense:
-    """Memory for all columns and masks, to be written."""
+    """Return a batch with memory for all columns and masks that is not written yet."""
     wanted = [
         ((*(shapes[held.level] if held.level >= 0 else ()), *held.features), held.dtype) for held in layout.tensors
     ]
     masked = [number for number, parent in enumerate(layout.parents) if parent >= 0]
     wanted += [(shapes[number], torch.bool) for number in masked]
-    tensors = together(wanted)
+    tensors = allocated_together(wanted)
     made = Dense(layout.schema, rows, {}, {}, {})
     for held, each in zip(layout.tensors, tensors, strict=False):
         (made.columns if held.kind == "values" else made.valid)[held.name] = each
@@ -60,8 +60,8 @@ def _empty(layout: Layout, rows: int, shapes: Sequence[tuple[int, ...]]) -> Dens
     return made
 
 
-def from_packed(given: Grouped, layout: Layout, options: Padding, out: Dense | None) -> Dense:
-    """Packed rows, padded where their values and lists lie; nothing waits for a device."""
+def from_packed(given: GroupedRows, layout: Layout, options: Padding, out: Dense | None) -> Dense:
+    """Pad packed rows on the device of their values; nothing waits for the device."""
     block, schema, longest = given.block, given.block.schema, given.longest
     device = next((each.device for each in block.values.values()), torch.device("cpu"))
     sizes = options.sizes([longest.get(level, 0) for level in schema.levels])
@@ -86,9 +86,9 @@ def from_packed(given: Grouped, layout: Layout, options: Padding, out: Dense | N
 
 
 def _checked(out: Dense, schema: Schema, cells: Mapping[str, tuple[int, ...]], device: str) -> Dense:
-    """`out`, or a ValueError that names the first thing of it that cannot be written to."""
+    """Return `out`; raise an error that names the first part of it that cannot take the result."""
     if not isinstance(out, Dense):
-        raise TypeError(f"out must be a Dense, as an earlier call gave it, got {type(out).__name__}")
+        raise TypeError(f"out must be a Dense that an earlier call returned, got {type(out).__name__}")
     shapes: dict[str | None, tuple[int, ...]] = {None: ()}
     shapes.update(cells)
     wanted = {("column", name): (*shapes[c.level], *c.features, c.dtype) for name, c in schema.items()}
@@ -133,16 +133,16 @@ _ONES = torch.ones(2**16, dtype=torch.uint8)
 
 @dataclass(frozen=True, eq=False)
 class _Grids:
-    """The cells of each level of rectangles, and to which of them packed entries go."""
+    """The cells of the rectangles of each level, and the cells that packed entries go to."""
 
     layout: Layout
     options: Padding
     shapes: Sequence[tuple[int, ...]]
-    """For each level the sizes of its cells."""
+    """For each level the shape of its cells."""
     counts: Sequence[int]
     """For each level the number of its cells."""
     cuts: Sequence[bool]
-    """For each level whether some entries are cut off: these go one past the last cell."""
+    """For each level whether entries are cut off. Those are written one past the last cell."""
     device: torch.device
 
     @classmethod
@@ -150,15 +150,18 @@ class _Grids:
         cls, layout: Layout, options: Padding, shapes: Sequence[tuple[int, ...]], longest: Mapping[str, int],
         device: torch.device,
     ) -> _Grids:  # fmt: skip
-        """Those for lists of which these are the longest."""
+        """Return the grids for lists whose greatest lengths are `longest`."""
         cuts: list[bool] = []
         for i, (level, parent) in enumerate(zip(layout.levels, layout.parents, strict=True)):
             kept = min(options.keep[i], shapes[i][-1])
             cuts.append(parent >= 0 and (cuts[parent] or kept < longest[level]))
         return cls(layout, options, shapes, [math.prod(shape) for shape in shapes], cuts, device)
 
-    def cells(self, given: Grouped) -> list[torch.Tensor]:
-        """For each level, for each packed entry, its cell; on the host by numpy, whose calls take half the time."""
+    def cells(self, given: GroupedRows) -> list[torch.Tensor]:
+        """Return for each level the cell of each packed entry.
+
+        On the host this uses numpy, whose calls take half the time of torch's.
+        """
         device = self.device
         m: Any = np if device.type == "cpu" else torch
         made: list[Any] = []
@@ -173,18 +176,18 @@ class _Grids:
             first = made[parent] * size - starts
             if self.options.left[i]:
                 first = first + (size - m.where(lengths < keep, lengths, keep))
-            here = spread(first, lengths, total)
+            here = repeat_each(first, lengths, total)
             here += numbers(total, device)
             if self.cuts[i]:
                 lasts = m.where(made[parent] >= self.counts[parent], starts, starts + keep)
-                here = m.where(numbers(total, device) < spread(lasts, lengths, total), here, self.counts[i])
+                here = m.where(numbers(total, device) < repeat_each(lasts, lengths, total), here, self.counts[i])
             made.append(here)
         return [torch.from_numpy(each) for each in made] if m is np else made
 
     def scattered(
         self, level: int, cells: torch.Tensor, values: torch.Tensor, filling: torch.Tensor | None
     ) -> torch.Tensor:
-        """Packed values in their cells, the filling in all others."""
+        """Return packed values in their cells, with the filling in all other cells."""
         features = values.shape[1:]
         base = self._zeros(level, features, values.dtype)
         if filling is not None:
@@ -193,22 +196,23 @@ class _Grids:
         if carrier is None:
             bits.put(base, (cells,), values)
         elif values.dtype in _CARRIED:
-            base.scatter_(0, cells, values)  # a quarter of the time of index_put_
+            base.scatter_(0, cells, values)  # This takes a quarter of the time of index_put_.
         else:
             base.view(carrier).scatter_(0, cells, values.view(carrier))
         return self._kept(level, base).view(*self.shapes[level], *features)
 
     def presence(self, level: int, cells: torch.Tensor) -> torch.Tensor:
-        """True in the cells that have an entry."""
+        """Return which cells have an entry."""
         few = cells.is_cpu and cells.numel() <= _ONES.numel()
         ones = _ONES[: cells.numel()] if few else torch.ones_like(cells, dtype=torch.uint8)
-        base = self._zeros(level, (), torch.uint8).scatter_(0, cells, ones)  # a number alone takes thrice as long
+        # A single number in the place of `ones` takes three times as long.
+        base = self._zeros(level, (), torch.uint8).scatter_(0, cells, ones)
         return self._kept(level, base).view(torch.bool).view(self.shapes[level])
 
     def _zeros(self, level: int, features: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A zero for each cell of a level, and for what is cut off."""
+        """Return a zero for each cell of a level, and one more if entries are cut off."""
         return torch.zeros((self.counts[level] + self.cuts[level], *features), dtype=dtype, device=self.device)
 
     def _kept(self, level: int, base: torch.Tensor) -> torch.Tensor:
-        """The cells, without what is cut off."""
+        """Return the cells without the one for entries that are cut off."""
         return base[: self.counts[level]] if self.cuts[level] else base

@@ -1,4 +1,4 @@
-"""Sources: the parts that a table's rows lie in, what they have in common, and which of them a batch needs."""
+"""Sources: where the rows of a table come from, what the sources have in common, and which of them a batch needs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ NO_ROWS = torch.empty(0, dtype=torch.int64)
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """What a batch is made of: for each of its rows a source, a row of it, and which of that row's entries of a level.
+    """What a batch is made of: for each of its rows a source, a row of that source, and a range of the row's entries.
 
     >>> Pieces(None, torch.tensor([2, 0]), "visits", torch.tensor([0, 1]), torch.tensor([2, 5])).count
     2
     """
 
     source: torch.Tensor | None
-    """int64 [B], the number of the source; None: all rows are of the first."""
+    """The number of the source: int64 [B]. None means that all rows are in the first source."""
     row: torch.Tensor
-    """int64 [B], the row in that source."""
+    """The row within that source: int64 [B]."""
     level: str | None = None
-    """A level right below the rows of which each row keeps only some entries."""
+    """A level right below the rows. Each row keeps only some of its entries of this level."""
     start: torch.Tensor | None = None
-    """int64 [B]: each row keeps its entries start .. stop of that level, 0 <= start <= stop <= their number."""
+    """int64 [B]: each row keeps its entries from start to stop, with 0 <= start <= stop <= number of its entries."""
     stop: torch.Tensor | None = None
 
     @property
@@ -50,29 +50,29 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Files that rows came from. All tables that are made of one that was opened share it."""
+    """The files that rows came from. All tables that are made from one opened table share it."""
 
     files: set[Place]
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
-    """The vocabulary that all sources of a column have together."""
+class JointVocabulary:
+    """The joint vocabulary of a column in all sources."""
 
     words: tuple[str, ...]
     codes: tuple[torch.Tensor | None, ...]
-    """For each source, for each of its codes the place of the word here, int64; None where that is the code."""
+    """For each source the new code of each of its codes, as int64; None if all codes stay the same."""
 
 
 class Sources(tuple[Source, ...]):
-    """The sources of a table, with what is found out about them once."""
+    """The sources of a table, with facts about them that are found only once."""
 
-    _words: dict[str, Words]
+    _words: dict[str, JointVocabulary]
     _kept: dict[tuple[str, int], tuple[Any, Schema]]
     _made_from: tuple[Origin, ...]
 
     def __new__(cls, sources: Iterable[Source] = (), made_from: tuple[Origin, ...] = ()) -> Sources:
-        """Some sources, which were made from those of some files; themselves if they are this already."""
+        """Return the sources as one object, or `sources` if it is one; `made_from` are the files of the rows."""
         if isinstance(sources, Sources):
             return sources
         self = super().__new__(cls, sources)
@@ -81,7 +81,7 @@ class Sources(tuple[Source, ...]):
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:
-        """What files rows are read from, or were read from when they were copied."""
+        """The files that the rows are read from, or were read from before they were copied."""
         places = (getattr(unrenamed(source), "place", None) for source in self)
         files = {place for place in places if place is not None}
         return self._made_from or ((Origin(files),) if files else ())
@@ -89,64 +89,65 @@ class Sources(tuple[Source, ...]):
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (tuple(self), self._made_from)
 
-    def words(self, column: str) -> Words:
-        """The words of a column of strings: those of the first source, then the new ones of the second, …"""
+    def words(self, column: str) -> JointVocabulary:
+        """Return the words of a column of strings: those of the first source, then the new ones of the second, …."""
         found = self._words.get(column)
         if found is None:
             found = self._words[column] = _united([vocabulary_of(source, column) for source in self])
         return found
 
     def kept(self, what: str, schema: Schema, make: Callable[[Schema], T]) -> T:
-        """What `make` gives for a schema, made once for each as long as it is in use."""
+        """Return what `make` makes of a schema. It is made once for each schema and kept."""
         found = self._kept.get((what, id(schema)))
         if found is None:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            found = self._kept[what, id(schema)] = (make(schema), schema)  # which holds on to its id
+            # A reference to the schema keeps its id from being used again.
+            found = self._kept[what, id(schema)] = (make(schema), schema)
         return found[0]
 
 
 def vocabulary_of(source: Source, column: str) -> tuple[str, ...]:
-    """The words of one source."""
-    return source.part(NO_ROWS, (column,))[0].vocabularies.get(column, ())
+    """Return the words of a column in one source."""
+    return source.block_with(NO_ROWS, (column,))[0].vocabularies.get(column, ())
 
 
-def _united(each: Sequence[tuple[str, ...]]) -> Words:
+def _united(each: Sequence[tuple[str, ...]]) -> JointVocabulary:
     if not each or all(words is each[0] or words == each[0] for words in each):
-        return Words(each[0] if each else (), (None,) * len(each))
+        return JointVocabulary(each[0] if each else (), (None,) * len(each))
     places: dict[str, int] = {}
     codes = []
     for words in each:
         found = [places.setdefault(word, len(places)) for word in words]
         codes.append(None if found == list(range(len(found))) else torch.tensor(found, dtype=torch.int64))
-    return Words(tuple(places), tuple(codes))
+    return JointVocabulary(tuple(places), tuple(codes))
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The blocks that a batch is read from, and for each of its rows which of them and where."""
+    """The blocks that a batch is read from; and for each of its rows the block and the row there."""
 
     blocks: tuple[Block, ...]
     numbers: tuple[int, ...]
-    """For each block the number of its source."""
+    """The number of the source of each block."""
     ends: Sequence[int]
-    """How many rows are in each block and those before it."""
+    """For each block the number of rows in it and in the blocks before it."""
     which: torch.Tensor | None
-    """int64 [B]: places in `blocks`; None: all are in the first."""
+    """int64 [B]: the position of the block in `blocks`; None if all rows are in the first block."""
     row: torch.Tensor
-    """int64 [B]: the row in the block."""
+    """int64 [B]: the row within the block."""
 
 
 def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
-    """Ask each source that has rows of a batch for them."""
+    """Ask each source for those rows of a batch that it has."""
     names = tuple(schema)
     row = pieces.row.contiguous()
     if pieces.source is None or len(sources) < 2 or not row.numel():
-        block, row = sources[0].part(row, names) if sources else (empty_block(schema), row)
+        block, row = sources[0].block_with(row, names) if sources else (empty_block(schema), row)
         return Chosen((block,), (0,), (row.numel(),), None, row)
     which, grouped, used, ends = _grouped(pieces.source, row, len(sources))
     asked = grouped.split_with_sizes([stop - start for start, stop in pairwise((0, *ends))])
-    parts = [sources[number].part(rows, names) for number, rows in zip(used, asked, strict=True)]
+    parts = [sources[number].block_with(rows, names) for number, rows in zip(used, asked, strict=True)]
     if any(rows is not own for (_, rows), own in zip(parts, asked, strict=True)):
         order = np.argsort(which.numpy(), kind="stable")
         row = torch.empty_like(row)
@@ -157,9 +158,11 @@ def choose(sources: Sources, schema: Schema, pieces: Pieces) -> Chosen:
 def _grouped(
     source: torch.Tensor, row: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor, Sequence[int], Sequence[int]]:
-    """For each row which of the sources in use it is in; rows by source; the sources in use, and where theirs end.
+    """Group the rows of a batch by source.
 
-    Not by torch, which starts all its threads for some of this.
+    Return for each row the position of its source among the sources in use; the rows in the order of the sources; the
+    sources in use; and where the rows of each of them end. torch is not used, because it starts all its threads for
+    some of these steps.
     """
     source, routines = source.contiguous(), library.routines()
     if routines is None:
@@ -185,11 +188,14 @@ def _grouped(
 
 
 def _no_source(count: int) -> NoReturn:
-    raise IndexError(f"there are {count} sources, but rows of others are asked for")
+    raise IndexError(f"the numbers of sources must be from 0 to {count - 1}, but other sources are asked for")
 
 
 def located(rows: torch.Tensor, bounds: torch.Tensor, level: str) -> Pieces:
-    """Rows of a table, int64, negative ones counted from the end; those of source s begin at bounds[s]."""
+    """Find the source of rows of a table, given as int64. The rows of source s begin at bounds[s].
+
+    Negative numbers count from the end.
+    """
     rows, routines = rows.contiguous(), library.routines()
     if routines is None:
         return _located_by_numpy(rows, bounds, level)
@@ -223,7 +229,7 @@ def _no_row(rows: torch.Tensor, place: int, bounds: torch.Tensor, level: str) ->
 
 
 def empty_block(schema: Schema) -> Block:
-    """A block without rows; columns without a level are zeros."""
+    """Return a block without rows; columns without a level are 0."""
     counts = dict.fromkeys(schema.levels, 0)
     offsets = {level: torch.zeros(1, dtype=torch.int64) for level in schema.levels if parent_of(level) in counts}
     values, valid = {}, {}
@@ -236,7 +242,7 @@ def empty_block(schema: Schema) -> Block:
 
 
 def check_block(block: Block, schema: Schema, where: str) -> None:
-    """A TableFormatError or TypeError unless a block has all that the schema names, in sizes that fit each other."""
+    """Raise a TableFormatError or TypeError unless a block has all that the schema names, in sizes that fit."""
     for level in schema.levels:
         above = parent_of(level)
         if above not in schema.levels:
@@ -246,7 +252,8 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
             raise TableFormatError(
                 f"{where}: level {level!r} needs {block.counts[above] + 1} offsets, got {offsets.numel()}"
             )
-        # Those between are checked where they are used; rows alone would not tell of entries that no row has.
+        # The offsets between the first and the last are checked when they are used. The ends have to be checked here:
+        # reading rows does not show entries that belong to no row.
         if int(offsets[0]) != 0 or int(offsets[-1]) != count:
             raise TableFormatError(
                 f"{where}: offsets of {level!r} must begin with 0 and end with {count}, the number of its entries, got "
@@ -254,10 +261,10 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
             )
     for name, column in schema.items():
         own, values = block.schema[name], block.values[name]
-        # Codes are never negative, and those of several sources may be stored as unsigned ones that some do not fit.
+        # Codes are never negative, so a code of a signed type fits an unsigned type of the same width.
         fits = own.stored.itemsize <= column.stored.itemsize if column.text else fits_within(own.stored, column.stored)
         if not (fits and values.dtype == own.stored):
-            raise TypeError(f"{where}: column {name!r} is to be stored as {column.stored}, but is {values.dtype}")
+            raise TypeError(f"{where}: column {name!r} must be stored as {column.stored}, got {values.dtype}")
         entries = () if column.level is None else (block.counts[column.level],)
         if tuple(values.shape) != (*entries, *column.features):
             expected = (*entries, *column.features)
@@ -268,27 +275,27 @@ def check_block(block: Block, schema: Schema, where: str) -> None:
             )
 
 
-def name_of(sources: Sequence[Source], number: int) -> str:
-    """What to call a source in an error."""
+def source_name(sources: Sequence[Source], number: int) -> str:
+    """Return the name of a source for error messages."""
     path = getattr(sources[number], "path", None) if number < len(sources) else None
     return f"source {number}" if path is None else str(path)
 
 
-def widened(schema: Schema) -> Schema:
-    """The schema with every column stored as readers get it."""
+def stored_as_read(schema: Schema) -> Schema:
+    """Return the schema with every column stored in the dtype that readers get."""
     if all(column.stored == column.dtype for column in schema.values()):
         return schema
     return schema.changed(**{name: {"stored": column.dtype} for name, column in schema.items()})
 
 
 def holding(schema: Schema, sources: Sources) -> Schema:
-    """The schema with codes stored widely enough for the words of all sources together."""
+    """Return the schema with codes stored wide enough for the joint words of all sources."""
     changes = {}
     for name, column in schema.items():
         if column.text and len(sources) > 1:
             last = max(len(sources.words(name).words) - 1, 0)
             if last > torch.iinfo(column.dtype).max:
-                raise OverflowError(f"column {name!r} has {last + 1} words, more than codes of {column.dtype} can tell")
+                raise OverflowError(f"column {name!r} has {last + 1} words, more than {column.dtype} can count")
             if last > torch.iinfo(column.stored).max:
                 changes[name] = {"stored": least_dtype(0, last)}
     return schema.changed(**changes) if changes else schema

@@ -1,1 +1,1 @@
-"""Batches for training: which rows, in which order, by which rank, and reading them ahead."""
+"""Batches for training: which rows they have, in which order, for which rank; and threads that read them ahead."""

@@ -1,4 +1,4 @@
-"""Reading ahead: what threads make of items, given out in the order of the items, a bounded number of them early."""
+"""Ahead: threads make something of each item; the results come in the order of the items, some of them early."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ class _Failed:
 
 
 class _Work(Generic[Item, Made]):
-    """What the threads share. They do not know the iterator, so that it can be dropped while they work."""
+    """What the threads share. They have no reference to the iterator, so that it can be dropped while they work."""
 
     def __init__(self, items: Iterator[Item], make: Callable[[Item], Made], ahead: int) -> None:
         self.items, self.make, self.ahead = items, make, ahead
-        self.taking = threading.Lock()  # held while the next item is found, which may take long
-        self.changed = threading.Condition(threading.RLock())  # may be closed by a finalizer that runs anywhere
+        self.taking = threading.Lock()  # A thread holds this lock while it gets the next item, which may take long.
+        # A finalizer may close this at any moment, in the same thread too.
+        self.changed = threading.Condition(threading.RLock())
         self.taken = self.given = 0
-        self.end: int | None = None  # how many items there were
+        self.end: int | None = None  # This is the number of all items, once it is known.
         self.done: dict[int, Made | _Failed] = {}
         self.closed = False
         self.threads: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Make items until there are no more, or nobody wants them."""
+        """Work on items until there are no more, or until the results are not wanted any more."""
         while (found := self._take()) is not None:
             number, item = found
             try:
                 made: Made | _Failed = self.make(item)
-            except BaseException as error:  # raised by whoever asks for this item
+            except BaseException as error:  # It is raised again where this item is asked for.
                 made = _Failed(error)
             del item, found
             self._put(number, made)
             del made
 
     def _take(self) -> tuple[int, Item] | None:
-        """The next item and its number, once it is wanted."""
+        """Return the next item and its number as soon as it is wanted; None if there is no more work."""
         with self.taking:
             with self.changed:
                 self.changed.wait_for(lambda: self.closed or self.taken < self.given + self.ahead)
@@ -74,7 +75,7 @@ class _Work(Generic[Item, Made]):
             self.changed.notify_all()
 
     def get(self) -> Made | _Failed:
-        """What was made of the next item; a StopIteration after the last."""
+        """Return what was made of the next item; after the last item return a failure with a StopIteration."""
         with self.changed:
             self.changed.wait_for(lambda: self.closed or self.given in self.done or self.given == self.end)
             if self.closed or self.given == self.end:
@@ -85,14 +86,14 @@ class _Work(Generic[Item, Made]):
             return made
 
     def close(self) -> None:
-        """Let the threads end as soon as they have made what they are at."""
+        """Tell the threads to end as soon as they have finished their current items."""
         with self.changed:
             self.closed = True
             self.done.clear()
             self.changed.notify_all()
 
     def join(self) -> None:
-        """Wait until they have."""
+        """Close, and wait until all threads have ended."""
         self.close()
         for thread in self.threads:
             thread.join()
@@ -103,16 +104,16 @@ _alive: weakref.WeakSet[_Work[Any, Any]] = weakref.WeakSet()
 
 @atexit.register
 def _join_all() -> None:
-    """No thread may still be at work while the interpreter goes down."""
+    """Wait for all threads before the interpreter shuts down."""
     for work in list(_alive):
         work.join()
 
 
 class Ahead(Iterator[Made]):
-    """What `make` makes of each item, in their order, by threads, at most `ahead` items before they are asked for.
+    """An iterator over the results of `make` for each item, in order; threads compute up to `ahead` of them early.
 
-    An error, of `make` or of the items themselves, is raised where its item stands; that ends it. The threads end with
-    the last item, with `close`, and when the iterator is dropped.
+    An error of `make`, or of the items themselves, is raised at the position of its item, and ends the iteration. The
+    threads end after the last item, with `close`, or when the iterator is dropped.
 
     >>> list(Ahead(iter(range(5)), lambda i: i * i, threads=2, ahead=3))
     [0, 1, 4, 9, 16]
@@ -126,7 +127,7 @@ class Ahead(Iterator[Made]):
         ]
         _alive.add(work)
         self._finalizer = weakref.finalize(self, work.close)
-        self._finalizer.atexit = False  # then `_join_all` closes, and waits
+        self._finalizer.atexit = False  # At exit `_join_all` closes the work and waits.
         for thread in work.threads:
             thread.start()
 

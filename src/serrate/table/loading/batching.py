@@ -1,15 +1,15 @@
-"""Batching: which rows each batch of an epoch has, for one rank of many, from any point of the epoch on.
+"""Batching: the rows of each batch of an epoch, for one of several ranks, from any position of the epoch on.
 
 An epoch has an order of the rows. Batches are cut from it in one of three ways:
 
-  plainly     batch i has the places i · B … (i + 1) · B of the order: nothing has to be known about the rows;
-  in order    by max_tokens: a batch takes the next rows as long as they fit. Where a batch begins is all that the
-              ones after it depend on;
-  in pools    by bucket_by: the next V rows are sorted, cut in the sorted order, and their batches shuffled. Where the
-              pool begins, and how many of its batches are taken, is all that the rest depends on.
+  plainly     Batch i has the positions from i · B to (i + 1) · B of the order. Nothing about the rows has to be known.
+  in order    With max_tokens, a batch takes the next rows as long as they fit. All later batches depend only on where
+              a batch begins.
+  in pools    With bucket_by, the next V rows are sorted and cut into batches, which are then shuffled. The rest of the
+              epoch depends only on where the pool begins, and on how many of its batches are taken.
 
-So a `Cursor` says where to go on. Every rank plans the same batches and takes each W-th of them; after each step all
-ranks have the same cursor, with which any number of ranks may go on.
+A `Cursor` therefore says where to continue. Every rank plans the same batches and takes every W-th of them. After each
+step all ranks have the same cursor, and any number of ranks can continue from it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from serrate.table.loading.sampling import Blocks, Order, key_of, shuffled
+from serrate.table.loading.sampling import BlockwiseOrder, Order, random_key, shuffled
 
 Numbers = npt.NDArray[np.int64]
 Measure = Callable[[torch.Tensor, int], torch.Tensor]
-"""Of rows and the number of an epoch: one number, or a line of numbers, for each row."""
+"""A function of row numbers and the number of an epoch. It returns one number, or several numbers, for each row."""
 Oversize = Literal["error", "alone", "drop"]
 Shuffle = Literal["blocks"] | bool
 
-_BLOCK = 512  # rows of a block: some pages of every column
-_CHUNK = 2**14  # places that are looked up at once: the cost of a look-up is that of its calls
+_BLOCK = 512  # A block has this many rows, which are some pages of every column.
+_CHUNK = 2**14  # This many positions are looked up at once, since the cost of a look-up is mostly that of its calls.
 
 
 @dataclass(frozen=True, order=True)
 class Cursor:
-    """Where the next batch begins: so many places of an epoch's order are done, and batches of the pool there."""
+    """Where the next batch begins: the epoch, the positions that are done, and the batches taken of the pool there."""
 
     epoch: int = 0
     position: int = 0
@@ -47,34 +47,34 @@ class Cursor:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The rows of a batch, and where the epoch goes on after it."""
+    """The rows of a batch, and where the epoch continues after it."""
 
     rows: torch.Tensor
     after: Cursor
 
 
 @dataclass(frozen=True)
-class Cells:
-    """How many cells a batch takes whose rows have these widths: what max_tokens is the greatest number of.
+class CellCount:
+    """The number of cells that a batch takes, computed from the widths of its rows; max_tokens limits this number.
 
-    Packed, that is the sum of the widths. Padded, it is rows · size · size …, where each size is the greatest width, or
-    what it is set to, rounded up to a multiple.
+    For packed batches it is the sum of the widths. For padded batches it is rows · size · size · …, where each size is
+    the greatest width or a fixed number, rounded up to a multiple.
     """
 
     padded: bool = False
     fixed: tuple[int | None, ...] = (None,)
-    """For each width the size that is set, whatever the rows have; None: as wide as the widest."""
+    """For each width a fixed size that does not depend on the rows; None if the size is the greatest width."""
     multiples: tuple[int, ...] = (1,)
 
     def running(self, widths: Numbers) -> npt.NDArray[np.float64]:
-        """[n, levels] → [n]: the cells of the first row, of the first two, …; never decreasing."""
+        """[n, levels] → [n]: the cells of the first row, of the first two rows, and so on. They never decrease."""
         if not self.padded:
             return np.cumsum(widths[:, 0], dtype=np.float64)
         widest = np.maximum.accumulate(widths, axis=0)
         return self.alone(widest) * np.arange(1, len(widths) + 1)
 
     def alone(self, widths: Numbers) -> npt.NDArray[np.float64]:
-        """[n, levels] → [n]: the cells of each row by itself."""
+        """[n, levels] → [n]: the cells of each row alone."""
         made = np.ones(len(widths))
         for width, size, multiple in zip(widths.T, self.fixed, self.multiples, strict=True):
             made *= -(-(width if size is None else size) // multiple) * multiple
@@ -82,16 +82,16 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BatchPlan:
     """How an epoch is cut into batches.
 
-    >>> plan = Plan(rows=7, batch_size=3)
+    >>> plan = BatchPlan(rows=7, batch_size=3)
     >>> [batch.rows.tolist() for batch in plan.batches(Cursor())]
     [[0, 1, 2], [3, 4, 5], [6]]
     >>> [batch.rows.tolist() for batch in plan.batches(Cursor(position=3), rank=1, world=2)]
     [[6]]
     >>> widths = torch.tensor([4, 1, 2, 5, 3])
-    >>> plan = Plan(rows=5, max_tokens=6, widths=lambda rows, epoch: widths[rows])
+    >>> plan = BatchPlan(rows=5, max_tokens=6, widths=lambda rows, epoch: widths[rows])
     >>> [batch.rows.tolist() for batch in plan.batches(Cursor())]
     [[0, 1], [2], [3], [4]]
     """
@@ -105,20 +105,24 @@ class Plan:
     oversize: Oversize = "error"
     pool: int = _CHUNK
     widths: Measure | None = None
-    """What max_tokens counts, [n] or [n, levels]."""
-    cells: Cells = Cells()
+    """The numbers that max_tokens counts: [n] or [n, levels]."""
+    cells: CellCount = CellCount()
     bucket: Measure | None = None
-    """What pools are sorted by."""
+    """The numbers that sort the rows of a pool."""
 
-    def order(self, epoch: int) -> Order | Blocks:
-        """The order of an epoch."""
+    def order(self, epoch: int) -> Order | BlockwiseOrder:
+        """Return the order of the rows in an epoch."""
         if not self.shuffle:
             return Order(self.rows)
-        key = key_of(self.seed, epoch, "rows")
-        return Order.shuffled(self.rows, key) if self.shuffle is True else Blocks(self.rows, key, _BLOCK, self.pool)
+        key = random_key(self.seed, epoch, "rows")
+        return (
+            Order.shuffled(self.rows, key)
+            if self.shuffle is True
+            else BlockwiseOrder(self.rows, key, _BLOCK, self.pool)
+        )
 
     def batches(self, cursor: Cursor, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """The rest of an epoch for one of `world` ranks; none of its batches is empty."""
+        """Return the batches of the rest of an epoch for one of `world` ranks. No batch is empty."""
         if self.bucket is not None:
             return share(self._in_pools(cursor), rank, world, self.drop_last)
         if self.max_tokens is not None:
@@ -126,14 +130,14 @@ class Plan:
         return self._plainly(cursor, rank, world)
 
     def steps(self, rank: int = 0, world: int = 1) -> int | None:
-        """How many batches an epoch has for a rank; None if that depends on the rows."""
+        """Return the number of batches that a rank gets in an epoch; None if it depends on the rows."""
         if self.max_tokens is not None:
             return None
         assert self.batch_size is not None
         full, left = divmod(self.rows, self.batch_size * world)
         if self.drop_last:
             return full
-        return full + (rank < left)  # what is left is shared out, see `share`
+        return full + (rank < left)  # The remaining rows are divided among the ranks, see `share`.
 
     # ------------------------------------------------------------------------------------------------ plainly
 
@@ -159,14 +163,14 @@ class Plan:
     # ----------------------------------------------------------------------------------- by what rows measure
 
     def _in_order(self, cursor: Cursor) -> Iterator[Batch]:
-        """Rows as they come, as many as fit; a batch has at most as many as a pool."""
+        """Yield batches of as many rows as fit, in their order; a batch has at most as many rows as a pool."""
         order, position = self.order(cursor.epoch), cursor.position
         while position < self.rows:
             end = min(position + self.pool, self.rows)
             places, rows, widths = self._next(order, cursor.epoch, position, end)
             runs, is_open = self._cut(widths)
             if is_open and (self.drop_last if end == self.rows else len(runs) > 1):
-                runs.pop()  # before the end it may take rows of the next pool too
+                runs.pop()  # Before the end of the epoch this batch can still take rows of the next pool.
             for start, stop in runs:
                 position = int(places[stop - 1]) + 1
                 yield self._batch(rows[start:stop], widths[start:stop], replace(cursor, position=position))
@@ -174,7 +178,7 @@ class Plan:
                 position = end
 
     def _in_pools(self, cursor: Cursor) -> Iterator[Batch]:
-        """Rows of a pool in sorted order; a batch that the end of the epoch cuts short comes last."""
+        """Yield batches of the sorted rows of each pool; a batch that the end of the epoch makes shorter comes last."""
         assert self.bucket is not None
         order, size = self.order(cursor.epoch), self.pool
         if self.batch_size is not None:
@@ -188,7 +192,7 @@ class Plan:
             runs, is_open = self._cut(widths)
             last = [runs.pop()] if is_open and end == self.rows else []
             if self.shuffle:
-                key = key_of(self.seed, cursor.epoch, "batches", position)
+                key = random_key(self.seed, cursor.epoch, "batches", position)
                 runs = [runs[i] for i in shuffled(len(runs), key).tolist()]
             runs += [] if self.drop_last else last
             taken = cursor.taken if position == cursor.position else 0
@@ -196,10 +200,12 @@ class Plan:
                 done = Cursor(cursor.epoch, end) if number == len(runs) else Cursor(cursor.epoch, position, number)
                 yield self._batch(rows[start:stop], widths[start:stop], done)
 
-    def _next(self, order: Order | Blocks, epoch: int, start: int, stop: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Places from start to stop, the rows there and their widths [n, levels], without those to be dropped.
+    def _next(
+        self, order: Order | BlockwiseOrder, epoch: int, start: int, stop: int
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the positions from start to stop, their rows, and the widths [n, levels], without rows to be dropped.
 
-        Arrays of numpy, as torch starts all its threads to index some thousand of them.
+        The results are numpy arrays, because torch starts all its threads to index a few thousand numbers.
         """
         places = torch.arange(start, stop)
         rows = order(places)
@@ -214,7 +220,7 @@ class Plan:
     def _batch(self, rows: Numbers, widths: Numbers, after: Cursor) -> Batch:
         if self.oversize == "error" and len(rows) == 1 and (cells := self.cells.alone(widths)[0]) > self._most:
             raise ValueError(
-                f"row {rows[0]} alone has {cells:.0f} tokens, more than max_tokens={self.max_tokens}; raise it, "
+                f"row {rows[0]} alone has {cells:.0f} tokens, more than max_tokens={self.max_tokens}; raise the limit, "
                 'cut rows with window=…, or say what to do with such rows by oversize="alone" or oversize="drop"'
             )
         return Batch(torch.from_numpy(rows), after)
@@ -224,7 +230,7 @@ class Plan:
         return math.inf if self.max_tokens is None else self.max_tokens
 
     def _cut(self, widths: Numbers) -> tuple[list[tuple[int, int]], bool]:
-        """Runs of rows, each as long as it may be, and whether more rows might still go into the last one."""
+        """Return runs of rows, each as long as possible, and whether more rows could go into the last run."""
         runs: list[tuple[int, int]] = []
         start = stop = count = 0
         while start < len(widths):
@@ -238,7 +244,10 @@ class Plan:
         return runs, count != self.batch_size and bool(cells[-1] <= self._most)
 
     def _fitting(self, widths: Numbers, look: int) -> int:
-        """How many of the first rows fit together, or 1 if not even one does; `look` is a guess of more than that."""
+        """Return how many of the first rows fit together, and 1 if the first alone does not fit.
+
+        `look` is the number of rows to try first.
+        """
         most = len(widths) if self.batch_size is None else min(len(widths), self.batch_size)
         while self.max_tokens is not None:
             look = min(look, most)
@@ -250,9 +259,9 @@ class Plan:
 
 
 def share(batches: Iterable[Batch], rank: int, world: int, drop_last: bool) -> Iterator[Batch]:
-    """Each `world`-th batch. Those left over at the end, fewer than ranks, are cut into pieces, one for each rank.
+    """Yield every `world`-th batch. The batches left at the end, fewer than ranks, are cut into a piece for each rank.
 
-    A rank goes without only where fewer rows than ranks are left, or with `drop_last`, which leaves them all out.
+    A rank gets none only if fewer rows than ranks are left. With `drop_last` no rank gets any of them.
     """
     group: list[Batch] = []
     for batch in batches:
@@ -261,15 +270,15 @@ def share(batches: Iterable[Batch], rank: int, world: int, drop_last: bool) -> I
             yield Batch(group[rank].rows, batch.after)
             group = []
     if group and not drop_last:
-        piece = pieces([batch.rows for batch in group], world)[rank]
+        piece = split_batches([batch.rows for batch in group], world)[rank]
         if piece.numel():
             yield Batch(piece, group[-1].after)
 
 
-def pieces(batches: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:
-    """At most `count` batches cut into `count` pieces, the longest first to be cut; empty ones come last.
+def split_batches(batches: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:
+    """Cut at most `count` batches into `count` pieces, the longest batch first. Empty pieces come last.
 
-    >>> [piece.tolist() for piece in pieces([torch.arange(5), torch.arange(5, 7)], 4)]
+    >>> [piece.tolist() for piece in split_batches([torch.arange(5), torch.arange(5, 7)], 4)]
     [[0, 1], [2, 3], [4], [5, 6]]
     """
     shares = [(float(-rows.numel()), number, 1) for number, rows in enumerate(batches)]

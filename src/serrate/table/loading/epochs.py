@@ -1,4 +1,4 @@
-"""Epochs: where a reader of epoch after epoch stands, kept and restored."""
+"""Epochs: the position of a reader that reads one epoch after another, and how it is saved and restored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from serrate.errors import TableFormatError
-from serrate.table.loading.batching import Batch, Cursor, Plan
-from serrate.table.loading.identity import fingerprint, name_of
+from serrate.table.loading.batching import Batch, BatchPlan, Cursor
+from serrate.table.loading.fingerprints import fingerprint, table_name
 
 if TYPE_CHECKING:
     from serrate.table.table import Table
@@ -18,25 +18,25 @@ _VERSION = 2
 
 
 class Epochs:
-    """A plan, read by one of some ranks; each iteration is the next epoch.
+    """The epochs of a plan for one of several ranks; each iteration is the next epoch.
 
-    Its state is that of the last batch that the newest iteration gave, and says where to go on.
+    The state describes the position after the last batch of the newest iteration.
     """
 
-    def __init__(self, table: Table, plan: Plan, rank: int, world: int, described: Mapping[str, Any]) -> None:
+    def __init__(self, table: Table, plan: BatchPlan, rank: int, world: int, described: Mapping[str, Any]) -> None:
         self._table, self._plan, self._rank, self._world = table, plan, rank, world
-        self._described = {"rows": plan.rows, **described}  # all that batches depend on
+        self._described = {"rows": plan.rows, **described}  # These are all options that batches depend on.
         self._at = Cursor()
-        self._begins = True  # whether the next iteration begins there, or with the next epoch
+        self._begins = True  # This says whether the next iteration begins at `_at`, or with the next epoch.
         self._newest: object = None
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch of the newest iteration; before one, and after its end, that of the next."""
+        """The number of the epoch of the newest iteration; before it begins and after it ends, of the next one."""
         return self._at.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be this epoch; if a loaded state is in the midst of it, from there on."""
+        """Let the next iteration be this epoch. If a loaded state lies within it, the iteration continues there."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ValueError(f"epoch must be an int of 0 or more, got {epoch!r:.40}")
         if not (self._begins and self._at.epoch == epoch):
@@ -50,16 +50,17 @@ class Epochs:
 
     @cached_property
     def _read(self) -> dict[str, str | None]:
-        """Which table is read: its name, and what tells it from others, or None if rows cannot be read just now."""
+        """The name and the fingerprint of the table; the fingerprint is None if rows cannot be read at the moment."""
         found = None
-        with suppress(OSError, TableFormatError):  # a state can be saved even if the table cannot be read just now
+        # A state can be saved even if the table cannot be read at the moment.
+        with suppress(OSError, TableFormatError):
             found = fingerprint(self._table)
-        return {"dataset": name_of(self._table), "fingerprint": found}
+        return {"dataset": table_name(self._table), "fingerprint": found}
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the newest iteration stands: plain numbers and strings, the same on every rank after the same step.
+        """Return the position of the newest iteration as numbers and strings, equal on all ranks after the same step.
 
-        It says of which table it is: by its place, for who reads it, and by what some of its rows hold.
+        The state names the table: by its path, for people, and by a fingerprint of some of its rows.
         """
         at = self._at
         return {
@@ -68,11 +69,11 @@ class Epochs:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on where that state was taken, by as many or other workers and ranks."""
+        """Let the next iteration continue from a saved state. The numbers of workers and ranks may have changed."""
         expected = {"version": _VERSION, **self._described}
         places = ("epoch", "position", "taken")
         if not isinstance(state, Mapping) or set(state) != {*expected, *places, *self._read}:
-            raise ValueError(f"this is not what state_dict of a loader gave: {state!r:.80}")
+            raise ValueError(f"this is not the result of state_dict of a loader: {state!r:.80}")
         other = [f"{name}={state[name]!r} (here {own!r})" for name, own in expected.items() if state[name] != own]
         theirs, own = state["fingerprint"], self._read["fingerprint"]
         if None not in (theirs, own) and theirs != own:
@@ -82,21 +83,21 @@ class Epochs:
                 f"{self._read['dataset']}, fingerprint {own}{'; ' if other else ''}{', '.join(other)}"
             )
         if other:
-            raise ValueError(f"this state is that of a loader with {', '.join(other)}: its batches would be others")
+            raise ValueError(f"this state is from a loader with {', '.join(other)}, which makes other batches")
         values = [state[name] for name in places]
         if not all(type(value) is int and value >= 0 for value in values) or state["position"] > self._plan.rows:
-            raise ValueError(f"epoch, position and taken of a state are 0 or more, got {values}")
+            raise ValueError(f"epoch, position and taken of a state must be integers of 0 or more, got {values}")
         self._at, self._begins, self._newest = Cursor(*values), True, None
 
     def _batches(self) -> tuple[object, Iterator[Batch]]:
-        """The batches of the next epoch, and what to give to `_passed` with them."""
+        """Return the batches of the next epoch, and the iteration, which `_passed` takes."""
         if not self._begins:
             self._at = Cursor(self._at.epoch + 1)
         self._begins, self._newest = False, object()
         return self._newest, self._plan.batches(self._at, self._rank, self._world)
 
     def _passed(self, iteration: object, after: Cursor | None) -> None:
-        """A batch was given, after which the epoch goes on there; None: it is over."""
+        """Note that a batch was given out and that the epoch continues at `after`; None means that it is over."""
         if iteration is not self._newest:
             return
         if after is None:

@@ -1,4 +1,4 @@
-"""Loader: a table as batches for training, epoch after epoch, read ahead by threads."""
+"""Loader: a table as batches for training, epoch after epoch, which threads read ahead."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from serrate.table.loading.ahead import Ahead
 from serrate.table.loading.batching import Batch, Cursor, Oversize, Shuffle
 from serrate.table.loading.epochs import Epochs
 from serrate.table.loading.measuring import checked_count
-from serrate.table.loading.planning import Batching, rank_of
-from serrate.table.loading.transfer import Sent, Transfer
+from serrate.table.loading.planning import BatchOptions, rank_of
+from serrate.table.loading.transfer import SentBatch, Transfer
 
 if TYPE_CHECKING:
     from serrate.table.block import Source
@@ -27,21 +27,24 @@ DENSE_OPTIONS = ("padding", "side", "max_lengths", "multiple_of")
 
 
 class Loader(Epochs):
-    """Batches of a table's rows; each iteration is the next epoch. `Table.loader` makes one.
+    """Batches of the rows of a table; each iteration is the next epoch. `Table.loader` makes a loader.
 
-    `batch_size` is the number of rows of a batch. `max_tokens` limits the entries of the level `tokens_at` (padded ones
-    included with `to="dense"`), with `oversize` for a row that has more: an "error", a batch "alone", or "drop".
-    `bucket_by` puts rows of like length, of a level or of a column's level, or of like value of a column of the rows,
-    into one batch, of `pool` rows at a time. `window` keeps that many entries of the `level` below the rows: the
-    "head", the "tail" or a "random" run of them, as `keep` says. `columns` are those to read.
+    `batch_size` is the number of rows of a batch. `max_tokens` limits the number of entries of the level `tokens_at` in
+    a batch; with `to="dense"` padding counts too. `oversize` says what happens to a row that alone has more: it is an
+    "error", it becomes a batch "alone", or the loader will "drop" it. `bucket_by` puts similar rows into one batch,
+    chosen from `pool` rows at a time: rows with similar lengths if it names a level or a column below the rows, and
+    rows with similar values if it names a column of the rows. `window` keeps that many entries of the `level` below the
+    rows of each row; `keep` says which ones: the "head", the "tail" or a "random" run. `columns` are the columns to
+    read.
 
-    `shuffle` is by `seed` and the number of the epoch alone: neither workers nor ranks change what a batch has;
-    `"blocks"` shuffles blocks of neighbouring rows, then the rows of each `pool`, which reads far less from a disk. Of
-    `world_size` ranks (those of torch.distributed, unless given) each gets every `world_size`-th batch; what is left at
-    the end is shared out. `drop_last` leaves it out, and a batch that the end cuts short.
+    `shuffle` depends only on `seed` and the number of the epoch; the numbers of workers and ranks do not change the
+    batches. `"blocks"` shuffles blocks of neighbouring rows, and then the rows of each `pool`; this reads far less from
+    a disk. Each of `world_size` ranks gets every `world_size`-th batch; the ranks are those of torch.distributed unless
+    they are given. The rest at the end is divided among the ranks. `drop_last` leaves out this rest, and a last batch
+    that is not full.
 
-    Batches are `to="packed"` or "dense", which takes the options of `Table.to_dense`, on the `device`. `num_workers`
-    threads read, `prefetch` batches ahead (twice as many as there are workers, unless given).
+    Batches are `to="packed"` or "dense", which takes the options of `Table.to_dense`, and lie on the `device`.
+    `num_workers` threads read up to `prefetch` batches ahead; by default these are twice as many as workers.
 
     >>> import serrate as sr
     >>> t = sr.Table({"id": [0, 1, 2, 3, 4], "code": [[1], [2, 3], [], [4, 5, 6], [7]]}, schema={"code": "codes"})
@@ -82,7 +85,7 @@ class Loader(Epochs):
         world_size: int | None = None,
         **dense: Any,
     ) -> None:
-        batching = Batching(
+        batching = BatchOptions(
             batch_size, shuffle, seed, drop_last, max_tokens, tokens_at, bucket_by, pool, oversize, window, keep, level
         )
         self._schema = table.schema if columns is None else table.select(columns).schema
@@ -97,7 +100,7 @@ class Loader(Epochs):
 
     @property
     def table(self) -> Table:
-        """What the batches are of."""
+        """The table that the batches come from."""
         return self._reader.table
 
     def __iter__(self) -> Batches:
@@ -107,15 +110,15 @@ class Loader(Epochs):
         told = {name: value for name, value in self._described.items() if value is not None and value is not False}
         return f"Loader({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
-    def _maker(self, transfer: Transfer | None) -> Callable[[Batch], tuple[Packed | Dense | Sent, Cursor]]:
-        """What makes a batch out of its rows."""
+    def _maker(self, transfer: Transfer | None) -> Callable[[Batch], tuple[Packed | Dense | SentBatch, Cursor]]:
+        """Return the function that makes a batch from its rows."""
 
-        def make(batch: Batch) -> tuple[Packed | Dense | Sent, Cursor]:
+        def make(batch: Batch) -> tuple[Packed | Dense | SentBatch, Cursor]:
             pieces = reader.pieces(batch.rows, batch.after.epoch)
             if transfer is None:
-                return read(reader.sources, schema, pieces, padding), batch.after
+                return read_batch(reader.sources, schema, pieces, padding), batch.after
             packed = gather.pack(reader.sources, schema, pieces, pin=transfer.pins)
-            return transfer.send(packed), batch.after  # padded where it goes
+            return transfer.send(packed), batch.after  # It is padded on the device.
 
         reader, schema, padding = self._reader, self._schema, self._padding
         return make
@@ -128,7 +131,7 @@ class Loader(Epochs):
 
 
 class Batches(Iterator["Packed | Dense"]):
-    """The batches of one epoch. Threads that read ahead end with it, with `close`, and when it is dropped."""
+    """The batches of one epoch. The threads end at its end, with `close`, or when the iterator is dropped."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader, self._transfer = loader, loader._transfer()
@@ -151,14 +154,14 @@ class Batches(Iterator["Packed | Dense"]):
             self._loader._passed(self._iteration, None)
             raise
         except BaseException:
-            self.close()  # the state stays that of the last batch
+            self.close()  # The state stays that of the last batch.
             raise
         batch: Packed | Dense = made if self._transfer is None else self._transfer.receive(made)
         self._loader._passed(self._iteration, after)
         return batch
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._open = False
         self._made.close()
 
@@ -170,7 +173,7 @@ class Batches(Iterator["Packed | Dense"]):
 
 
 def dense_options(schema: Schema, to: str, given: dict[str, Any]) -> tuple[dict[str, Any] | None, Padding | None]:
-    """The options of `to_dense`, and what they say for columns of a schema; None for packed batches."""
+    """Return the options of `to_dense`, and their meaning for the columns of a schema; None for packed batches."""
     if to not in ("packed", "dense"):
         raise ValueError(f'to must be "packed" or "dense", got {to!r:.40}')
     unknown = [name for name in given if name not in DENSE_OPTIONS]
@@ -184,8 +187,8 @@ def dense_options(schema: Schema, to: str, given: dict[str, Any]) -> tuple[dict[
     return (None, None) if to == "packed" else (given, Padding.of(schema, **given))
 
 
-def read(sources: Sequence[Source], schema: Schema, pieces: Pieces, padding: Padding | None) -> Packed | Dense:
-    """A batch, padded or packed."""
+def read_batch(sources: Sequence[Source], schema: Schema, pieces: Pieces, padding: Padding | None) -> Packed | Dense:
+    """Read a batch, padded if `padding` is given, and packed otherwise."""
     if padding is None:
         return gather.pack(sources, schema, pieces)
     return gather.pad(sources, schema, pieces, padding)
@@ -197,5 +200,5 @@ def _device(given: torch.device | str | int | None) -> torch.device:
         return device
     count = torch.cuda.device_count()
     if (device.index or 0) >= count:
-        raise ValueError(f"device={given!r}: there is no such device, torch finds {count} of CUDA")
+        raise ValueError(f"device={given!r}: there is no such device, torch finds {count} CUDA devices")
     return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""Measuring: which entries of a row a batch takes, how many there are, and what rows are sorted by."""
+"""Measuring: which entries of a row a batch takes, how many they are, and the values that sort rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 from serrate.table.gathering import gather
 from serrate.table.gathering.sources import Pieces, Sources
-from serrate.table.loading.batching import Cells, Measure, Numbers
-from serrate.table.loading.sampling import draw, key_of
+from serrate.table.loading.batching import CellCount, Measure, Numbers
+from serrate.table.loading.sampling import draw, random_key
 from serrate.table.schema import ROWS, Schema, path_to
 from serrate.table.windowing import check_keep, windowed_level
 
@@ -25,9 +25,9 @@ _MOST = 2**62 - 1
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Rows of a table, of each at most `window` entries of one level right below: the first, the last, or a run.
+    """Reads rows of a table, of each at most `window` entries of one level: the first, the last, or a random run.
 
-    Where a run at random begins depends on the seed, the epoch and the row alone.
+    The start of a random run depends only on the seed, the epoch and the row.
 
     >>> import serrate as sr
     >>> reader = Reader.of(sr.Table({"time": [[0, 3, 9, 12], [2]]}), window=2, keep="tail")
@@ -46,7 +46,7 @@ class Reader:
     def of(
         cls, table: Table, window: int | None = None, keep: str = "head", level: str | None = None, seed: int = 0
     ) -> Reader:
-        """The same, checked."""
+        """Return a reader with these options after checking them."""
         check_keep(keep)
         if window is None:
             if keep != "head" or level is not None:
@@ -57,7 +57,7 @@ class Reader:
         return cls(table, Sources(table.sources), window, keep, level, seed)
 
     def pieces(self, rows: torch.Tensor, epoch: int) -> Pieces:
-        """What a batch of these rows is made of."""
+        """Return what a batch of these rows is made of."""
         pieces = self.table.pieces(rows)
         if self.window is None or self.level is None:
             return pieces
@@ -67,11 +67,11 @@ class Reader:
         if self.keep == "tail":
             start = excess
         elif self.keep == "random":
-            start = draw(rows, excess + 1, key_of(self.seed, epoch, "windows"))
+            start = draw(rows, excess + 1, random_key(self.seed, epoch, "windows"))
         return Pieces(pieces.source, pieces.row, self.level, start, torch.minimum(lengths, start + self.window))
 
     def lengths(self, level: str) -> Measure:
-        """How many entries of a level each row has."""
+        """Return a measure: the number of entries of a level that each row has."""
 
         def measure(rows: torch.Tensor, epoch: int) -> torch.Tensor:
             return gather.row_lengths(self.sources, self.table.schema, self.pieces(rows, epoch), level)
@@ -79,14 +79,14 @@ class Reader:
         return measure
 
     def widths(self, level: str) -> Measure:
-        """For each level down to this one the length of each row's longest list there: [n, levels]."""
+        """Return a measure: for each level down to this one the length of the longest list of each row: [n, levels]."""
         path = below_rows(self.table, level)
         schema = Schema([self.table.row_level, *path], {})
 
         def measure(rows: torch.Tensor, epoch: int) -> torch.Tensor:
             offsets = gather.take(self.sources, schema, self.pieces(rows, epoch)).offsets
             widths = np.zeros((len(rows), len(path)), dtype=np.int64)
-            ends = np.arange(len(rows) + 1)  # where the lists of each row begin and end
+            ends = np.arange(len(rows) + 1)  # These are the bounds of the lists of each row.
             for width, below in zip(widths.T, path, strict=True):
                 starts: Numbers = offsets[below].numpy()
                 some = ends[:-1] < ends[1:]
@@ -98,7 +98,7 @@ class Reader:
         return measure
 
     def values(self, column: str) -> Measure:
-        """What rows have in a column of theirs."""
+        """Return a measure: the values of the rows in a column of theirs."""
         schema = self.table.schema.select([column])
 
         def measure(rows: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -108,14 +108,14 @@ class Reader:
 
 
 def bucket_level(table: Table, bucket_by: str) -> str | None:
-    """The level whose lengths rows are sorted by; None if it is the values of a column of the rows."""
+    """Return the level whose lengths sort the rows; None if the values of a column of the rows sort them."""
     schema = table.schema
     column = schema.get(bucket_by) if isinstance(bucket_by, str) else None
     if column is None:
         if bucket_by in schema.levels and bucket_by != table.row_level:
             return bucket_by
         have = ", ".join(map(repr, (*schema.levels[1:], *schema)))
-        raise KeyError(f"bucket_by names a level below the rows or a column, one of {have}, got {bucket_by!r:.60}")
+        raise KeyError(f"bucket_by must name a level below the rows or a column, one of {have}, got {bucket_by!r:.60}")
     if bucket_by in schema.levels and column.level != bucket_by:
         raise ValueError(f"bucket_by={bucket_by!r} names a level, and a column of another level; rename the column")
     if column.level != table.row_level:
@@ -126,35 +126,37 @@ def bucket_level(table: Table, bucket_by: str) -> str | None:
 
 
 def token_level(table: Table, given: str | None, bucketed: str | None) -> str:
-    """The level whose entries are counted: the one named, or that of the buckets, or the only deepest one."""
+    """Return the level whose entries are counted: the given one, the one that sorts rows, or the only deepest one."""
     schema = table.schema
     if given is not None:
         if given not in schema.levels:
-            raise KeyError(f"tokens_at names a level, one of {', '.join(schema.levels)}, got {given!r:.60}")
+            raise KeyError(f"tokens_at must name a level, one of {', '.join(schema.levels)}, got {given!r:.60}")
         return given
     deepest = [level for level in schema.levels if not schema.children(level)]
     if bucketed is None and len(deepest) != 1:
-        raise ValueError(f"max_tokens counts the entries of one level: name one of {', '.join(deepest)} by tokens_at=")
+        raise ValueError(
+            f"max_tokens counts the entries of one level: name one of {', '.join(deepest)} with tokens_at="
+        )
     return deepest[0] if bucketed is None else bucketed
 
 
-def padded_cells(table: Table, level: str, dense: Mapping[str, Any]) -> Cells:
-    """How cells of a level count that `to_dense` pads with these options, which it has seen to be right."""
+def padded_cells(table: Table, level: str, dense: Mapping[str, Any]) -> CellCount:
+    """Return how to count the cells of a level that `to_dense` pads with these options, which are checked already."""
     sizes, multiples = dense.get("max_lengths"), dense.get("multiple_of", 1)
     path = below_rows(table, level)
     fixed = [sizes.get(above) if isinstance(sizes, Mapping) else sizes for above in path]
     steps = [multiples.get(above, 1) if isinstance(multiples, Mapping) else multiples for above in path]
-    return Cells(True, tuple(None if size is None else int(size) for size in fixed), tuple(map(int, steps)))
+    return CellCount(True, tuple(None if size is None else int(size) for size in fixed), tuple(map(int, steps)))
 
 
 def below_rows(table: Table, level: str) -> tuple[str, ...]:
-    """The levels from right below the rows down to this one."""
+    """Return the levels from right below the rows down to this one."""
     root = table.row_level
     return tuple(above for above in path_to(level) if above != root and root in (ROWS, *path_to(above)))
 
 
 def checked_count(name: str, given: Any, least: int) -> int:
-    """An int of at least that; what is more than int64 counts, as the most that it does."""
+    """Return an integer that is at least `least`. Very large numbers become the greatest one allowed."""
     if isinstance(given, (bool, np.bool_)) or not hasattr(given, "__index__") or operator.index(given) < least:
         raise ValueError(f"{name} must be an int of {least} or more, got {given!r:.40}")
     return min(operator.index(given), _MOST)

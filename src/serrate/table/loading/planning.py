@@ -1,4 +1,4 @@
-"""Planning: what the options of a loader say about its batches, checked, and as a plan for the rows of a table."""
+"""Planning: the options of a loader are checked, and become a plan of batches for the rows of a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from serrate.table.loading.batching import Oversize, Plan, Shuffle
+from serrate.table.loading.batching import BatchPlan, Oversize, Shuffle
 from serrate.table.loading.measuring import Reader, bucket_level, checked_count, padded_cells, token_level
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Batching:
-    """The options that decide which rows, and which of their entries, a batch has."""
+class BatchOptions:
+    """The options that decide which rows a batch has, and which entries of them."""
 
     batch_size: int | None = None
     shuffle: Shuffle = False
@@ -49,8 +49,11 @@ class Batching:
         if self.max_tokens is None and (self.tokens_at is not None or self.oversize != "error"):
             raise ValueError("tokens_at and oversize say what max_tokens counts and limits: give max_tokens=… too")
 
-    def plan(self, table: Table, dense: Mapping[str, Any] | None) -> tuple[Plan, Reader, dict[str, Any]]:
-        """The batches of a table, how its rows are read, and what both depend on; `dense`: as `to_dense` pads them."""
+    def plan(self, table: Table, dense: Mapping[str, Any] | None) -> tuple[BatchPlan, Reader, dict[str, Any]]:
+        """Return the plan of the batches of a table, the reader of its rows, and all options that both depend on.
+
+        `dense` are the options of `to_dense` if batches are padded.
+        """
         reader = Reader.of(table, self.window, self.keep, self.level, self.seed)
         options: dict[str, Any] = {}
         bucketed = None
@@ -64,7 +67,7 @@ class Batching:
             if dense is not None:
                 options["cells"] = cells = padded_cells(table, level, dense)
                 described |= {"fixed": list(cells.fixed), "multiples": list(cells.multiples)}
-        plan = Plan(
+        plan = BatchPlan(
             len(table), self.batch_size, self.shuffle, self.seed, self.drop_last, self.max_tokens,
             self.oversize, self.pool, **options,
         )  # fmt: skip
@@ -72,7 +75,7 @@ class Batching:
 
 
 def rank_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The rank and how many there are: as given, or those of torch.distributed where it runs, or one alone."""
+    """Return the rank and the number of ranks: as given, or those of torch.distributed if it runs, or 0 and 1."""
     if (rank is None) != (world_size is None):
         raise ValueError(f"give both rank and world_size, or neither, got rank={rank}, world_size={world_size}")
     if rank is None or world_size is None:

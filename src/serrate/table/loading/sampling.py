@@ -1,12 +1,12 @@
-"""Sampling: orders of any number of rows that take no memory, and numbers drawn for rows, the same whoever asks.
+"""Sampling: shuffled orders of any number of rows that need no memory, and random numbers for rows.
 
-Everything is a function of a key, so that every worker and every rank finds the same without asking another.
+All results are functions of a key, so that every worker and every rank finds the same results on its own.
 
-A shuffled order is a Feistel network over the least power of two that holds all places. A place has a left and a
-right half; in every round one half is changed by a hash of the other, left ^= hash(right), which the same step undoes,
-so that every round and with it the whole network is a bijection. A place that lands beyond the last row is sent
-through the network again until it lands on one (cycle walking), which keeps it a bijection; less than every second
-place needs that.
+A shuffled order is a Feistel network over the smallest power of two that is at least the number of rows. The bits of a
+position form a left and a right half. Each round changes one half by a hash of the other, left ^= hash(right); the same
+step undoes it, so every round, and therefore the whole network, is a bijection. A position that lands beyond the last
+row goes through the network again until it lands on a row (cycle walking), so the result is still a bijection. Less
+than half of the positions need that.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ import torch
 
 from serrate.native import shuffling
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 
 _ROUNDS = 8
 _SMALL = 2**12
-"""Up to so many rows the order is that of their hashes: a network of few bits does not reach all orders."""
+"""Up to this many rows are sorted by their hashes, because a network of few bits does not reach all orders."""
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
 
 
-def key_of(*words: int | str) -> Words:
-    """Eight words of 64 bits that depend on every bit of integers and strings given.
+def random_key(*words: int | str) -> UInt64s:
+    """Return eight words of 64 bits that depend on every bit of the given integers and strings.
 
-    >>> int(key_of(0, 1, "rows")[0]) == int(key_of(0, 1, "rows")[0])
+    >>> int(random_key(0, 1, "rows")[0]) == int(random_key(0, 1, "rows")[0])
     True
-    >>> int(key_of(0, 1, "rows")[0]) == int(key_of(1, 0, "rows")[0])
+    >>> int(random_key(0, 1, "rows")[0]) == int(random_key(1, 0, "rows")[0])
     False
     """
     text = "\0".join(f"{type(word).__name__}:{word}" for word in words)
     return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=64).digest(), dtype="<u8").astype(np.uint64)
 
 
-def hashed(numbers: Words, key: np.uint64) -> Words:
-    """64 bits for each number; the high ones are the better ones."""
+def hashed(numbers: UInt64s, key: np.uint64) -> UInt64s:
+    """Return a hash of 64 bits for each number; the high bits are the best ones."""
     made = numbers + key
     made ^= made >> _HALF
     made *= _FIRST
@@ -54,13 +54,13 @@ def hashed(numbers: Words, key: np.uint64) -> Words:
     return made
 
 
-def draw(rows: torch.Tensor, bounds: torch.Tensor, key: Words) -> torch.Tensor:
-    """For each row a number from 0 up to its bound, which it does not reach; bounds are 1 or more.
+def draw(rows: torch.Tensor, bounds: torch.Tensor, key: UInt64s) -> torch.Tensor:
+    """Draw for each row a number from 0 up to, but not including, its bound, which is at least 1.
 
-    A row draws the same whichever rows are drawn with it.
+    The number of a row does not depend on the other rows.
 
     >>> rows = torch.tensor([7, 8, 7])
-    >>> drawn = draw(rows, torch.tensor([1, 100, 1]), key_of(0))
+    >>> drawn = draw(rows, torch.tensor([1, 100, 1]), random_key(0))
     >>> drawn[0] == drawn[2] == 0, 0 <= drawn[1] < 100
     (tensor(True), tensor(True))
     """
@@ -68,10 +68,10 @@ def draw(rows: torch.Tensor, bounds: torch.Tensor, key: Words) -> torch.Tensor:
     return torch.from_numpy((words % _words(bounds)).view(np.int64))
 
 
-def shuffled(count: int, key: Words) -> torch.Tensor:
-    """All of 0 … count - 1 in an order that depends on a key; takes memory for all of them.
+def shuffled(count: int, key: UInt64s) -> torch.Tensor:
+    """Return all of 0 … count - 1 in an order that depends on a key; this takes memory for all of them.
 
-    >>> sorted(shuffled(5, key_of("a")).tolist())
+    >>> sorted(shuffled(5, random_key("a")).tolist())
     [0, 1, 2, 3, 4]
     """
     return torch.from_numpy(
@@ -79,37 +79,37 @@ def shuffled(count: int, key: Words) -> torch.Tensor:
     )
 
 
-def _words(numbers: torch.Tensor) -> Words:
+def _words(numbers: torch.Tensor) -> UInt64s:
     made: Any = numbers.to(torch.int64).numpy()
     return made.view(np.uint64)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The order in which an epoch visits rows: the row at each place, for any places, in memory for those alone.
+    """The order in which an epoch visits rows; it finds the rows at any positions with memory for those alone.
 
-    >>> order = Order.shuffled(10**12, key_of("any"))
+    >>> order = Order.shuffled(10**12, random_key("any"))
     >>> rows = order(torch.tensor([0, 1, 999_999_999_999]))
     >>> rows.unique().numel(), bool((rows < 10**12).all())
     (3, True)
-    >>> sorted(Order.shuffled(10, key_of("any"))(torch.arange(10)).tolist())
+    >>> sorted(Order.shuffled(10, random_key("any"))(torch.arange(10)).tolist())
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     >>> Order(10)(torch.arange(3, 6))
     tensor([3, 4, 5])
     """
 
     rows: int
-    key: Words | None = None
-    """None: rows stay in their order."""
+    key: UInt64s | None = None
+    """The key of the shuffle; None if the rows stay in their order."""
     _all: torch.Tensor | None = field(default=None, repr=False)
 
     @classmethod
-    def shuffled(cls, rows: int, key: Words) -> Order:
-        """A shuffled order of so many rows."""
+    def shuffled(cls, rows: int, key: UInt64s) -> Order:
+        """Return a shuffled order of `rows` rows."""
         return cls(rows, key, shuffled(rows, key) if rows <= _SMALL else None)
 
     def __call__(self, places: torch.Tensor) -> torch.Tensor:
-        """The rows at these places, int64, each from 0 up to the number of rows."""
+        """Return the rows at these positions, as int64; both are from 0 up to the number of rows."""
         if self.key is None:
             return places
         if self._all is not None:
@@ -125,14 +125,15 @@ class Order:
             beyond = beyond[again >= self.rows]
         return torch.from_numpy(found.view(np.int64))
 
-    def _through(self, places: Words) -> Words:
-        """Once through the network."""
+    def _through(self, places: UInt64s) -> UInt64s:
+        """Send positions through the network once."""
         assert self.key is not None
         bits = (self.rows - 1).bit_length()
         low = bits // 2
         width = np.uint64(low)
         shifts = np.uint64(64 - (bits - low)), np.uint64(64 - low)
-        halves = [places >> width, places & np.uint64((1 << low) - 1)]  # the left has as many bits, or one more
+        # The left half has as many bits as the right half, or one more.
+        halves = [places >> width, places & np.uint64((1 << low) - 1)]
         for turn in range(_ROUNDS):
             side = turn % 2
             halves[side] ^= hashed(halves[1 - side], self.key[turn]) >> shifts[side]
@@ -140,34 +141,35 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
-    """An order for rows on a disk: blocks of neighbours are shuffled, then all rows of a pool of blocks.
+class BlockwiseOrder:
+    """An order for rows on a disk: it shuffles blocks of neighbouring rows, then the rows of a pool of several blocks.
 
-    A batch has rows of many blocks, and the blocks of a pool are read once, where rows that may be anywhere are read a
-    page at a time. Blocks begin at other rows in each order.
+    A batch has rows from many blocks, but each block of a pool is read only once; a full shuffle would read one page
+    for each row. The first row of the first block is different in each order.
 
-    >>> order = Blocks(10**12, key_of("any"), block=256, pool=2**14)
+    >>> order = BlockwiseOrder(10**12, random_key("any"), block=256, pool=2**14)
     >>> order(torch.arange(2**14)).unique().numel()
     16384
-    >>> sorted(Blocks(10, key_of("any"), block=2, pool=4)(torch.arange(10)).tolist())
+    >>> sorted(BlockwiseOrder(10, random_key("any"), block=2, pool=4)(torch.arange(10)).tolist())
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
 
     rows: int
-    key: Words
+    key: UInt64s
     block: int
     pool: int
 
     def __call__(self, places: torch.Tensor) -> torch.Tensor:
-        """The rows at these places, int64, each from 0 up to the number of rows."""
+        """Return the rows at these positions, as int64; both are from 0 up to the number of rows."""
         mixed = places.numpy().copy()
         pools = mixed // self.pool
         for pool in np.unique(pools).tolist():
             first = pool * self.pool
             here = np.flatnonzero(pools == pool)
-            order = Order.shuffled(min(self.pool, self.rows - first), key_of(*self.key.tolist(), pool))
+            order = Order.shuffled(min(self.pool, self.rows - first), random_key(*self.key.tolist(), pool))
             mixed[here] = first + order(torch.from_numpy(mixed[here] - first)).numpy()
-        inside = np.flatnonzero(mixed < self._whole.rows * self.block)  # rows after the last whole block stay there
+        # The rows after the last whole block stay where they are.
+        inside = np.flatnonzero(mixed < self._whole.rows * self.block)
         blocks, place = np.divmod(mixed[inside], self.block)
         mixed[inside] = self._whole(torch.from_numpy(blocks)).numpy() * self.block + place
         first_row = int(self.key[0]) % max(self.rows, 1)

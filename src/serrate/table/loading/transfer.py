@@ -1,4 +1,4 @@
-"""Transfer: batches from the host to a device, while it works on those before."""
+"""Transfer: batches go from the host to a device while the device works on the batches before them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from serrate.table.gathering.batch import Dense, Packed
 
 Finish = Callable[[Packed], Packed | Dense]
-"""What is done with a batch on the device: nothing, or padding."""
+"""What is done to a batch on the device: nothing, or padding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
-    """A batch on its way, and what says that it has arrived; None: it has."""
+class SentBatch:
+    """A batch that is being copied, and the event that marks its arrival; None if it has arrived."""
 
     batch: Packed | Dense
     arrived: Any
 
 
 class Transfer:
-    """Sends packed batches to a device, to CUDA from pinned memory and on a stream of its own."""
+    """Sends packed batches to a device; for CUDA from page-locked memory and on a separate stream."""
 
     def __init__(self, device: torch.device, finish: Finish) -> None:
         self._device, self._finish = device, finish
@@ -33,19 +33,19 @@ class Transfer:
 
     @property
     def pins(self) -> bool:
-        """Whether batches should lie in page-locked memory: a copy of other memory waits."""
+        """Whether batches should be in page-locked memory, because a copy from other memory waits."""
         return self._stream is not None
 
-    def send(self, batch: Packed) -> Sent:
-        """Start the copy; called by the threads that made the batch."""
+    def send(self, batch: Packed) -> SentBatch:
+        """Start the copy. The thread that made the batch calls this."""
         if self._stream is None:
-            return Sent(self._finish(batch.to(self._device)), None)
+            return SentBatch(self._finish(batch.to(self._device)), None)
         with torch.cuda.stream(self._stream):
             made = self._finish(batch.to(self._device, non_blocking=True))
-            return Sent(made, self._stream.record_event())
+            return SentBatch(made, self._stream.record_event())
 
-    def receive(self, sent: Sent) -> Packed | Dense:
-        """The batch, which what the caller starts next on the device may use."""
+    def receive(self, sent: SentBatch) -> Packed | Dense:
+        """Return the batch. All work that the caller starts on the device from now on may use it."""
         if sent.arrived is not None:
             current = torch.cuda.current_stream(self._device)
             current.wait_event(sent.arrived)
@@ -54,9 +54,9 @@ class Transfer:
 
 
 def _record(batch: Packed | Dense, stream: Any) -> None:
-    """Tell the allocator that a stream uses the batch: its memory came from another stream's."""
+    """Tell the allocator that this stream uses the batch, whose memory belongs to another stream."""
     if isinstance(batch, Packed):
-        tensors = [batch.flat(name) for name in batch][:1]  # all of it is one piece of memory
+        tensors = [batch.flat(name) for name in batch][:1]  # All tensors share one piece of memory.
     else:
         tensors = [*batch.values(), *batch.masks.values(), *batch.valid.values()]
     for tensor in tensors:

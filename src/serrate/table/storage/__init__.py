@@ -1,1 +1,1 @@
-"""Tables on disk and elsewhere: the format, reading without trust, and writing whole or not at all."""
+"""Tables in files, on this machine or in remote stores: the format, reading untrusted files, and safe writing."""

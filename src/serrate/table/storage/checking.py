@@ -1,4 +1,4 @@
-"""Checking: whether every byte of a dataset is as it was written; and removing what interrupted writes left behind."""
+"""Checking: whether every byte of a dataset is as it was written; and deleting what interrupted writers left."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 
 from serrate.errors import TableFormatError
 from serrate.table.block import Block, unrenamed
+from serrate.table.storage.block_file import checksum
 from serrate.table.storage.committing import read_manifest
 from serrate.table.storage.contents import faults_of_block
-from serrate.table.storage.files import Claim, FileSource
+from serrate.table.storage.files import FileSource, ShardRecord
 from serrate.table.storage.folders import (
     CLAIM,
     SHARD,
@@ -23,8 +24,7 @@ from serrate.table.storage.folders import (
     folder_at,
     parent_folder,
 )
-from serrate.table.storage.header import OFFSETS, Header, Span
-from serrate.table.storage.layout import checksum
+from serrate.table.storage.header import OFFSETS, FileSpan, Header
 from serrate.table.storage.manifest import Manifest, Shard
 from serrate.table.storage.parts import Part, is_committed, read_parts
 from serrate.table.storage.progress import progress
@@ -39,12 +39,12 @@ Done = Callable[[int], object]
 
 
 def verify(what: Table | str | os.PathLike[str]) -> None:
-    """Read all of a dataset, or of the files that a table is read from, and check every checksum and every offset.
+    """Read all of a dataset, or all files that a table is read from, and check every checksum and every offset.
 
-    Each shard has to have the size, the checksum and the counts that the manifest says; offsets rise from 0 to the
-    number of entries; offsets that lead from rows to deeper entries agree with those of the levels between; strings are
-    places in their vocabulary; bools are 0 or 1; what is missing is 0. A file on its own has no checksum. All faults
-    are raised together, as one TableFormatError.
+    Each shard must have the size, the checksum and the counts that the manifest states. Offsets must rise from 0 to the
+    number of entries, and composed offsets must agree with the offsets of the levels. Codes must be positions in their
+    vocabulary, bools must be 0 or 1, and missing entries must be 0. A single file has no checksum. All faults are
+    raised together, as one TableFormatError.
 
     >>> import tempfile, serrate as sr
     >>> from pathlib import Path
@@ -65,7 +65,7 @@ def verify(what: Table | str | os.PathLike[str]) -> None:
 
 
 def faults(what: Table | str | os.PathLike[str]) -> Iterator[str]:
-    """What is wrong with a dataset: each fault begins with the name of the file."""
+    """Yield the faults of a dataset; each begins with the name of the file."""
     if not isinstance(what, (str, os.PathLike)):
         yield from _faults_of_table(what)
         return
@@ -81,14 +81,14 @@ def faults(what: Table | str | os.PathLike[str]) -> Iterator[str]:
         yield str(error)
         return
     if manifest is None:
-        raise FileNotFoundError(f"{folder.where}: the folder has no manifest.json, so it is no dataset of a table")
+        raise FileNotFoundError(f"{folder.where}: the folder has no manifest.json, so it is not a dataset of a table")
     with progress("verifying", sum(shard.bytes for shard in manifest.shards), "bytes") as done:
         for shard in manifest.shards:
             yield from _faults_of_file(folder, shard.file, manifest, shard, done)
 
 
 def place_of(path: str | os.PathLike[str]) -> tuple[Folder, str | None]:
-    """The folder of a dataset; or the folder and the name of a file."""
+    """Return the folder of a dataset and None, or the folder and the name of a file."""
     if os.fspath(path).endswith(".safetensors") and not os.path.isdir(path):
         return parent_folder(path)
     folder = folder_at(path)
@@ -100,9 +100,9 @@ def place_of(path: str | os.PathLike[str]) -> tuple[Folder, str | None]:
 
 
 def _faults_of_table(table: Table) -> Iterator[str]:
-    """What is wrong with the files of a table, by the manifests that lie next to them."""
+    """Yield the faults of the files of a table; the manifests next to the files are used too."""
     manifests: dict[str, Manifest | None] = {}
-    with progress("verifying", len(table.sources), "parts") as done:
+    with progress("verifying", len(table.sources), "sources") as done:
         for source in map(unrenamed, table.sources):
             if isinstance(source, FileSource | RemoteSource):
                 path = source.path if isinstance(source, FileSource) else source.where
@@ -123,7 +123,7 @@ def _faults_of_table(table: Table) -> Iterator[str]:
 def _faults_of_file(
     folder: Folder, name: str, manifest: Manifest | None, shard: Shard | None, done: Done
 ) -> Iterator[str]:
-    """What is wrong with a file, by itself and by what the manifest says of it."""
+    """Yield the faults of a file, by itself and by what the manifest states about it."""
     where = f"{folder.where.rstrip('/')}/{name}"
     try:
         with folder.reading(name) as stream:
@@ -147,13 +147,13 @@ def _faults_of_file(
 
 
 def _source(folder: Folder, name: str, manifest: Manifest | None, shard: Shard | None) -> FileSource | RemoteSource:
-    claim = None
+    record = None
     if manifest is not None and shard is not None:
-        claim = Claim(manifest.schema, shard.rows, shard.bytes, shard.counts)
+        record = ShardRecord(manifest.schema, shard.rows, shard.bytes, shard.counts)
     if isinstance(folder, LocalFolder):
-        return FileSource(folder.path / name, claim)
+        return FileSource(folder.path / name, record)
     assert isinstance(folder, RemoteFolder)
-    return RemoteSource(folder.files, folder.at(name), claim)
+    return RemoteSource(folder.files, folder.at(name), record)
 
 
 def _faults_of_checksum(stream: BinaryIO, shard: Shard, where: str, done: Done) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _faults_of_checksum(stream: BinaryIO, shard: Shard, where: str, done: Done) 
 
 
 def _faults_of_composed(stream: BinaryIO, header: Header, block: Block, where: str) -> Iterator[str]:
-    """Offsets that skip levels say what those of the levels say."""
+    """Yield the composed offsets that do not agree with the offsets of the levels."""
     for name, span in header.tensors.items():
         kind, _, level = name.partition("/")
         if kind != "composed":
@@ -181,7 +181,7 @@ def _faults_of_composed(stream: BinaryIO, header: Header, block: Block, where: s
             )
 
 
-def _read(stream: BinaryIO, span: Span) -> torch.Tensor:
+def _read(stream: BinaryIO, span: FileSpan) -> torch.Tensor:
     stream.seek(span.start)
     return torch.frombuffer(bytearray(stream.read(span.stop - span.start)), dtype=OFFSETS[span.code])
 
@@ -192,15 +192,15 @@ def _read(stream: BinaryIO, span: Span) -> torch.Tensor:
 def repair(
     path: str | os.PathLike[str], *, parts: bool = False, dry_run: bool = False, alone: bool = False
 ) -> list[str]:
-    """Delete what interrupted writes left behind, and nothing else; gives the names of the files.
+    """Delete what interrupted writers left, and nothing else; return the names of those files.
 
-    Left behind are temporary files and shards that nothing names, of writers that are no longer at work, and parts that
-    were committed or have no shard left. With `parts` also the parts that were finished but not committed. Next to a
-    single file only temporary files are deleted. With `dry_run` nothing is.
+    These are temporary files, and shards that neither the manifest nor a part names, if their writers have ended; and
+    parts that were committed or have no shard left. With `parts` it also deletes parts that are complete but not
+    committed. Next to a single file it deletes only temporary files. With `dry_run` it deletes nothing.
 
-    Stores elsewhere, by URL, do not tell which writers have ended, so that there only what no writer claims is left
-    behind. `alone` says that nobody is at work: then the claims, the lock and the files of writers that did not come to
-    their end are deleted too. A writer that was at work all the same gets a ConflictError; its rows are lost.
+    A remote store does not show which writers have ended, so there it deletes only files that no writer claims. `alone`
+    says that no writer is at work: then it also deletes the claims, the lock and the files of writers that were
+    interrupted. If a writer is at work nevertheless, it gets a ConflictError, and its rows are lost.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -219,17 +219,18 @@ def repair(
 
 
 def _temporary(folder: Folder, names: list[str], alone: bool) -> list[str]:
-    """Temporary files that nobody holds."""
+    """Return the temporary files that nobody holds."""
     files = (each for each in names if TEMPORARY.fullmatch(each) and folder.is_file(each))
     return [each for each in files if not folder.held(each, alone=alone)]
 
 
 def _leftovers(folder: Folder, parts: bool, alone: bool) -> list[str]:
-    """Files of ours that nothing names and nobody holds; claims last, since they tell whose the others are.
+    """Return the files of this library that nothing names and nobody holds.
 
-    The order counts, since stores cannot be held still. A writer claims before it has shards, and lets go after they
-    are named: a shard that was there before claims were looked for, and that a manifest which was read after that does
-    not name, is left behind.
+    Claims come last, because they show which writer the other files belong to. The order of the steps matters, because
+    a remote store may change meanwhile. A writer makes its claim before its shards, and deletes it after they are
+    named. So a shard is a leftover if it existed before the claims were listed, and the manifest that was read after
+    that does not name it.
     """
     names = [each for each in folder.names() if folder.is_file(each)]
     claims = {match["writer"]: each for each in folder.names() if (match := CLAIM.fullmatch(each))}
@@ -248,7 +249,8 @@ def _leftovers(folder: Folder, parts: bool, alone: bool) -> list[str]:
     named |= manifest.files if manifest else set()
 
     def is_left(writer: str) -> bool:
-        # Without a manifest only its writer tells whether a shard is left over, or has lost its manifest.
+        # Without a manifest, only the claim or part of a writer shows that its shard is a leftover. The manifest may be
+        # lost.
         return writer not in at_work and (manifest is not None or writer in ended or writer in dropped)
 
     shards = ((each, match["writer"]) for each in names if (match := SHARD.fullmatch(each)) and each not in named)

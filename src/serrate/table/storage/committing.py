@@ -1,8 +1,8 @@
 """Committing: the step by which shards become a version of a dataset, all at once.
 
-Shards lie in the folder before anything names them. The manifest is then replaced in one step; whoever opens the
-dataset sees the version before or the version after. Parts are lists of shards that writers in several processes leave
-behind for one commit to join.
+Shards are in the folder before anything names them. Then the manifest is replaced in one step, so everybody who opens
+the dataset sees either the old or the new version. Parts are lists of shards that writers in several processes leave,
+and that one commit joins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serrate.table.storage.parts import PART, Part, is_committed, read_parts
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """The current version, if there is one."""
+    """Return the manifest of the current version; None if there is no dataset."""
     try:
         text = folder.read(NAME, LONGEST_MANIFEST)
     except FileNotFoundError:
@@ -34,9 +34,9 @@ def read_manifest(folder: Folder) -> Manifest | None:
 
 
 def require_place(folder: Folder, overwrite: bool) -> Manifest | None:
-    """The version that a dataset written there replaces, if there is one that can be read.
+    """Return the manifest of the dataset that is to be replaced; None if there is none, or if it cannot be read.
 
-    FileExistsError unless a dataset may be written there: there is none, or it is to be replaced.
+    Raise a FileExistsError if a dataset must not be written there.
     """
     if NAME not in folder.names():
         return None
@@ -51,12 +51,12 @@ def require_place(folder: Folder, overwrite: bool) -> Manifest | None:
         )
     try:
         return read_manifest(folder)
-    except TableFormatError:  # what cannot be read can be replaced, but not added to
+    except TableFormatError:  # A dataset that cannot be read can be replaced, but rows cannot be appended to it.
         return None
 
 
 def _is_own(folder: Folder) -> bool:
-    """Whether a manifest may be that of a table: it says so, or is cut off or damaged."""
+    """Return whether a manifest can be that of a table: it says so, or it is cut off or damaged."""
     try:
         found = json.loads(folder.read(NAME, LONGEST_MANIFEST))
     except (ValueError, RecursionError, OSError, TableFormatError):
@@ -66,25 +66,28 @@ def _is_own(folder: Folder) -> bool:
 
 @dataclass(frozen=True)
 class Basis:
-    """What rows that replace a dataset were made from: what it was when they began, and the shards they were read from.
+    """What the rows that replace a dataset are based on: its old manifest, and the shards that they were read from.
 
-    Whoever replaces a dataset must know all of it: rows that another writer added meanwhile would be gone.
+    Whoever replaces a dataset must have seen all of it; otherwise rows that another writer added meanwhile would be
+    lost.
     """
 
     manifest: Manifest | None = None
-    """None: there was no dataset, or one that could not be read."""
+    """The manifest when the writing began; None if there was no dataset, or if it could not be read."""
     read: frozenset[str] = frozenset()
-    """The names of its shards that rows came from; none if they came from elsewhere."""
+    """The names of its shards that the rows were read from; empty if they came from somewhere else."""
 
     def check(self, now: Manifest | None, where: str) -> None:
-        """A ConflictError if the dataset has become another one."""
+        """Raise a ConflictError if the dataset has changed since."""
         if now == self.manifest:
             new = [] if now is None else [shard for shard in now.shards if shard.file not in self.read]
             if not (new and self.read):
                 return
             changed = f"it has {sum(shard.rows for shard in new)} rows that were not there when the table was opened"
         else:
-            one, two = ("none" if each is None else f"generation {each.generation}" for each in (self.manifest, now))
+            one, two = (
+                "not there" if each is None else f"generation {each.generation}" for each in (self.manifest, now)
+            )
             changed = f"it was {one} when the writing began, and is {two} now"
         raise ConflictError(
             f"somebody else changed the dataset at {where} meanwhile: {changed}; nothing was replaced, so that nothing "
@@ -95,9 +98,9 @@ class Basis:
 def publish(
     folder: Folder, schema: Schema, shards: Sequence[Shard], *, append: bool, overwrite: bool, basis: Basis | None
 ) -> None:
-    """Make shards the new version of a dataset, or add them to it; the folder is locked.
+    """Make shards the new version of a dataset, or append them to it. The caller holds the lock of the folder.
 
-    `basis` is compared with what is replaced; None if the caller has done so.
+    `basis` is compared with the dataset that is replaced; it is None if the caller has done so.
     """
     before = read_manifest(folder) if append else require_place(folder, overwrite)
     if basis is not None and not append:
@@ -106,7 +109,7 @@ def publish(
     kept: tuple[Shard, ...] = ()
     if append and before is not None:
         kept = before.shards
-        schema = join_schemas(before.schema, schema, "the dataset", "what is added")
+        schema = join_schemas(before.schema, schema, "the dataset", "the new part")
     manifest = Manifest(schema, (*kept, *shards), generation)
     text = manifest.to_json().encode()
     _require_files(folder, shards)
@@ -121,21 +124,25 @@ def publish(
 
 
 def _require_files(folder: Folder, shards: Sequence[Shard]) -> None:
-    """A ConflictError if shards that are to be named are not there any more: a manifest never names such."""
+    """Raise a ConflictError if shards do not exist any more: a manifest never names such shards."""
     missing = sorted({shard.file for shard in shards}.difference(folder.names()))
     if missing:
         raise ConflictError(
             f"{len(missing)} of {len(shards)} shards that were written to {folder.where} are not there any more, "
-            f"{missing[0]} among them: somebody deleted them before they were named; the dataset is as it was; write "
-            f"the rows again"
+            f"{missing[0]} among them: somebody deleted them before the manifest named them; the dataset is "
+            f"unchanged; write the rows again"
         )
 
 
 def _remove_committed(folder: Folder, manifest: Manifest | None) -> None:
-    """Delete parts that the manifest has joined, before their shards go: a later commit would name those once more."""
+    """Delete the parts that the manifest contains, before their shards are deleted.
+
+    Otherwise a later commit would name the deleted shards again.
+    """
     for name in folder.names():
         if PART.fullmatch(name):
-            with suppress(TableFormatError, FileNotFoundError):  # what cannot be read cannot be committed either
+            # A part that cannot be read cannot be committed either.
+            with suppress(TableFormatError, FileNotFoundError):
                 if is_committed(Part.read(folder, name), manifest):
                     folder.remove(name)
 
@@ -145,7 +152,7 @@ def _replace_manifest(folder: Folder, text: bytes) -> None:
         with folder.writing(NAME) as stream:
             stream.write(text)
     except OSError:
-        # A store may have done what it was asked to, and only its answer was lost.
+        # The store may have done what it was asked to do, and only its answer was lost.
         with suppress(OSError):
             if folder.read(NAME, LONGEST_MANIFEST) == text:
                 return
@@ -153,17 +160,17 @@ def _replace_manifest(folder: Folder, text: bytes) -> None:
 
 
 def _remove(folder: Folder, names: Iterable[str]) -> None:
-    """Delete shards that nothing names any longer; those that cannot be deleted are left to a repair."""
+    """Delete shards that nothing names any more; a repair deletes those that cannot be deleted now."""
     for name in names:
-        if SHARD.fullmatch(name):  # a manifest that was tampered with may name other files
+        if SHARD.fullmatch(name):  # A manifest that was manipulated may name other files.
             with suppress(OSError):
                 folder.remove(name)
 
 
 def _named(folder: Folder) -> set[str]:
-    """The shards that the manifest or a part names.
+    """Return the names of the shards that the manifest or a part names.
 
-    Parts are read first: a commit deletes them after the manifest names their shards.
+    The parts are read first, because a commit deletes them after the manifest names their shards.
     """
     parts = read_parts(folder)
     manifest = read_manifest(folder)
@@ -172,7 +179,7 @@ def _named(folder: Folder) -> set[str]:
 
 
 def discard(folder: Folder, shards: Sequence[Shard]) -> None:
-    """Delete shards of a writer that ends, unless something names them; others are left to a repair."""
+    """Delete the shards of a writer that ends, unless something names them; a repair deletes what is left."""
     with suppress(OSError, TableFormatError):
         named = _named(folder)
         _remove(folder, (shard.file for shard in shards if shard.file not in named))
@@ -186,8 +193,9 @@ def commit(
 ) -> None:
     """Join all parts that `TableWriter.part` left at `path` into one version of a dataset.
 
-    Parts come in the order they were given, those without one in the order they were started. `parts` is how many
-    there have to be. With `append` their rows follow those that the dataset has, with `overwrite` they replace them.
+    Parts with an `order` come first, in that order; the others follow in the order in which they were started. `parts`
+    is the number of parts that must be there. With `append` their rows follow the rows of the dataset, and with
+    `overwrite` they replace them.
 
     >>> import tempfile, serrate as sr
     >>> from serrate.table import commit
@@ -210,7 +218,7 @@ def commit(
         schema: Schema | None = None
         for part in found:
             if part.schema is not None:
-                one = "parts before it"
+                one = "an earlier part"
                 schema = part.schema if schema is None else join_schemas(schema, part.schema, one, part.file)
         if schema is None:
             raise ValueError(f"the parts at {folder.where} have no rows and no schema, so there is nothing to commit")
@@ -218,15 +226,15 @@ def commit(
         kept = [shard for shard in shards if shard.rows] or shards[:1]
         publish(folder, schema, kept, append=append, overwrite=overwrite, basis=None)
         for part in found:
-            with suppress(OSError):  # the next commit, or a repair, sees that the manifest has its shards
+            with suppress(OSError):  # The next commit or repair finds that the manifest contains its shards.
                 folder.remove(part.file)
         _remove(folder, {shard.file for shard in shards} - {shard.file for shard in kept})
 
 
 def _uncommitted(folder: Folder) -> list[Part]:
-    """The parts, without those that are committed already; these are deleted."""
+    """Return the parts that are not committed yet; delete those that are."""
     manifest = None
-    with suppress(TableFormatError):  # `publish` says what is wrong with it, if that matters
+    with suppress(TableFormatError):  # `publish` reports what is wrong with the manifest if it matters.
         manifest = read_manifest(folder)
     found, there = [], set(folder.names())
     for part in read_parts(folder):
@@ -253,12 +261,12 @@ def _check_parts(found: list[Part], count: int | None, folder: Folder) -> None:
         if part.order is not None and part.order == other.order:
             raise ValueError(
                 f"two parts at {folder.where} have the order {part.order}: {part.file} and {other.file}; delete the "
-                f"one that should not be there, repair() then removes its shards"
+                f"wrong one, and repair() then deletes its shards"
             )
 
 
 def _check_generations(found: list[Part], folder: Folder) -> None:
-    """A ConflictError if the dataset that parts are to replace is not the one that was there when they began."""
+    """Raise a ConflictError if parts are to replace another version of the dataset than the one when they began."""
     before: Manifest | None = None
     with suppress(TableFormatError):
         before = read_manifest(folder)

@@ -1,4 +1,4 @@
-"""Manifest: which files a dataset has, and what they hold; and `open_table`, which opens a folder or a file."""
+"""Manifest: which files a dataset has and what they hold; and `open_table`, which opens a folder or a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from serrate.table.block import Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.schema import Schema
 from serrate.table.storage import strict
-from serrate.table.storage.files import Claim, FileSource
+from serrate.table.storage.files import FileSource, ShardRecord
 from serrate.table.storage.folders import LocalFolder, is_url
-from serrate.table.storage.header import FORMAT, VERSION, check_version, counts_from, rows_of, schema_from
+from serrate.table.storage.header import FORMAT, VERSION, check_version, count_rows, counts_from, schema_from
 from serrate.table.storage.strict import fail
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ NAME = "manifest.json"
 LONGEST_MANIFEST = 2**28
 _CHECKSUM = re.compile(r"[0-9a-f]{16}")
 _LEADS_ELSEWHERE = {*"/\\:;%?#", *map(chr, range(32)), chr(127)}
-"""What ends a name, or stands for something else, in a path or in a URL; ".." before a ";" is read as "..", too."""
+"""Characters that end a name, or have a special meaning, in a path or in a URL. Even "..;" can be read as ".."."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of a dataset: its name, how many rows, bytes and entries of each level it has, and its checksum."""
+    """A file of a dataset: its name, its numbers of rows, bytes and entries of each level, and its checksum."""
 
     file: str
     rows: int
@@ -41,30 +41,31 @@ class Shard:
     counts: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """The shard as JSON has it."""
+        """Return the shard as an object for JSON."""
         return {
             "file": self.file, "rows": self.rows, "bytes": self.bytes, "xxh3": self.xxh3, "counts": dict(self.counts)
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, given: Any, schema: Schema, where: str) -> Shard:
-        """The shard that `to_json` wrote, or a TableFormatError."""
+        """Return the shard that `to_json` wrote; raise a TableFormatError for anything else."""
         given = strict.fields(given, {"file", "rows", "bytes", "xxh3", "counts"}, "a shard", where)
         file, xxh3 = given["file"], given["xxh3"]
         if not isinstance(file, str) or not is_plain(file):
-            fail(where, f"a shard lies in the folder of the manifest, got the file name {file!r:.60}")
+            fail(where, f"a shard must be in the folder of the manifest, got the file name {file!r:.60}")
         if not isinstance(xxh3, str) or not _CHECKSUM.fullmatch(xxh3):
-            fail(where, f"a checksum is 16 digits from 0 to f, shard {file!r:.60} has {xxh3!r:.60}")
+            fail(where, f"a checksum must be 16 digits from 0 to f, but shard {file!r:.60} has {xxh3!r:.60}")
         counts = counts_from(given["counts"], schema, f"{where}, shard {file!r:.60}")
-        if given["rows"] != rows_of(schema, counts) or type(given["rows"]) is not int:
+        if given["rows"] != count_rows(schema, counts) or type(given["rows"]) is not int:
             fail(
-                where, f"shard {file!r:.60} has {rows_of(schema, counts)} rows by its counts, got {given['rows']!r:.60}"
+                where,
+                f"shard {file!r:.60} has {count_rows(schema, counts)} rows by its counts, got {given['rows']!r:.60}",
             )
         return cls(file, given["rows"], strict.size(given["bytes"], "bytes", where), xxh3, counts)
 
 
 def is_plain(name: str) -> bool:
-    """Whether it is the name of a file, on a disk and in a URL, and neither a path nor a query that leads elsewhere.
+    """Return whether this is the name of a file, on a disk and in a URL; not a path or a query that leads elsewhere.
 
     >>> [is_plain(name) for name in ("a.safetensors", "..", "%2e%2e%2fa", "a?b", "a#b")]
     [True, False, False, False, False]
@@ -74,7 +75,7 @@ def is_plain(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a dataset consists of; every change of the dataset makes a new one, of the next generation."""
+    """The contents of a dataset. Every change of the dataset makes a new manifest, of the next generation."""
 
     schema: Schema
     shards: tuple[Shard, ...]
@@ -86,21 +87,23 @@ class Manifest:
         return frozenset(shard.file for shard in self.shards)
 
     def described(self) -> dict[str, Any]:
-        """The manifest as JSON has it."""
+        """Return the manifest as an object for JSON."""
         return {
             "format": FORMAT, "version": str(VERSION), "generation": self.generation, "schema": self.schema.to_json(),
             "shards": [shard.to_json() for shard in self.shards],
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """The text of the file; a ValueError if nobody could read one of its length."""
+        """Return the text of the file; raise a ValueError if it is longer than readers accept."""
         text = json.dumps(self.described(), ensure_ascii=False, indent=1) + "\n"
         check_length(text, len(self.shards))
         return text
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> Manifest:
-        """The manifest that `to_json` wrote, or a TableFormatError that names the file, as `where` does, and the fault.
+        """Return the manifest that `to_json` wrote.
+
+        For anything else raise a TableFormatError that names the file, which `where` describes, and the fault.
 
         >>> import torch
         >>> from serrate.table import Column
@@ -112,24 +115,24 @@ class Manifest:
 
     @classmethod
     def of(cls, given: Any, where: str) -> Manifest:
-        """The manifest that was `described`."""
+        """Return the manifest that `described` returned."""
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            fail(where, f"no manifest of a table: it does not say that its format is {FORMAT!r}")
+            fail(where, f"this is not the manifest of a table: it does not say that its format is {FORMAT!r}")
         check_version(given.get("version"), where)
         given = strict.fields(given, {"format", "version", "generation", "schema", "shards"}, "a manifest", where)
         schema = schema_from(given["schema"], where)
         if not isinstance(given["shards"], list):
-            fail(where, f"shards are a list, got {given['shards']!r:.60}")
+            fail(where, f"shards must be a list, got {given['shards']!r:.60}")
         shards = tuple(Shard.from_json(shard, schema, where) for shard in given["shards"])
         if len({shard.file for shard in shards}) != len(shards):
-            fail(where, "a file is there twice")
+            fail(where, "a file occurs twice")
         if len(shards) > 1 and len(schema.roots) != 1:
-            fail(where, f"a table without rows, of the levels {schema.levels}, lies in one file, got {len(shards)}")
+            fail(where, f"a table without rows, of the levels {schema.levels}, must be in one file, got {len(shards)}")
         return cls(schema, shards, strict.size(given["generation"], "generation", where))
 
 
 def check_length(text: str, shards: int) -> None:
-    """Nothing, or a ValueError if a manifest is longer than readers read."""
+    """Raise a ValueError if a manifest is longer than readers accept."""
     if len(text.encode()) > LONGEST_MANIFEST:
         raise ValueError(
             f"a manifest has at most {LONGEST_MANIFEST} bytes, but with {shards} shards it would have "
@@ -137,16 +140,16 @@ def check_length(text: str, shards: int) -> None:
         )
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """The manifest of a folder of this machine."""
+def read_local_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """Return the manifest of a folder of this machine."""
     return Manifest.from_json(LocalFolder(folder).read(NAME, LONGEST_MANIFEST), os.path.join(folder, NAME))
 
 
 def open_table(path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> Table:
-    """A dataset as a table: a folder with a manifest, or one file, here or at an fsspec URL.
+    """Open a dataset as a table: a folder with a manifest, or one file, on this machine or at an fsspec URL.
 
-    No values are read before they are asked for. A file that is changed, cut off or replaced afterwards is noticed
-    before the next read. The table can be sent to other processes, which open the same files.
+    Values are read only when they are needed. If a file is changed, cut off or replaced later, the next read raises an
+    error. The table can be sent to other processes, which open the same files.
 
     >>> import tempfile, serrate as sr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -171,25 +174,25 @@ def _open_local(path: str) -> tuple[Schema, list[Source]]:
         source = FileSource(path)
         return source.schema, [source]
     try:
-        manifest = read_manifest(path)
+        manifest = read_local_manifest(path)
         while True:
             try:
                 return manifest.schema, _shards(path, manifest)
             except FileNotFoundError as error:
-                # Who overwrites a dataset removes the old files after the new manifest is there.
-                before, manifest = manifest, read_manifest(path)
+                # A writer that overwrites a dataset deletes the old files after the new manifest is in place.
+                before, manifest = manifest, read_local_manifest(path)
                 if manifest == before:
                     name = os.path.basename(error.filename)
                     fail(path, f"the manifest names the file {name!r:.80}, which is not there")
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: the folder has no {NAME}, so it is no dataset of a table") from None
+        raise FileNotFoundError(f"{path}: the folder has no {NAME}, so it is not a dataset of a table") from None
 
 
 def _shards(path: str, manifest: Manifest) -> list[Source]:
-    files: list[Source] = [FileSource(Path(path, shard.file), claim) for shard, claim in claims(manifest)]
+    files: list[Source] = [FileSource(Path(path, shard.file), record) for shard, record in shard_records(manifest)]
     return files or [empty_block(manifest.schema)]
 
 
-def claims(manifest: Manifest) -> list[tuple[Shard, Claim]]:
-    """What the manifest says of each file."""
-    return [(shard, Claim(manifest.schema, shard.rows, shard.bytes, shard.counts)) for shard in manifest.shards]
+def shard_records(manifest: Manifest) -> list[tuple[Shard, ShardRecord]]:
+    """Return each shard with what the manifest states about its file."""
+    return [(shard, ShardRecord(manifest.schema, shard.rows, shard.bytes, shard.counts)) for shard in manifest.shards]

@@ -1,4 +1,4 @@
-"""Parts: the shards of writers in several processes, finished, that wait for one commit to join them."""
+"""Parts: complete shards of writers in several processes, which wait until one commit joins them."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _FORMAT = "serrate.table.part"
 
 @dataclass(frozen=True)
 class Part:
-    """The shards of one writer, finished, that wait for a commit."""
+    """The complete shards of one writer, which wait for a commit."""
 
     writer: str
     order: int | None
-    """Its place among the parts, if it was given one."""
+    """The position among the parts; None if it was not given."""
     started: int
-    """When its writer started, in nanoseconds: the order of parts that were given none."""
+    """When the writer started, in nanoseconds. Parts without an order are sorted by it."""
     schema: Schema | None
-    """None if nothing was written and nothing is known."""
+    """What the rows hold; None if nothing was written and no schema was given."""
     shards: tuple[Shard, ...]
     generation: int | None = None
-    """The generation of the dataset when the writer started; 0 if there was no dataset, None if it is not known."""
+    """The generation of the dataset when the writer started; 0 if there was none, None if it is not known."""
 
     @property
     def file(self) -> str:
-        """Its file name."""
+        """The name of its file."""
         return f"part-{self.writer}.json"
 
     @property
     def place(self) -> tuple[bool, int, int, str]:
-        """What parts are sorted by: those with an order first."""
+        """The key that sorts parts; those with an order come first."""
         return self.order is None, self.order or 0, self.started, self.writer
 
     def write(self, folder: Folder) -> None:
-        """Leave it behind."""
+        """Write the part to its file."""
         manifest = None if self.schema is None else Manifest(self.schema, self.shards).described()
         told = {
             "format": _FORMAT, "order": self.order, "started": self.started, "generation": self.generation,
@@ -58,7 +58,7 @@ class Part:
 
     @classmethod
     def read(cls, folder: Folder, file: str) -> Part:
-        """The part that `write` left behind; those of earlier versions do not tell the generation."""
+        """Return the part that `write` wrote. Parts of earlier versions of Serrate have no generation."""
         where = f"{folder.where}/{file}"
         names = {"format", "order", "started", "generation", "manifest"}
         given = strict.parse(folder.read(file, LONGEST_MANIFEST), where, LONGEST_MANIFEST)
@@ -66,11 +66,12 @@ class Part:
             {"generation": None, **given} if isinstance(given, dict) else given, names, "a part", where
         )
         if given["format"] != _FORMAT:
-            strict.fail(where, f"the format of a part is {_FORMAT!r}, got {given['format']!r:.60}")
+            strict.fail(where, f"the format of a part must be {_FORMAT!r}, got {given['format']!r:.60}")
         order, started, generation = given["order"], given["started"], given["generation"]
         if type(started) is not int or not all(each is None or type(each) is int for each in (order, generation)):
             strict.fail(
-                where, f"order, time and generation of a part are integers, got {order!r}, {started!r}, {generation!r}"
+                where,
+                f"order, time and generation of a part must be integers, got {order!r}, {started!r}, {generation!r}",
             )
         writer = file[len("part-") : -len(".json")]
         manifest = None if given["manifest"] is None else Manifest.of(given["manifest"], where)
@@ -79,15 +80,15 @@ class Part:
 
 
 def read_parts(folder: Folder) -> list[Part]:
-    """The parts that lie in a folder, in their order."""
+    """Return the parts in a folder, in their order."""
     found = []
     for name in folder.names():
         if PART.fullmatch(name):
-            with suppress(FileNotFoundError):  # a commit has just joined it
+            with suppress(FileNotFoundError):  # A commit has just joined it.
                 found.append(Part.read(folder, name))
     return sorted(found, key=lambda part: part.place)
 
 
 def is_committed(part: Part, manifest: Manifest | None) -> bool:
-    """Whether a commit that was interrupted afterwards has joined a part already."""
+    """Return whether a commit that was interrupted later has already joined a part."""
     return bool(part.shards) and manifest is not None and manifest.files.issuperset(s.file for s in part.shards)

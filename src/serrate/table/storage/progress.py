@@ -1,4 +1,4 @@
-"""Progress: a bar for work that takes over a second, on a terminal only."""
+"""Progress: a bar on the terminal for work that takes more than a second."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from tqdm import tqdm
 
 DELAY = 1.0
-"""Seconds before a bar appears."""
+"""The seconds before a bar appears."""
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A bar with a lock of this process: tqdm's own is shared with forked ones, and stays held when one is killed."""
+    """A bar with a lock of this process. Forked processes share tqdm's lock, and a killed one never releases it."""
 
 
 _Bar.set_lock(threading.RLock())
@@ -22,9 +22,9 @@ _Bar.set_lock(threading.RLock())
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], object]]:
-    """A function to call with the number of units done since the last call; "bytes" are shown as kB, MB, ….
+    """Yield a function that takes the number of units done since its last call; "bytes" are shown as kB, MB, ….
 
-    Nothing is shown where stderr is not a terminal, or where the work takes less than a second.
+    Nothing is shown if stderr is not a terminal, or if the work takes less than a second.
 
     >>> with progress("saving", 300) as done:
     ...     _ = done(100), done(200)

@@ -1,4 +1,4 @@
-"""Reading ahead: the bytes of some rows of a mapped file are asked for together before they are used one by one."""
+"""Prefetching: the system reads the bytes of many rows of a mapped file together, before they are used one by one."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _TOO_MANY, _NO_ROW = -1, -2
 
 @cache
 def _library() -> Routines | None:
-    """The compiled source; None where it cannot be compiled."""
+    """Return the compiled routines; None if they cannot be compiled."""
     return load("reading.cpp", ["prefetch"])
 
 
 @cache
 def _most() -> int:
-    """Bytes that are asked for at once: what is asked for too early is gone again when it is used."""
+    """Return how many bytes to ask for at once. With more, the first would leave the memory before they are used."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
-class Plan:
-    """Where the rows' entries of some columns lie in a file that is mapped to an address.
+class PrefetchPlan:
+    """Where the entries of rows are for some columns in a file that is mapped at an address.
 
-    The offsets of all levels are read anyway, so the way from a row to its entries goes through them; composed offsets
+    It finds the entries of a row through the offsets of all levels, because those are read anyway; composed offsets
     would only be more pages to read.
     """
 
@@ -39,8 +39,9 @@ class Plan:
         schema, counts = header.schema, header.counts
         self._rows = header.rows
         numbers: dict[str, int] = {}
-        levels: list[tuple[int, int, int, int]] = []  # address, bytes of an offset, number of the parent, entries
-        arrays: list[tuple[int, int, int]] = []  # address, bytes of an entry, number of its level
+        # Each has: address, bytes of an offset, number of the parent, entries.
+        levels: list[tuple[int, int, int, int]] = []
+        arrays: list[tuple[int, int, int]] = []  # Each has: address, bytes of an entry, number of its level.
         for level in _needed(schema, columns):
             above = parent_of(level) or ""
             span = header.tensors[f"offsets/{level}"]
@@ -59,19 +60,21 @@ class Plan:
         self._where = self._told[0].buffer_info()[0], len(levels), self._told[1].buffer_info()[0], len(arrays)
 
     def prefetch(self, rows: torch.Tensor) -> bool:
-        """Ask for the bytes of these rows, unless they are in memory; False if that cannot be done."""
+        """Ask the system to read the bytes of these rows into memory; return False if that is not possible."""
         library = _library()
         if library is None or not self._rows:
             return library is not None
         rows = rows.contiguous()
         done = library["prefetch"](*self._where, self._rows, rows.data_ptr(), rows.numel(), _most())
         if done == _NO_ROW:
-            raise IndexError(f"rows are numbered from 0 to {self._rows - 1}, got {rows.min()} to {rows.max()}")
+            raise IndexError(
+                f"the numbers of rows must be from 0 to {self._rows - 1}, got {rows.min()} to {rows.max()}"
+            )
         return done != _TOO_MANY
 
 
 def _needed(schema: Schema, columns: tuple[str, ...]) -> list[str]:
-    """The levels below a root whose offsets lead to these columns; all of them if there are no columns."""
+    """Return the levels whose offsets lead to these columns; all levels below a root if there are no columns."""
     if not columns:
         return [level for level in schema.levels if parent_of(level) in schema.levels]
     chosen = schema.select(columns)

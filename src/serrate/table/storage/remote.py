@@ -1,8 +1,8 @@
-"""RemoteSource: the rows of one file elsewhere, read through fsspec by ranges of bytes.
+"""RemoteSource: the rows of one file in a remote store, read through fsspec in ranges of bytes.
 
-The header, and for each level where the entries of each row begin, are read once; composed offsets say the latter
-without the offsets of the levels between. A batch is then one request for all its ranges, offsets and columns: rows
-that lie close together are read as one run, with what is between them.
+The header is read once, and for each level the first entry of each row. Composed offsets give the latter without the
+offsets of the levels in between. A batch is then one request for all ranges of its offsets and columns. Rows that are
+close together are read as one run, including what is between them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import torch
 from serrate.table.block import Block, Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.schema import Schema, parent_of
-from serrate.table.storage.files import Claim, FileSource, block_of
-from serrate.table.storage.header import OFFSETS, Header, Span, read_header
-from serrate.table.storage.manifest import NAME, Manifest, claims
+from serrate.table.storage.files import FileSource, ShardRecord, block_of_file
+from serrate.table.storage.header import OFFSETS, FileSpan, Header, read_header
+from serrate.table.storage.manifest import NAME, Manifest, shard_records
 from serrate.table.storage.strict import fail
 
 FIRST = 2**16
-"""Bytes that are read before it is known how long the header is."""
+"""The number of bytes that are read before the length of the header is known."""
 GAP = 2**16
-"""Bytes that are rather read than left out."""
+"""A gap of at most this many bytes is read, too, instead of being left out."""
 
 
 def open_remote(url: str) -> tuple[Schema, list[Source]]:
-    """The schema and the sources of a dataset or a file at an fsspec URL."""
+    """Return the schema and the sources of a dataset or a file at an fsspec URL."""
     from fsspec.core import url_to_fs
 
     files, path = url_to_fs(url)
@@ -42,12 +42,12 @@ def open_remote(url: str) -> tuple[Schema, list[Source]]:
     try:
         text = files.cat_file(f"{folder}/{NAME}")
     except FileNotFoundError:
-        raise FileNotFoundError(f"{url}: the folder has no {NAME}, so it is no dataset of a table") from None
+        raise FileNotFoundError(f"{url}: the folder has no {NAME}, so it is not a dataset of a table") from None
     manifest = Manifest.from_json(bytes(text), f"{url}/{NAME}")
     sources: list[Source] = []
-    for shard, claim in claims(manifest):
+    for shard, record in shard_records(manifest):
         place = f"{folder}/{shard.file}"
-        sources.append(FileSource(place, claim) if local else RemoteSource(files, place, claim))
+        sources.append(FileSource(place, record) if local else RemoteSource(files, place, record))
     return manifest.schema, sources or [empty_block(manifest.schema)]
 
 
@@ -58,15 +58,15 @@ def _is_local(files: Any) -> bool:
 
 
 class RemoteSource:
-    """The rows of a file of an fsspec file system; it can be pickled as far as the file system can.
+    """The rows of a file of an fsspec file system. It can be pickled if the file system can.
 
-    It goes through fork: a file system may have a thread that makes its requests, or a connection, and neither can be
-    used by the process that was forked. There it is made anew, as where it was pickled.
+    It also works after a fork. A file system may have a connection, or a thread that makes its requests, and a forked
+    process can use neither. There the file system is made anew, as after pickling.
     """
 
-    def __init__(self, files: Any, path: str, claim: Claim | None = None) -> None:
+    def __init__(self, files: Any, path: str, record: ShardRecord | None = None) -> None:
         self._files, self.path = files, path
-        self._claim = claim
+        self._record = record
         self._header: Header | None = None
         self._block: Block | None = None
         self._firsts: dict[str, torch.Tensor] = {}
@@ -75,12 +75,12 @@ class RemoteSource:
 
     @property
     def files(self) -> Any:
-        """The file system, as this process has it."""
+        """The file system for this process."""
         self._renew()
         return self._files
 
     def _renew(self) -> None:
-        """What is of another process is made anew: the file system, and the lock, which a thread there may hold."""
+        """Make the file system and the lock anew after a fork; a thread of the old process may hold the old lock."""
         if self._process != os.getpid():
             self._files, self._lock = pickle.loads(pickle.dumps(self._files)), threading.RLock()
             self._process = os.getpid()
@@ -89,21 +89,21 @@ class RemoteSource:
         return f"RemoteSource({self.where!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteSource, (self.files, self.path, self._claim)
+        return RemoteSource, (self.files, self.path, self._record)
 
     @property
     def place(self) -> tuple[Any, str]:
-        """Where it is: in a file system, at its path."""
+        """Where the file is: its file system, and its path there."""
         return self.files, self.path
 
     @property
     def where(self) -> str:
-        """The URL."""
+        """The URL of the file."""
         return str(self.files.unstrip_protocol(self.path))
 
     @property
     def header(self) -> Header:
-        """What the file says of itself."""
+        """The header of the file."""
         self._renew()
         with self._lock:
             if self._header is None:
@@ -114,60 +114,60 @@ class RemoteSource:
         try:
             size = self.files.info(self.path).get("size")
         except FileNotFoundError:
-            if self._claim is None:
+            if self._record is None:
                 raise
             self._gone()
         if size is None:
             fail(self.where, "its size is not known")
-        if self._claim is not None and self._claim.bytes != size:
-            fail(self.where, f"the manifest says that the file has {self._claim.bytes} bytes, it has {size}")
+        if self._record is not None and self._record.bytes != size:
+            fail(self.where, f"the manifest says that the file has {self._record.bytes} bytes, but it has {size}")
         first = self.read([(0, min(size, FIRST))])[0]
 
         def read(start: int, stop: int) -> bytes:
             return first[start:stop] if stop <= len(first) else self.read([(start, stop)])[0]
 
         header = read_header(read, size, self.where)
-        if self._claim is not None:
-            self._claim.check(header, self.where)
+        if self._record is not None:
+            self._record.check(header, self.where)
         return header
 
     @property
     def schema(self) -> Schema:
-        """What the rows hold, and how they are stored here."""
+        """What the rows hold, and how they are stored in this file."""
         return self.header.schema
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
-        return self._claim.rows if self._claim is not None else self.header.rows
+        """The number of rows."""
+        return self._record.rows if self._record is not None else self.header.rows
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many entries each level has."""
-        return self._claim.counts if self._claim is not None else self.header.counts
+        """The number of entries of each level."""
+        return self._record.counts if self._record is not None else self.header.counts
 
     def whole(self) -> Block:
-        """All rows; each column is read when it is used, and kept as long as the block is."""
-        return block_of(self.header, self._fetch, self.where)
+        """Return all rows. Each column is read on its first use, and kept as long as the block."""
+        return block_of_file(self.header, self._fetch, self.where)
 
     def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The strings of a column, read once."""
+        """Return the words of a column; they are read once."""
         self._renew()
         with self._lock:
             if self._block is None:
                 self._block = self.whole()
             return self._block.vocabularies[column]
 
-    def part(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
-        """A block of these rows, and of some between them, and the numbers of the rows in it."""
+    def block_with(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[Block, torch.Tensor]:
+        """Return a block of these rows and some between them, and the numbers that the rows have in it."""
         starts, stops = self._runs(rows, columns)
         lengths = stops - starts
         before = torch.cumsum(lengths, 0) - lengths
         run = torch.searchsorted(starts, rows, right=True) - 1
-        return Cut(self, starts, stops, columns).block(), before[run] + rows - starts[run]
+        return RowRuns(self, starts, stops, columns).block(), before[run] + rows - starts[run]
 
     def _runs(self, rows: torch.Tensor, columns: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Runs of rows, from … to …, that have all these rows; what is between two is worth leaving out."""
+        """Return the starts and stops of runs that contain all these rows; only large gaps separate the runs."""
         wanted = torch.unique(rows)
         if not wanted.numel():
             return wanted, wanted
@@ -185,7 +185,7 @@ class RemoteSource:
         return wanted[begins], wanted[ends] + 1
 
     def first(self, level: str, rows: torch.Tensor) -> torch.Tensor:
-        """The first entry of a level that each row, or the end, has."""
+        """Return the first entry of a level of each row; the number of all rows stands for the end."""
         if parent_of(level) not in self.schema.levels:
             return rows
         self._renew()
@@ -196,7 +196,7 @@ class RemoteSource:
         return found[rows].to(torch.int64)
 
     def _read_first(self, level: str) -> torch.Tensor:
-        """For each row, and the end, the first entry of a level."""
+        """Read the first entry of a level of each row, and the end."""
         above = parent_of(level)
         assert above is not None
         direct = parent_of(above) not in self.schema.levels
@@ -207,15 +207,18 @@ class RemoteSource:
             span = self.header.tensors[name]
         found = self._fetch(span).view(OFFSETS[span.code])
         if int(found[0]) or int(found[-1]) != self.counts[level] or bool((found[1:] < found[:-1]).any()):
-            fail(self.where, f"{name!r:.80} must rise from 0 to {self.counts[level]}, the entries of {level!r:.60}")
+            fail(
+                self.where,
+                f"{name!r:.80} must rise from 0 to {self.counts[level]}, the number of entries of {level!r:.60}",
+            )
         walked = not direct and name.startswith("offsets/")
         return found[self.first(above, torch.arange(self.rows + 1))] if walked else found
 
-    def _fetch(self, span: Span) -> torch.Tensor:
-        return as_tensor(self.read([(span.start, span.stop)]))
+    def _fetch(self, span: FileSpan) -> torch.Tensor:
+        return tensor_of_bytes(self.read([(span.start, span.stop)]))
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each range, in one request."""
+        """Read the bytes of several ranges in one request."""
         some = [(start, stop) for start, stop in ranges if stop > start]
         found: Iterator[bytes] = iter(())
         if some:
@@ -228,7 +231,8 @@ class RemoteSource:
         for (start, stop), text in zip(ranges, made, strict=True):
             if len(text) != stop - start:
                 fail(
-                    self.where, f"{len(text)} bytes came for those from {start} to {stop}: cut off since it was opened?"
+                    self.where,
+                    f"got {len(text)} bytes for the range from {start} to {stop}; was it cut off since it was opened?",
                 )
         return made
 
@@ -236,8 +240,8 @@ class RemoteSource:
         fail(self.where, "the file is gone since it was opened; open the table again")
 
 
-class Cut:
-    """Runs of rows, all that is read of them."""
+class RowRuns:
+    """Runs of rows of a file, with all that is read of them."""
 
     def __init__(
         self, source: RemoteSource, starts: torch.Tensor, stops: torch.Tensor, columns: tuple[str, ...]
@@ -245,14 +249,14 @@ class Cut:
         self.source, old = source, source.schema
         self.schema = Schema(old.levels, {name: old[name] for name in columns})
         self.runs = {level: (source.first(level, starts), source.first(level, stops)) for level in old.levels}
-        """For each level from where to where, for each run."""
+        """For each level the first entries and the ends of the runs."""
         self.counts = {level: int((stop - start).sum()) for level, (start, stop) in self.runs.items()}
 
     def block(self) -> Block:
-        """The runs one after the other, in one request."""
+        """Read the runs in one request, and return them as one block."""
         schema, ranges = self.schema, self._ranges()
         found = iter(self.source.read([each for some in ranges.values() for each in some]))
-        bytes_of = {name: as_tensor([next(found) for _ in some]) for name, some in ranges.items()}
+        bytes_of = {name: tensor_of_bytes([next(found) for _ in some]) for name, some in ranges.items()}
         offsets, values, valid = {}, {}, {}
         for name, flat in bytes_of.items():
             kind, _, key = name.partition("/")
@@ -269,7 +273,7 @@ class Cut:
         return Block(schema, self.counts, offsets, values, valid, words)
 
     def _ranges(self) -> dict[str, list[tuple[int, int]]]:
-        """For each tensor the bytes of the runs."""
+        """Return for each tensor the ranges of bytes of the runs."""
         wanted = {}
         for name, span in self.source.header.tensors.items():
             kind, _, key = name.partition("/")
@@ -279,8 +283,8 @@ class Cut:
                 wanted[name] = self._bytes(span, self.schema[key].level)
         return wanted
 
-    def _bytes(self, span: Span, level: str | None, more: int = 0) -> list[tuple[int, int]]:
-        """The bytes of each run of a level, and of `more` entries behind."""
+    def _bytes(self, span: FileSpan, level: str | None, more: int = 0) -> list[tuple[int, int]]:
+        """Return the range of bytes of each run of a level, with `more` entries after it."""
         if level is None:
             return [(span.start, span.stop)]
         starts, stops = self.runs[level]
@@ -288,11 +292,11 @@ class Cut:
         return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
     def _offsets(self, level: str, found: torch.Tensor) -> torch.Tensor:
-        """The offsets of a level, out of those of the runs of its parent: each run has one more than entries."""
+        """Return the offsets of a level from the bytes of its runs; each run has one more offset than entries."""
         (starts, stops), (lowest, highest) = self.runs[parent_of(level) or ""], self.runs[level]
         lengths = stops - starts
         ends = torch.cumsum(lengths + 1, 0) - 1
-        inside = expand(ends - lengths, ends)
+        inside = numbers_within(ends - lengths, ends)
         sizes = (found[inside + 1] - found[inside]).to(torch.int64)
         if not (torch.equal(found[ends - lengths].long(), lowest) and torch.equal(found[ends].long(), highest)):
             fail(self.source.where, f"offsets and composed offsets of {level!r:.60} do not agree")
@@ -301,21 +305,21 @@ class Cut:
         return torch.cat([sizes.new_zeros(1), torch.cumsum(sizes, 0)])
 
 
-def _width(span: Span) -> int:
-    """The bytes of an entry."""
+def _width(span: FileSpan) -> int:
+    """Return the number of bytes of an entry."""
     return (span.stop - span.start) // max(1, span.shape[0])
 
 
-def as_tensor(texts: Sequence[bytes]) -> torch.Tensor:
-    """Bytes, one after the other, as a tensor that may be written to."""
+def tensor_of_bytes(texts: Sequence[bytes]) -> torch.Tensor:
+    """Return pieces of bytes, joined, as a writable tensor."""
     joined = bytearray().join(texts)
     return torch.frombuffer(joined, dtype=torch.uint8) if joined else torch.empty(0, dtype=torch.uint8)
 
 
-def expand(starts: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
-    """The numbers from each start up to its stop, one run after the other.
+def numbers_within(starts: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
+    """Return the numbers from each start up to its stop, one run after the other.
 
-    >>> expand(torch.tensor([3, 7]), torch.tensor([5, 8]))
+    >>> numbers_within(torch.tensor([3, 7]), torch.tensor([5, 8]))
     tensor([3, 4, 7])
     """
     lengths = stops - starts

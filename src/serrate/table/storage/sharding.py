@@ -1,6 +1,6 @@
-"""Sharding: rows that come in blocks of any size leave as files of about one size.
+"""Sharding: rows come in blocks of any size, and are written as files of about the same size.
 
-What waits to be written is about one shard, so that memory does not grow with the rows that went through.
+About one shard of rows waits to be written, so the memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from serrate.table.gathering.sources import empty_block
 from serrate.table.indexing import run_of_rows
 from serrate.table.joining import compacted, join_blocks, join_schemas
 from serrate.table.schema import Column, Schema, is_integer, least_dtype
+from serrate.table.storage.block_file import write_block
 from serrate.table.storage.folders import Folder, naming, new_name, shard_name
-from serrate.table.storage.header import rows_of
-from serrate.table.storage.layout import write_block
+from serrate.table.storage.header import count_rows
 from serrate.table.storage.manifest import LONGEST_MANIFEST, Manifest, Shard
 from serrate.table.storage.strict import LARGEST
 
 SHARD_BYTES = 2**28
-"""Bytes of a shard, where no number of rows is given."""
+"""The number of bytes of a shard if no number of rows is given."""
 _FEW_BYTES, _MANY_BLOCKS = 2**23, 64
 
 Storing = Callable[[Schema, list[Block]], Schema]
-"""How a shard of these blocks, which have this schema together, is stored."""
+"""A function of the joint schema of some blocks, and of these; it returns the schema by which their shard is stored."""
 
 
 def as_given(schema: Schema, blocks: list[Block]) -> Schema:
-    """Each column as it is stored already."""
+    """Store each column as it is stored already."""
     return schema
 
 
 def widest(schema: Schema, blocks: list[Block] | None = None) -> Schema:
-    """Each integer column as its dtype; strings stay as they are."""
+    """Store each integer column in the dtype that readers get; strings stay as they are."""
     wide = {
         name: replace(column, stored=column.dtype)
         for name, column in schema.items()
@@ -48,7 +48,7 @@ def widest(schema: Schema, blocks: list[Block] | None = None) -> Schema:
 
 
 class Narrowest:
-    """The least integer types that hold all values seen so far; times are left as they are."""
+    """The smallest integer types that hold all values seen so far. Times stay as they are."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, tuple[int, int]] = {}
@@ -68,7 +68,7 @@ class Narrowest:
             self._ranges[name] = min(least, low), max(greatest, high)
 
     def narrowed(self, schema: Schema) -> Schema:
-        """The schema with columns stored narrowly."""
+        """Return the schema with columns stored in these types."""
         columns = {}
         for name, column in schema.items():
             if _may_narrow(column):
@@ -79,7 +79,7 @@ class Narrowest:
         return schema.with_columns(columns)
 
     def __call__(self, schema: Schema, blocks: list[Block]) -> Schema:
-        """How a shard of these blocks is stored, given what came before."""
+        """Return how a shard of these blocks is stored, with all values before it taken into account."""
         for block in blocks:
             self.see(block, schema)
         return self.narrowed(schema)
@@ -91,7 +91,7 @@ def _may_narrow(column: Column) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """Rows that are not written yet; `joins` counts how often they were put together from smaller ones."""
+    """Rows that are not written yet; `joins` counts how often they were joined from smaller blocks."""
 
     block: Block
     bytes: int
@@ -99,9 +99,9 @@ class _Waiting:
 
 
 class Shards:
-    """The files that one writer puts into a folder; nothing names them before a manifest does.
+    """The files that one writer puts into a folder. They are not part of a dataset until a manifest names them.
 
-    `storing` is the schema that all shards are stored by, or gives one for each.
+    `storing` is the schema by which all shards are stored, or a function that returns one for each shard.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class Shards:
     ) -> None:
         self.folder, self.storing, self.rows_per_shard, self.composed = folder, storing, rows_per_shard, composed
         self.schema: Schema | None = None
-        """Of all rows that came, as they came."""
+        """The schema of all rows that came, as they came."""
         self.stored: Schema | None = None
-        """Of all shards, as they are stored."""
+        """The schema of all shards, as they are stored."""
         self.shards: list[Shard] = []
         self.writer = new_name()
         with naming("a dataset", folder):
@@ -123,24 +123,24 @@ class Shards:
             self._release = folder.claim(self.writer)
         self._waiting: list[_Waiting] = []
         self._left = self._size()
-        self._named = 0  # about as many bytes of the manifest are taken
+        self._named = 0  # This is about the number of bytes that the shards take in the manifest.
 
     def begin_after(self, manifest: Manifest) -> None:
-        """Let rows follow those of a dataset."""
+        """Let the rows follow those of a dataset."""
         self.schema = manifest.schema
         self._named = sum(map(_bytes_of, manifest.shards[-1:])) * len(manifest.shards)
 
     def _size(self) -> int:
-        """Rows of a shard, or bytes."""
+        """Return the size of a shard, in rows or in bytes."""
         return SHARD_BYTES if self.rows_per_shard is None else self.rows_per_shard
 
     def add(self, block: Block, *, copy: bool = False, done: Callable[[int], object] = lambda rows: None) -> None:
-        """Write rows, as far as they fill shards; the others wait, as a copy if their memory may change meanwhile."""
+        """Write the rows that fill shards; the others wait. With `copy` they are copied, as their memory may change."""
         self.schema = self.require(block.check().schema)
         before = self._before(block)
         start, last = 0, None
         while start < block.rows:
-            # At least one row, however large, unless others wait already.
+            # Take at least one row, however large, unless other rows wait already.
             room = int(torch.searchsorted(before, int(before[start]) + self._left, right=True)) - 1
             stop = min(block.rows, max(room, start if self._waiting else start + 1))
             if stop > start:
@@ -156,9 +156,10 @@ class Shards:
         self._tidy()
 
     def require(self, schema: Schema, rows: int = 0) -> Schema:
-        """The schema of what came so far and of what is to come, or an error that says what does not fit.
+        """Return the schema of all rows so far and of those to come; raise an error if they do not fit.
 
-        That so many rows more fit is seen here, and not when the manifest is written in the end, with all rows lost.
+        This also checks that the manifest has room for `rows` more rows. If that came out only at the end, when the
+        manifest is written, all rows would be lost.
         """
         joined = _joined(self.schema, schema)
         if rows and self.rows_per_shard is not None:
@@ -169,9 +170,10 @@ class Shards:
         return joined
 
     def _require_room(self, schema: Schema, shards: int, size: int) -> None:
-        """A ValueError if a manifest with the shards that are there and these would be too long for its readers."""
+        """Raise a ValueError if the manifest would be too long for its readers with `shards` more shards."""
         taken = self._named + size
-        if taken > LONGEST_MANIFEST // 2:  # the schema does not take the other half, and need not be looked at before
+        # A schema takes less than half of a manifest, so its length matters only if the shards take more than half.
+        if taken > LONGEST_MANIFEST // 2:
             taken += len(Manifest(schema, (), LARGEST).to_json().encode())
         if taken > LONGEST_MANIFEST:
             raise ValueError(
@@ -181,20 +183,20 @@ class Shards:
             )
 
     def redeclare(self, name: str, column: Column) -> None:
-        """Take a column of which no entry came so far, or only missing ones, for another; no shard may be written."""
+        """Change the description of a column that has had no entries, or only missing ones. No shard may exist yet."""
         assert self.schema is not None
         assert not self.shards
         self.schema = self.schema.with_columns({name: column})
         self._waiting = [replace(each, block=_with_zeros(each.block, name, column)) for each in self._waiting]
 
     def _before(self, block: Block) -> torch.Tensor:
-        """For each row, and the end, how much of shards the rows before it take."""
+        """Return for each row, and for the end, how much of a shard the rows before it take."""
         if self.rows_per_shard is not None:
             return torch.arange(block.rows + 1)
         return bytes_before(block, self.storing if isinstance(self.storing, Schema) else block.schema)
 
     def _tidy(self) -> None:
-        """Join many small blocks into one, so that a writer of single rows does not keep a block for each."""
+        """Join many small blocks to one, so that a writer of single rows does not keep a block for each row."""
         while len(self._waiting) >= _MANY_BLOCKS:
             last = self._waiting[-_MANY_BLOCKS:]
             if last[0].joins != last[-1].joins or sum(each.block.nbytes for each in last) > _FEW_BYTES:
@@ -204,7 +206,7 @@ class Shards:
             self._waiting[-_MANY_BLOCKS:] = [_Waiting(joined, sum(each.bytes for each in last), last[0].joins + 1)]
 
     def flush(self) -> None:
-        """Write what waits as a shard."""
+        """Write the rows that wait as a shard."""
         blocks = [each.block for each in self._waiting]
         if blocks:
             assert self.schema is not None
@@ -222,37 +224,37 @@ class Shards:
         self._require_room(block.schema, 1, 0)
         with naming(f"shard {name}", self.folder), self.folder.writing(name, new=True) as stream:
             written = write_block(stream, block, composed=self.composed)
-        rows = rows_of(block.schema, block.counts)
+        rows = count_rows(block.schema, block.counts)
         shard = Shard(name, rows, written.bytes, written.xxh3, dict(block.counts))
         self.shards.append(shard)
         self._named += _bytes_of(shard)
         self.stored = _joined(self.stored, block.schema)
 
     def finish(self, empty: bool = True) -> None:
-        """Write what still waits; where there were no rows, but it is known what they would hold, an empty shard."""
+        """Write the rows that still wait. If there were none, but the schema is known, write an empty shard."""
         self.flush()
         if empty and not self.shards and self.schema is not None:
             self.put(empty_block(self._stored(self.schema, [])))
 
     def release(self) -> None:
-        """Say that the shards are named by now, or gone."""
+        """End the claim: the shards are named now, or deleted."""
         self._waiting.clear()
         self._release()
         self._release = lambda: None
 
 
 def _bytes_of(shard: Shard) -> int:
-    """What a shard takes of a manifest, where it stands two levels deep and is followed by another."""
+    """Return the number of bytes that a shard takes in a manifest, including its indentation and separators."""
     text = json.dumps(shard.to_json(), ensure_ascii=False, indent=1)
     return len(text.encode()) + 2 * (text.count("\n") + 1) + 2
 
 
 def _joined(before: Schema | None, schema: Schema) -> Schema:
-    return schema if before is None else join_schemas(before, schema, "what was written", "what came")
+    return schema if before is None else join_schemas(before, schema, "the dataset so far", "the new batch")
 
 
 def bytes_before(block: Block, schema: Schema) -> torch.Tensor:
-    """For each row, and the end, about how many bytes of a file the rows before it take."""
+    """Return for each row, and for the end, about how many bytes of a file the rows before it take."""
     total = torch.zeros(block.rows + 1, dtype=torch.int64)
     for level in schema.levels:
         columns = [schema[name] for name in schema.columns_at(level)]
@@ -264,7 +266,7 @@ def bytes_before(block: Block, schema: Schema) -> torch.Tensor:
 
 
 def _with_zeros(block: Block, name: str, column: Column) -> Block:
-    """The block with a column in which nothing is, whatever it was before."""
+    """Return the block with zeros in a column, whatever it held before."""
     assert column.level is not None
     count = block.counts[column.level]
     valid = block.valid.get(name, torch.ones(count, dtype=torch.bool))

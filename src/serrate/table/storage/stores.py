@@ -1,8 +1,8 @@
-"""RemoteFolder: a folder of an fsspec file system, an object store as a rule. A file appears there whole or not at all.
+"""RemoteFolder: a folder of an fsspec file system, usually an object store. Files appear completely or not at all.
 
-What is written is complete on this machine before the first byte of it goes out, since fsspec's own streams put what
-they have in place of what was there when they are closed, after an error too. A store gives no lock back when a process
-ends, so locks and claims are files: the lock is made by the one request that fails where the file is there already.
+A file is complete on this machine before its first byte is sent. fsspec's own streams are not used, because they
+replace the old file when they are closed, even after an error. A store does not release a lock when a process ends, so
+locks and claims are files. One request makes the lock, and fails if the file exists already.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from serrate.errors import ConflictError
 from serrate.table.storage.folders import Place, new_name
 
 LOCK = ".serrate-commit.lock"
-"""The file that whoever changes the manifest has made."""
+"""The file that a process makes before it changes the manifest."""
 PATIENCE = 30.0
-"""How many seconds to wait for another process that is changing the manifest."""
+"""How many seconds to wait for another process that changes the manifest."""
 _PAUSE = 0.05, 0.3
 _creating: dict[int, threading.Lock] = {}
-"""One lock for each process: fsspec's file system in memory checks first and then writes, so two threads may meet."""
+"""One lock for each process. fsspec's memory file system first checks and then writes, so two threads could collide."""
 
 
 class RemoteFolder:
@@ -40,37 +40,37 @@ class RemoteFolder:
         self._can_create: bool | None = None
 
     def is_at(self, files: Any, path: str) -> bool:
-        """Whether it is the folder with a path; each thread may have an instance of one file system."""
+        """Return whether this is the folder at a path; each thread may have its own object for the same file system."""
         same = type(files) is type(self.files) and files.storage_args == self.files.storage_args
         return same and files.storage_options == self.files.storage_options and path == self.path.rstrip("/")
 
     def at(self, name: str) -> str:
-        """The path of a file, for the file system."""
+        """Return the path of a file in the file system."""
         return f"{self.path.rstrip('/')}/{name}"
 
     def place(self, name: str) -> Place:
-        """In the file system, at its path."""
+        """Return where a file is: the file system, and the path there."""
         return self.files, self.at(name)
 
     def require_writable(self) -> None:
-        """Nothing, or an error where tables can only be read."""
+        """Raise an error if tables can only be read there."""
         from fsspec.implementations.cached import CachingFileSystem
 
         protocols = self.files.protocol
         if "http" in ((protocols,) if isinstance(protocols, str) else protocols):
-            raise io.UnsupportedOperation(f"tables can be read by HTTP but not written, so not to {self.where}")
+            raise io.UnsupportedOperation(f"tables can be read by HTTP, but not written, got {self.where}")
         if isinstance(self.files, CachingFileSystem):
             raise io.UnsupportedOperation(
                 f"{self.where} is read through a cache, which does not show what others write meanwhile; give the URL "
-                f"without it to write there"
+                f"without the cache to write there"
             )
 
     def create(self) -> None:
-        """Make the folder, where the store has folders."""
+        """Make the folder, if the store has folders."""
         self.files.makedirs(self.path, exist_ok=True)
 
     def names(self) -> list[str]:
-        """All names, in order, as they are now."""
+        """Return all names in alphabetical order, without a cache."""
         self.files.invalidate_cache()
         try:
             return sorted(path.rstrip("/").rpartition("/")[2] for path in self.files.ls(self.path, detail=False))
@@ -78,24 +78,24 @@ class RemoteFolder:
             return []
 
     def is_file(self, name: str) -> bool:
-        """Always: stores have nothing else."""
+        """Return True: stores have nothing but files."""
         del name
         return True
 
     def read(self, name: str, longest: int) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         del longest
         made = self.files.cat_file(self.at(name))
         assert isinstance(made, bytes)
         return made
 
     def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A stream, read by blocks."""
+        """Open a stream, which reads in blocks."""
         made: AbstractContextManager[BinaryIO] = self.files.open(self.at(name), "rb")
         return made
 
     def sync(self) -> None:
-        """Nothing: a request waits for the store."""
+        """Do nothing: every request waits for the store."""
 
     def remove(self, name: str) -> None:
         """Delete a file."""
@@ -106,14 +106,15 @@ class RemoteFolder:
 
     @contextmanager
     def writing(self, name: str, *, new: bool = False) -> Iterator[BinaryIO]:
-        """A stream to a temporary file of this machine, which is sent to the store in the end."""
+        """Open a stream to a temporary file of this machine, which is sent to the store in the end."""
         with tempfile.NamedTemporaryFile(prefix="serrate-") as stream:
             yield cast(BinaryIO, stream)
             stream.flush()
             self._put(stream.name, name, new)
 
     def _put(self, local: str, name: str, new: bool) -> None:
-        if self.files.async_impl:  # object stores, where a request, or the last one of several, makes the file
+        # In object stores the file appears with one request, which is the last if there are several.
+        if self.files.async_impl:
             try:
                 to_the_end(lambda: self.files.put_file(local, self.at(name)))
             except BaseException:
@@ -159,18 +160,18 @@ class RemoteFolder:
     # ---------------------------------------------------------------------------------------------- locks and claims
 
     def require_lock(self) -> None:
-        """Nothing, or an error where the store cannot make a file only if there is none."""
+        """Raise an error if the store cannot make a file on the condition that it does not exist."""
         if self._can_create is None:
             self._can_create = self._probe()
         if not self._can_create:
             raise io.UnsupportedOperation(
-                f"the store at {self.where} ({type(self.files).__name__}) cannot make a file only where there is none, "
-                f"so nothing would keep two writers from undoing each other's changes; write to a folder of this "
-                f"machine, or to a new dataset, and copy that there when it is complete"
+                f"the store at {self.where} ({type(self.files).__name__}) cannot make a file only if it does not "
+                f"exist, so nothing would keep two writers from undoing each other's changes; write to a folder of "
+                f"this machine, or to a new dataset, and copy that there when it is complete"
             )
 
     def _probe(self) -> bool:
-        """Whether the second of two files of one name is refused."""
+        """Return whether the store refuses to make a file that exists already."""
         name = f".serrate-{new_name()}.tmp"
         try:
             self._create(name, b"1")
@@ -179,14 +180,17 @@ class RemoteFolder:
             return bytes(self.files.cat_file(self.at(name))) == b"1"
         except OSError:
             raise
-        except Exception:  # what file systems raise for an option or a mode that they do not know is not agreed on
+        except Exception:  # File systems raise different errors for an option or a mode that they do not know.
             return False
         finally:
             with suppress(OSError):
                 self.remove(name)
 
     def _create(self, name: str, content: bytes) -> None:
-        """Make a file, or FileExistsError; not by what fsspec has for those that cannot: it looks, and writes then."""
+        """Make a file; raise a FileExistsError if it exists.
+
+        fsspec's default for file systems without this operation is not used, because it first checks and then writes.
+        """
         path = self.at(name)
         if self.files.async_impl:
             self.files.pipe_file(path, content, mode="create")
@@ -200,7 +204,7 @@ class RemoteFolder:
 
     @contextmanager
     def locked(self, *, needed: bool = True, alone: bool = False) -> Iterator[None]:
-        """Have made the file that nobody else has made."""
+        """Hold the lock, a file that only one process can make."""
         self.require_writable()
         try:
             self.require_lock()
@@ -226,7 +230,7 @@ class RemoteFolder:
             failure: OSError | None = None
             try:
                 self._create(LOCK, mine)
-            except OSError as error:  # it may be there all the same, if the answer was lost
+            except OSError as error:  # The file may exist nevertheless, if only the answer was lost.
                 failure = error
             holder = self._holder()
             if holder == mine:
@@ -234,23 +238,24 @@ class RemoteFolder:
             if holder is None and failure is not None and not isinstance(failure, FileExistsError):
                 raise failure
             if time.monotonic() > deadline:
-                who = "nobody whose name can be read" if holder is None else f"{holder.decode(errors='replace'):.200}"
+                unknown = "it is not known who, because the lock cannot be read"
+                who = unknown if holder is None else f"{holder.decode(errors='replace'):.200}"
                 raise ConflictError(
-                    f"somebody else is changing the dataset at {self.where}, and did not end within {PATIENCE:g} "
+                    f"somebody else is changing the dataset at {self.where}, and has not finished within {PATIENCE:g} "
                     f"seconds: {who}; try again, or if that process has ended, let "
                     f"serrate.table.repair({self.where!r}, alone=True) remove its lock"
                 ) from None
             time.sleep(random.uniform(*_PAUSE))
 
     def _holder(self) -> bytes | None:
-        """What the lock says, if there is one."""
+        """Return the content of the lock; None if there is no lock."""
         try:
             return bytes(self.files.cat_file(self.at(LOCK)))
         except FileNotFoundError:
             return None
 
     def claim(self, writer: str) -> Callable[[], None]:
-        """Leave a file named after the writer."""
+        """Make a file that is named after the writer."""
         name = f".serrate-{writer}.lock"
         self.files.pipe_file(self.at(name), _who())
 
@@ -261,20 +266,20 @@ class RemoteFolder:
         return release
 
     def held(self, name: str, *, alone: bool = False) -> bool:
-        """Unless there is nobody: a file does not tell whether the process that made it has ended."""
+        """Return True unless `alone`: a file does not show whether the process that made it has ended."""
         del name
         return not alone
 
 
 def _who() -> bytes:
-    """What a lock or a claim says, different each time."""
+    """Return the content of a lock or a claim; it is different each time."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     told = {"host": socket.gethostname(), "process": os.getpid(), "since": since, "key": new_name()}
     return json.dumps(told).encode()
 
 
 def _has_own(files: Any, name: str) -> bool:
-    """Whether a file system has its own way to do something, and not the one that fsspec makes of others."""
+    """Return whether a file system implements an operation itself, and does not use fsspec's default."""
     from fsspec import AbstractFileSystem
 
     return getattr(type(files), name) is not getattr(AbstractFileSystem, name)
@@ -285,12 +290,12 @@ def _can_move(files: Any) -> bool:
 
 
 def to_the_end(work: Callable[[], object]) -> None:
-    """Do something that goes on in another thread anyway, and wait for its end also if the waiting is interrupted.
+    """Run work in another thread and wait until it ends, even if the waiting is interrupted.
 
-    A request that was sent cannot be taken back: who went on before it is known how it ended would go on wrongly.
+    A request cannot be taken back, so the caller must not go on before its result is known.
     """
     failures: list[BaseException] = []
-    done = threading.Event()  # a thread that was joined and interrupted would count as ended, in Python 3.11
+    done = threading.Event()  # In Python 3.11 a thread whose join() was interrupted counts as ended.
 
     def run() -> None:
         try:

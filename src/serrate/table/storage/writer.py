@@ -1,4 +1,4 @@
-"""TableWriter: a dataset batch by batch, in bounded memory, by one process or by several; whole, or not at all."""
+"""TableWriter: writes a dataset batch by batch, in bounded memory, by one process or by several."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from serrate.errors import TableFormatError
 from serrate.table.block import Block
 from serrate.table.build import Declared, build
-from serrate.table.lists import columns_of
+from serrate.table.from_lists import columns_of
 from serrate.table.schema import Column, Schema
 from serrate.table.storage.committing import Basis, discard, publish, read_manifest, require_place
 from serrate.table.storage.parts import Part
 from serrate.table.storage.sharding import Narrowest, Shards, as_given, widest
-from serrate.table.storage.writing import checked_rows, dataset_folder, has_rows, rows_of, shards_read
+from serrate.table.storage.writing import block_of_source, checked_rows, dataset_folder, has_rows, shards_read
 
 if TYPE_CHECKING:
     from serrate.table.storage.manifest import Manifest
@@ -32,14 +32,14 @@ _ROWS_AT_ONCE = 4096
 
 
 class TableWriter:
-    """Writes a dataset batch by batch, in memory of about two shards, however many rows there are.
+    """Writes a dataset batch by batch; it needs memory for about two shards, however many rows there are.
 
-    A batch is a table or a mapping of columns. The first one, or `schema`, says which columns there are; later ones may
-    store integers wider, have other strings, or lack values where none lacked before. The dataset appears when the
-    writer is closed, or at the end of its `with` block; an exception inside leaves everything as it was. A writer that
-    is dropped before it is closed loses its rows, and warns. With `append` rows follow those that are there, with
-    `overwrite` they replace them, unless somebody else has changed the dataset since the writer was made.
-    `narrow=True` stores each shard in the least integer types that hold all values up to there; other options are
+    A batch is a table or a mapping of columns. The first batch, or `schema`, decides which columns there are. Later
+    batches may have wider integers, other strings, and missing entries. The dataset appears when the writer is closed,
+    or at the end of its `with` block; after an exception in the block everything stays as it was. A writer that is
+    dropped without being closed loses its rows, and warns. With `append` the rows follow the existing ones, and with
+    `overwrite` they replace them, unless somebody else has changed the dataset since the writer was made. With
+    `narrow=True` each shard is stored in the smallest integer types that hold all values so far. The other options are
     those of `Table.save`.
 
     >>> import tempfile, serrate as sr
@@ -77,9 +77,9 @@ class TableWriter:
         narrow: bool | None = None,
         composed: bool = True,
     ) -> TableWriter:
-        """A writer of one of several parts of a dataset, which `commit` joins when all are closed.
+        """Return a writer for one of several parts of a dataset; `commit` joins the parts when all are closed.
 
-        Each part may be written by a process of its own. `order` is its place among the parts, if that matters.
+        Each part may be written by a different process. `order` is the position among the parts, if it matters.
         """
         if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
             raise TypeError(f"the order of a part must be an integer or None, got {order!r:.60}")
@@ -113,7 +113,7 @@ class TableWriter:
         self._watched = weakref.finalize(self, self._unclosed.warn)
 
     def _begun(self) -> Manifest | None:
-        """What is there when the writer begins."""
+        """Return the manifest that exists when the writer begins; None if there is none."""
         end, self._generation, before = self._end, None, None
         if not (end.append or end.part):
             before = require_place(self._folder, end.overwrite)
@@ -122,14 +122,14 @@ class TableWriter:
             self._folder.require_lock()
             before = read_manifest(self._folder)
         else:
-            with suppress(TableFormatError):  # commit says so, if it matters then
+            with suppress(TableFormatError):  # commit reports this, if it still matters then.
                 before = read_manifest(self._folder)
                 self._generation = 0 if before is None else before.generation
         self._basis = Basis(before)
         return before
 
     def write(self, rows: Table | Mapping[str, Any]) -> None:
-        """Add rows: a table, or a mapping of columns from which one can be made."""
+        """Add rows: a table, or a mapping of columns from which a table can be made."""
         from serrate.table.table import Table
 
         if self._closed:
@@ -137,10 +137,10 @@ class TableWriter:
         if isinstance(rows, Table):
             if not has_rows(rows.schema):
                 raise ValueError(
-                    "a table without rows, as t[3] is, cannot be added to others; unsqueeze() gives it one"
+                    "a table without rows, such as t[3], cannot be added to a dataset; unsqueeze() makes it one row"
                 )
             self._settle(rows.schema, void=())
-            self._add(rows.schema, len(rows), (rows_of(source, rows.schema) for source in rows.sources))
+            self._add(rows.schema, len(rows), (block_of_source(source, rows.schema) for source in rows.sources))
             self._basis = replace(self._basis, read=self._basis.read | shards_read(rows, self._folder))
         elif isinstance(rows, Mapping):
             block = self._built(rows)
@@ -150,7 +150,7 @@ class TableWriter:
             raise TypeError(f"a writer takes tables and mappings of columns, got {type(rows).__name__}")
 
     def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows one by one: mappings, each with an entry for every column; some thousand are taken at a time.
+        """Add rows that are mappings, each with an entry for every column; a few thousand are taken at a time.
 
         >>> import tempfile, serrate as sr
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -165,12 +165,18 @@ class TableWriter:
                 self.write(columns_of(some, self._shards.schema or self._declared))
             except Exception as error:
                 if taken:
-                    error.add_note(f"write_rows had taken {taken} rows before; places are counted from the next row on")
+                    error.add_note(
+                        f"write_rows had accepted {taken} rows before; the numbers of rows in this error "
+                        f"count from the next row"
+                    )
                 raise
             taken += len(some)
 
     def _add(self, schema: Schema, rows: int, blocks: Iterable[Block]) -> None:
-        """Rows that do not fit are refused before anything changes; after any other error the writer is closed."""
+        """Add blocks of rows.
+
+        Rows that do not fit are refused before anything changes; after any other error the writer is closed.
+        """
         self._shards.require(schema, rows)
         try:
             for block in blocks:
@@ -188,7 +194,7 @@ class TableWriter:
         return build(rows, declared, False)
 
     def _settle(self, schema: Schema, void: Collection[str]) -> None:
-        """Take what a column holds from the first batch that has entries of it; until then it is a guess."""
+        """Take the type of a column from the first batch that has entries of it; until then the type is a guess."""
         known = self._shards.schema
         if known is None:
             told = {name for name, what in (self._declared or {}).items() if not isinstance(what, str)}
@@ -204,13 +210,13 @@ class TableWriter:
     def _change(self, name: str, guess: Column, column: Column) -> None:
         if self._shards.shards:
             raise TypeError(
-                f"column {name!r} had no entry in the rows that are written already, and was taken to be {guess}, "
+                f"column {name!r} had no entry in the rows that are written already, so it was taken to be {guess}, "
                 f"but now it is {column}; say in the schema what it holds"
             )
         self._shards.redeclare(name, column)
 
     def close(self) -> None:
-        """Write what is left and make all of it visible; nothing if the writer is closed already."""
+        """Write the remaining rows and make all of them visible; do nothing if the writer is closed already."""
         if self._closed:
             return
         shards, end = self._shards, self._end
@@ -228,7 +234,7 @@ class TableWriter:
                     )  # fmt: skip
             elif not end.append:
                 raise ValueError(
-                    f"nothing was written to {self._folder.where}, and no schema says what would have been"
+                    f"nothing was written to {self._folder.where}, and no schema says which columns it has"
                 )
         except BaseException:
             self.discard()
@@ -236,7 +242,7 @@ class TableWriter:
         self._end_now()
 
     def discard(self) -> None:
-        """Take back all that was written, and close."""
+        """Delete all that was written, and close."""
         if not self._closed:
             try:
                 discard(self._folder, self._shards.shards)
@@ -258,15 +264,16 @@ class TableWriter:
 
 
 def _is_void(block: Block, name: str) -> bool:
-    """Whether a column has no entries, or only missing ones, which do not tell what it holds."""
+    """Return whether a column has no entries, or only missing ones, which do not show its type."""
     return not bool(block.valid[name].any()) if name in block.valid else not block.values[name].shape[0]
 
 
 class Unclosed:
-    """What is said of a writer that nobody has and nobody closed: its rows are lost, which must not go unseen.
+    """The warning about a writer that was dropped without being closed, since its rows are lost.
 
-    They are not kept, since a writer is dropped by an exception too, and then has only some of the rows. The warning is
-    one that Python does not hide. It names the line that made the writer, and comes at the exit of the program at last.
+    The rows are not kept, because an exception can also drop a writer, which then has only some of the rows. The
+    warning is of a kind that Python shows by default. It names the line that made the writer, and comes at the latest
+    when the program exits.
     """
 
     def __init__(self, where: str, maker: FrameType) -> None:
@@ -275,7 +282,7 @@ class Unclosed:
         self._file, self._line = maker.f_code.co_filename, maker.f_lineno
 
     def warn(self) -> None:
-        """Say so, but for the copy of a writer that a forked process has."""
+        """Warn, but not in a forked process, which has only a copy of the writer."""
         if os.getpid() != self._process:
             return
         words = (

@@ -1,4 +1,4 @@
-"""Writing: a table to a folder or a file; whole, or not at all."""
+"""Writing: a whole table is written to a folder or a file; if that fails, nothing has changed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from serrate.table.block import Block, Source
 from serrate.table.gathering.sources import empty_block
 from serrate.table.joining import as_stored, compacted, join_blocks
 from serrate.table.schema import Schema
+from serrate.table.storage.block_file import write_block
 from serrate.table.storage.committing import Basis, discard, publish, require_place
 from serrate.table.storage.contents import faults_of_block
 from serrate.table.storage.folders import Folder, LocalFolder, Place, folder_at, naming, parent_folder
-from serrate.table.storage.layout import write_block
 from serrate.table.storage.progress import progress
 from serrate.table.storage.sharding import Narrowest, Shards, widest
 
@@ -35,7 +35,7 @@ def save(
     narrow: bool | None = None,
     composed: bool = True,
 ) -> None:
-    """Write a table, as `Table.save` says."""
+    """Write a table, as `Table.save` describes."""
     rows_per_shard = checked_rows(rows_per_shard)
     for ending, method in _ELSEWHERE.items():
         if os.fspath(path).endswith(ending):
@@ -50,7 +50,7 @@ def save(
 
 
 def checked_rows(rows: Any) -> int | None:
-    """The number of rows of a shard, if it can be one."""
+    """Return the number of rows of a shard; raise a ValueError if it cannot be one."""
     if rows is None:
         return None
     if isinstance(rows, bool) or not isinstance(rows, Integral) or rows < 1:
@@ -59,21 +59,21 @@ def checked_rows(rows: Any) -> int | None:
 
 
 def _stored(table: Table, narrow: bool | None) -> Schema:
-    """How the columns of a table are to be stored."""
+    """Return the schema by which the columns of a table are stored."""
     if narrow is None:
         return table.schema
     if not narrow:
         return widest(table.schema)
     least = Narrowest()
-    with progress("finding the least types", len(table.sources), "parts") as done:
+    with progress("finding the smallest types", len(table.sources), "sources") as done:
         for source in table.sources:
             least.see(source.whole(), table.schema)
             done(1)
     return least.narrowed(table.schema)
 
 
-def rows_of(source: Source, schema: Schema) -> Block:
-    """The rows of a source, with the columns of a table; those of a file are checked as far as they are followed."""
+def block_of_source(source: Source, schema: Schema) -> Block:
+    """Return the rows of a source with the columns of a table; a block of a file is checked first."""
     block = source.whole()
     columns = {name: replace(column, stored=block.schema[name].stored) for name, column in schema.items()}
     block = as_stored(block, Schema(schema.levels, columns))
@@ -85,7 +85,7 @@ def rows_of(source: Source, schema: Schema) -> Block:
 
 
 def has_rows(schema: Schema) -> bool:
-    """Whether a table has a row level, which `t[3]` has not."""
+    """Return whether a table has rows; `t[3]` has none."""
     return len(schema.roots) == 1 and not schema.columns_at(None)
 
 
@@ -105,15 +105,15 @@ def _save_folder(
             with progress("saving", len(table)) as done:
                 shards.schema = table.schema
                 for source in table.sources:
-                    shards.add(rows_of(source, table.schema), done=done)
+                    shards.add(block_of_source(source, table.schema), done=done)
                 shards.finish()
         else:
             (source,) = table.sources
-            shards.put(as_stored(rows_of(source, table.schema), stored))
+            shards.put(as_stored(block_of_source(source, table.schema), stored))
         assert shards.stored is not None
         with folder.locked(needed=False):
             publish(folder, shards.stored, shards.shards, append=False, overwrite=overwrite, basis=basis)
-        if basis.read:  # so that it, and what it was made of, may replace this once more
+        if basis.read:  # This table, and those that it was made from, may replace the new dataset again.
             for origin in table.sources.origins:
                 origin.files.update(folder.place(shard.file) for shard in shards.shards)
     except BaseException:
@@ -124,7 +124,7 @@ def _save_folder(
 
 
 def shards_read(table: Table, folder: Folder) -> frozenset[str]:
-    """The names of the files of a folder that a table is read from, or was made from."""
+    """Return the names of those files of a folder that a table is read from, or was made from."""
     names: dict[Place, set[str]] = {}
     for files, path in set().union(*(origin.files for origin in table.sources.origins)):
         above, _, name = path.rpartition("/")
@@ -133,7 +133,7 @@ def shards_read(table: Table, folder: Folder) -> frozenset[str]:
 
 
 def dataset_folder(path: str | os.PathLike[str]) -> Folder:
-    """The folder of a dataset; NotADirectoryError if there is something else."""
+    """Return the folder of a dataset; raise a NotADirectoryError if there is a file at the path."""
     folder = folder_at(path)
     folder.require_writable()
     if isinstance(folder, LocalFolder) and folder.path.exists() and not folder.path.is_dir():
@@ -150,7 +150,7 @@ def _save_file(table: Table, stored: Schema, path: str | os.PathLike[str], overw
         raise IsADirectoryError(f'{os.fspath(path)} is a folder, but a path that ends in ".safetensors" means one file')
     if not overwrite and name in folder.names():
         raise FileExistsError(f"there is a file at {os.fspath(path)} already; overwrite=True replaces it")
-    blocks = [rows_of(source, table.schema) for source in table.sources]
+    blocks = [block_of_source(source, table.schema) for source in table.sources]
     block = join_blocks(blocks, stored) if blocks else empty_block(stored)
     with naming(f"file {name}", folder):
         folder.create()

@@ -1,1 +1,1 @@
-"""To and from other libraries' ragged data, one file per library; their packages are imported only when used."""
+"""This package converts ragged data of other libraries, one file for each; their packages are imported when used."""

@@ -1,4 +1,7 @@
-"""Apache Arrow, both ways: list and large_list are ragged axes, fixed_size_list uniform ones; no copy if possible."""
+"""This module converts from and to Apache Arrow, without a copy if possible.
+
+The types list and large_list become ragged axes, and fixed_size_list becomes a uniform axis.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 @untraced
 def from_arrow(array: Any) -> Tensor:
-    """A pyarrow list array as a Tensor over the same memory, which must not be written to. Booleans are unpacked.
+    """Return a pyarrow list array as a Tensor over the same memory, which must not be written to.
+
+    Booleans are copied, since Arrow stores them as bits.
 
     >>> import pyarrow as pa, serrate as sr
     >>> sr.from_arrow(pa.array([[1, 2], [], [3]])).tolist()
@@ -76,7 +81,10 @@ def _leaf(array: Any, whole: Any) -> torch.Tensor:
 
 
 def to_arrow(x: Tensor) -> Any:
-    """The tensor as an Arrow array over the same memory where it lies on the CPU in the order it is seen."""
+    """Return the tensor as an Arrow array.
+
+    It shares the memory of the tensor if this lies on the CPU and stores its axes in the order of its shape.
+    """
     import pyarrow as pa
 
     if x.ndim == 0:

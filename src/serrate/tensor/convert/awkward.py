@@ -1,4 +1,4 @@
-"""Awkward Array, both ways: list levels are ragged axes, regular levels uniform ones."""
+"""This module converts from and to Awkward Array: list levels are ragged axes, and regular levels are uniform axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @untraced
 def from_awkward(array: Any) -> Tensor:
-    """An Awkward array of numbers as a Tensor. Records, strings, unions and missing values have no place in one.
+    """Return an Awkward array of numbers as a Tensor; records, strings, unions and missing values are errors.
 
     >>> import awkward as ak, serrate as sr
     >>> sr.from_awkward(ak.Array([[1, 2], [], [3]])).shape
@@ -57,7 +57,10 @@ def from_awkward(array: Any) -> Tensor:
 
 
 def to_awkward(x: Tensor) -> Any:
-    """The tensor as an Awkward array, without a copy where it lies on the CPU in the order it is seen."""
+    """Return the tensor as an Awkward array.
+
+    It shares the memory of the tensor if this lies on the CPU and stores its axes in the order of its shape.
+    """
     import awkward as ak
 
     outermost, levels, leaf = to_levels(x) if x.is_ragged else (0, [], x.values)

@@ -1,4 +1,4 @@
-"""Shared by the conversions: a tensor as a chain of list levels around a leaf, outermost first, and back."""
+"""This module turns a tensor into a chain of list levels around a leaf, outermost level first, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def from_levels(outermost: int, levels: Sequence[int | Partition], leaf: torch.Tensor) -> Tensor:
-    """The tensor [outermost, *levels, *features]: each partition has a component per cell of all axes before it."""
+    """Return the tensor [outermost, *levels, *features].
+
+    A partition has one component for each cell of all axes before it.
+    """
     from serrate.tensor.tensor import Tensor
 
     axes: list[Axis] = [outermost]
@@ -34,9 +37,10 @@ def from_levels(outermost: int, levels: Sequence[int | Partition], leaf: torch.T
 
 
 def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
-    """Outermost size, the level of each further axis up to the last ragged one, and the leaf [cells, *features].
+    """Return the outermost size, the level of each further axis up to the last ragged one, and the leaf.
 
-    Axes come in the order the user sees; where storage has another, the values are rearranged.
+    The leaf is [cells, *features]. The levels are in the order of the shape; if the axes are stored in another order,
+    the values are rearranged.
     """
     if not x.is_ragged:
         raise TypeError(f"only a ragged tensor has list levels, got shape {x.shape}")
@@ -58,7 +62,7 @@ def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
 
 
 def cells_of(outermost: int, levels: Sequence[int | Partition]) -> list[int]:
-    """How many cells the outermost axis has, and each nest of it with one, two, … of the levels."""
+    """Return the number of cells of the outermost axis, of this axis with the first level, with the first two, etc."""
     cells = [outermost]
     for level in levels:
         cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)
@@ -66,7 +70,10 @@ def cells_of(outermost: int, levels: Sequence[int | Partition]) -> list[int]:
 
 
 def _as_seen(x: Tensor, last: int) -> Structure:
-    """The structure with axes 0 … last in the order the user sees; components renumbered where that changes them."""
+    """Return the structure of the axes 0 … last in the order of the shape.
+
+    The components of a partition are renumbered if this order changes the order of its parents.
+    """
     axes: list[Axis] = []
     for axis in x.shape[: last + 1]:
         if isinstance(axis, Ragged):

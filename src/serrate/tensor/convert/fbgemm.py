@@ -1,4 +1,4 @@
-"""FBGEMM's three-part jagged tensor, (values, [offsets], [max lengths]), both ways."""
+"""This module converts from and to the jagged tensors of FBGEMM, which are (values, [offsets], [max lengths])."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from serrate.tensor.tracing import untraced
 
 @untraced
 def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Sequence[int] | None = None) -> Tensor:
-    """FBGEMM's triple as a Tensor. Max lengths below the longest row would cut values off, so they are refused.
+    """Return (values, [offsets], [max lengths]) of FBGEMM as a Tensor.
+
+    Max lengths that are less than the longest row would cut values off, so they are an error.
 
     >>> import torch, serrate as sr
     >>> sr.from_jagged(torch.arange(6.).view(3, 2), [torch.tensor([0, 2, 3])], [2]).shape
@@ -39,7 +41,7 @@ def from_jagged(values: torch.Tensor, offsets: Sequence[Any], max_lengths: Seque
 
 @untraced
 def to_jagged(x: Tensor) -> tuple[torch.Tensor, list[torch.Tensor], list[int]]:
-    """(values, [offsets], [max lengths]) as FBGEMM's operators take them: 2-D values, levels outermost first.
+    """Return (values, [offsets], [max lengths]) as FBGEMM's operators take them: 2-D values, and outer levels first.
 
     >>> import serrate as sr
     >>> values, offsets, max_lengths = sr.to_jagged(sr.ragged([[1., 2.], [], [3.]]))

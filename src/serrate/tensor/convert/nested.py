@@ -1,4 +1,4 @@
-"""torch.nested, jagged layout, both ways."""
+"""This module converts from and to torch.nested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @untraced
 def from_nested(nt: torch.Tensor) -> Tensor:
-    """A `torch.nested` tensor as a Tensor: no copy in the jagged layout, gradients flow.
+    """Return a `torch.nested` tensor as a Tensor; the jagged layout is not copied, and gradients flow.
 
     >>> import torch, serrate as sr
     >>> nt = torch.nested.nested_tensor_from_jagged(torch.arange(5.0), torch.tensor([0, 2, 2, 5]))
@@ -39,7 +39,7 @@ def from_nested(nt: torch.Tensor) -> Tensor:
     lengths = jagged.lengths()
     if lengths is None:
         partition = Partition.from_offsets(offsets, values.shape[0])
-    else:  # rows with gaps between them: pack
+    else:  # There are gaps between the rows, so they are packed.
         partition = Partition.from_lengths(lengths)
         device = values.device
         starts = offsets[:-1].to(torch.int64)[partition.row_ids_on(device)]
@@ -49,7 +49,7 @@ def from_nested(nt: torch.Tensor) -> Tensor:
 
 
 def to_nested(x: Tensor) -> torch.Tensor:
-    """The tensor as `torch.nested`; no copy, gradients flow."""
+    """Return the tensor as a `torch.nested` tensor in the jagged layout, without a copy; gradients flow."""
     if len(x.structure.axes) != 2 or x.order[0] != 0:
         raise RaggednessError(
             f"torch.nested holds one ragged axis, on the batch axis in front; got shape {x.shape}; "

@@ -1,4 +1,8 @@
-"""torch's PackedSequence, both ways: time-major storage sorted by length, against row-major storage in any order."""
+"""This module converts from and to torch's PackedSequence.
+
+A PackedSequence is sorted by length and stores the first entries of all sequences, then the second entries, and so on.
+A Tensor stores one row after the other, in any order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 @untraced
 def from_packed_sequence(packed: PackedSequence) -> Tensor:
-    """A PackedSequence as `[B, ragged, …]`, rows in the order the sequences were packed in.
+    """Return a PackedSequence as `[B, ragged, …]`, with the rows in the order before packing.
 
     >>> import torch, serrate as sr
     >>> from torch.nn.utils.rnn import pack_sequence
@@ -32,7 +36,7 @@ def from_packed_sequence(packed: PackedSequence) -> Tensor:
         raise TypeError(f"from_packed_sequence takes a PackedSequence, got {type(packed).__name__}")
     steps = Partition.from_lengths(packed.batch_sizes, packed.data.shape[0], name="batch_sizes")
     rows = int(packed.batch_sizes[0]) if packed.batch_sizes.numel() else 0
-    # Sequence b of the sorted ones has an entry in every step with more than b of them.
+    # Sequence b of the sorted sequences has an entry in every step that has more than b entries.
     falling = packed.batch_sizes.flip(0).contiguous()
     sorted_lengths = falling.numel() - torch.searchsorted(falling, torch.arange(rows, device=CPU), right=True)
     device = packed.data.device
@@ -44,7 +48,7 @@ def from_packed_sequence(packed: PackedSequence) -> Tensor:
 
 
 def to_packed_sequence(x: Tensor) -> PackedSequence:
-    """The tensor, `[B, ragged, …]`, as a PackedSequence; torch's recurrent networks take no empty sequences."""
+    """Return a tensor `[B, ragged, …]` as a PackedSequence, which cannot hold empty sequences."""
     if len(x.structure.axes) != 2 or x.order != tuple(range(x.ndim)):
         raise RaggednessError(f"a PackedSequence holds [B, ragged, …], got shape {x.shape}")
     (partition,) = x.partitions

@@ -1,4 +1,4 @@
-"""TorchRec's KeyedJaggedTensor and JaggedTensor, both ways."""
+"""This module converts from and to TorchRec's KeyedJaggedTensor and JaggedTensor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from serrate.tensor.tracing import untraced
 
 @untraced
 def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-    """The features of a KeyedJaggedTensor, views by key, and their weights (None if it has none).
+    """Return the features of a KeyedJaggedTensor as views by key, and their weights, or None if it has no weights.
 
-    Values and weights of a key share their partition.
+    The values and weights of a key share their partition.
 
     >>> import torch, serrate as sr
     >>> from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -55,7 +55,9 @@ def from_kjt(kjt: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
 
 @untraced
 def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None) -> Any:
-    """A KeyedJaggedTensor of `[B, ragged]` tensors, one per key; `weights` must have the same keys and raggedness.
+    """Return a KeyedJaggedTensor of tensors `[B, ragged]`, one for each key.
+
+    `weights` must have the same keys and the same raggedness.
 
     >>> import serrate as sr
     >>> sr.to_kjt({"user": sr.ragged([[1, 2], []]), "item": sr.ragged([[3], [4, 5]])}).values()
@@ -82,7 +84,7 @@ def to_kjt(features: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None 
 
 @untraced
 def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
-    """A TorchRec JaggedTensor as a Tensor, and its weights (None if it has none).
+    """Return a JaggedTensor of TorchRec as a Tensor, and its weights, or None if it has no weights.
 
     >>> import torch, serrate as sr
     >>> from torchrec.sparse.jagged_tensor import JaggedTensor
@@ -98,7 +100,7 @@ def from_jt(jt: Any) -> tuple[Tensor, Tensor | None]:
 
 @untraced
 def to_jt(x: Tensor, weights: Tensor | None = None) -> Any:
-    """A `[B, ragged, …]` tensor as a TorchRec JaggedTensor.
+    """Return a tensor `[B, ragged, …]` as a JaggedTensor of TorchRec.
 
     >>> import serrate as sr
     >>> sr.to_jt(sr.ragged([[1, 2], [3]])).lengths()

@@ -1,0 +1,320 @@
+"""What a fusion means: every tensor as a list of its elements with their coordinates, computed by torch.
+
+This is the reference that kernels are tested against, so it knows nothing of loops, predicates and kernels. Coordinates
+are numpy arrays [elements, axes] in lexicographic order. Values are torch vectors with one entry for each element;
+floating-point values are computed in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from serrate.errors import RaggednessError
+from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
+from serrate.fusion.expressions import (
+    AxisExpression,
+    Combine,
+    Cover,
+    Merge,
+    Partition,
+    Resize,
+    Split,
+    Swizzle,
+    component_of,
+)
+from serrate.fusion.formulas import BINARY, REDUCTIONS, UNARY
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.scalar import FLOATS
+from serrate.fusion.view import Operation, TensorView
+
+Coordinates = np.ndarray  # [elements, axes]
+
+
+@dataclass
+class ElementList:
+    """The elements of a tensor."""
+
+    coordinates: Coordinates
+    values: torch.Tensor
+
+    def at(self, wanted: Coordinates) -> torch.Tensor:
+        """The values at these coordinates, each of which must be one of ours."""
+        places = places_of(self.coordinates, wanted)
+        return self.values[torch.from_numpy(places)]
+
+
+def places_of(coordinates: Coordinates, wanted: Coordinates) -> np.ndarray:
+    """Where each wanted tuple stands in the list."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    spans = np.maximum(coordinates.max(0, initial=0), wanted.max(0, initial=0)) + 1
+    if not coordinates.shape[1]:
+        return np.zeros(len(wanted), np.int64)
+    weights = np.concatenate([np.cumprod(spans[::-1])[::-1][1:], [1]]).astype(np.int64)
+    keys, sought = coordinates @ weights, wanted @ weights
+    places = np.searchsorted(keys, sought)
+    if len(keys) == 0 or (places >= len(keys)).any() or (keys[np.minimum(places, len(keys) - 1)] != sought).any():
+        raise RaggednessError("an element was asked for that is not there")
+    return places
+
+
+Lists = Mapping[TensorView, ElementList]
+Values = Callable[[Coordinates], torch.Tensor]
+
+
+# Coordinates
+
+
+def coordinates_of(run: Run, axes: Sequence[IterDomain]) -> Coordinates:
+    """All index tuples of `axes`. A ragged axis must come after the axes that its extent depends on."""
+    rows: dict[IterDomain, np.ndarray] = {}
+    count = 1
+    for axis in axes:
+        lengths = extents_of(run, axis, rows, count)
+        parent = np.repeat(np.arange(count), lengths)
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        rows = {known: index[parent] for known, index in rows.items()}
+        rows[axis] = np.arange(len(parent)) - starts
+        count = len(parent)
+    return np.stack([rows[axis] for axis in axes], 1) if axes else np.zeros((count, 0), np.int64)
+
+
+def extents_of(run: Run, axis: IterDomain, known: Mapping[IterDomain, np.ndarray], count: int) -> np.ndarray:
+    """The extent of an axis at each of `count` places, whose indices along some axes are `known`."""
+    if axis.is_ragged:
+        lengths: np.ndarray = np.diff(run.offsets(axis))[index_of(run, component_of(axis), known, count)]
+        return lengths
+    return np.full(count, run.size(axis))
+
+
+def index_of(run: Run, axis: IterDomain, known: Mapping[IterDomain, np.ndarray], count: int) -> np.ndarray:
+    """The index of an axis at each of `count` places, computed from the known indices by the steps that made it."""
+    if axis in known:
+        return known[axis]
+    step = axis.definition
+    if step is None:
+        raise RaggednessError(f"the index of {axis} does not follow from those of {list(known)}")
+    inputs = [index_of(run, before, known, count) for before in step.inputs]
+    outputs = _forward(run, step, inputs, known, count)
+    return outputs[step.outputs.index(axis)]
+
+
+def _forward(
+    run: Run, step: AxisExpression, inputs: list[np.ndarray], known: Mapping[IterDomain, np.ndarray], count: int
+) -> list[np.ndarray]:
+    """The indices of a step's outputs from those of its inputs.
+
+    The axis table says the same in scalar expressions. It is written again here, because a reference must not share
+    code with what it checks.
+    """
+    match step:
+        case Combine():
+            return [run.offsets(step.inputs[1])[:-1][inputs[0]] + inputs[1]]
+        case Merge():
+            return [inputs[0] * extents_of(run, step.inputs[1], known, count) + inputs[1]]
+        case Split():
+            inner = np.maximum(extents_of(run, step.outputs[1], known, count), 1)
+            return [inputs[0] // inner, inputs[0] % inner]
+        case Resize():
+            return [inputs[0] + step.left]
+        case Cover():
+            return [inputs[0]]
+        case Partition():
+            offsets = run.offsets(step.outputs[1])
+            component = np.searchsorted(offsets, inputs[0], side="right") - 1
+            return [component, inputs[0] - offsets[component]]
+        case _:
+            assert isinstance(step, Swizzle)
+            size = run.number(step.inputs[1].extent)
+            x, y = inputs
+            return [x, y ^ x if step.swizzle == "xor" else (y + x) % size]
+
+
+# The whole fusion
+
+
+def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs of a fusion for these inputs, as they lie in memory."""
+    run = bind(fusion, inputs)
+    compute_offsets(fusion, run)
+    check_offsets(stored_raggedness(fusion), run)
+    known: dict[TensorView, ElementList] = {}
+    for tensor, given in zip(fusion.inputs, inputs, strict=True):
+        coordinates = coordinates_of(run, tensor.domain.kept)
+        places = torch.from_numpy(_places(run, tensor, coordinates))
+        known[tensor] = ElementList(coordinates, _computed(given.reshape(-1)[places]))
+    for tensor in fusion.tensors:
+        if tensor.definition is not None:
+            known[tensor] = _compute(run, tensor, tensor.definition, known)
+            if tensor.dtype == "int64" and len(tensor.domain.kept) == 1:
+                run.arrays[tensor.name] = known[tensor].values
+    return [in_memory(run, tensor, known[tensor])[0] for tensor in fusion.outputs]
+
+
+def _computed(values: torch.Tensor) -> torch.Tensor:
+    return values.double() if values.is_floating_point() else values
+
+
+def in_memory(run: Run, tensor: TensorView, elements: ElementList) -> tuple[torch.Tensor, torch.Tensor]:
+    """(the tensor as it lies in memory, where it has elements): holes hold the fill, or 0."""
+    shape = [run.size(axis) for axis in tensor.domain.allocation]
+    dtype = TORCH[tensor.dtype]
+    memory = torch.full((int(np.prod(shape)),), tensor.fill or 0, dtype=dtype)
+    valid = torch.zeros(memory.shape, dtype=torch.bool)
+    where = torch.from_numpy(_places(run, tensor, elements.coordinates))
+    memory[where] = elements.values.to(dtype)
+    valid[where] = True
+    return memory.reshape(shape), valid.reshape(shape)
+
+
+def _places(run: Run, tensor: TensorView, coordinates: Coordinates) -> np.ndarray:
+    """Where elements lie in the memory of a tensor."""
+    known = {axis: coordinates[:, number] for number, axis in enumerate(tensor.domain.kept)}
+    flat = np.zeros(len(coordinates), np.int64)
+    for axis in tensor.domain.allocation:
+        flat = flat * run.size(axis) + index_of(run, axis, known, len(coordinates))
+    return flat
+
+
+def _compute(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> ElementList:
+    values = _KINDS[operation.kind](run, tensor, operation, known)
+    dtype = torch.float64 if tensor.dtype in FLOATS else TORCH[tensor.dtype]
+    coordinates = coordinates_of(run, tensor.domain.kept)
+    return ElementList(coordinates, values(coordinates).to(dtype))
+
+
+def _operand(operation: Operation, x: TensorView, domain: Sequence[IterDomain], known: Lists) -> Values:
+    """The values of an operand at coordinates over `domain`."""
+    pairs = {(old, new) for old, new in operation.axes}
+
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        columns = []
+        for axis in x.domain.kept:
+            found = [place for place, new in enumerate(domain) if (axis, new) in pairs]
+            columns.append(coordinates[:, found[0]] if found else np.zeros(len(coordinates), np.int64))
+        wanted = np.stack(columns, 1) if columns else np.zeros((len(coordinates), 0), np.int64)
+        return known[x].at(wanted)
+
+    return values
+
+
+def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        given = iter(operation.inputs)
+        arguments: list[torch.Tensor] = []
+        for constant in operation.options or [None] * len(operation.inputs):
+            if constant is None:
+                arguments.append(_operand(operation, next(given), tensor.domain.kept, known)(coordinates))
+            else:
+                like = known[operation.inputs[-1]].values.dtype
+                arguments.append(torch.full((len(coordinates),), constant, dtype=like))
+        match operation.name:
+            case "where":
+                return torch.where(arguments[0], arguments[1], arguments[2])
+            case "cast":
+                return _truncated(arguments[0], tensor.dtype)
+            case "copy":
+                return arguments[0]
+            case "full":
+                return torch.full_like(arguments[0], 1)
+        table = UNARY if operation.name in UNARY and len(arguments) == 1 else BINARY
+        return table[operation.name][1](*arguments)
+
+    return values
+
+
+def _truncated(values: torch.Tensor, dtype: str) -> torch.Tensor:
+    return _computed(values.to(TORCH[dtype]))
+
+
+def _copied(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    return _operand(operation, operation.inputs[0], tensor.domain.kept, known)
+
+
+def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        elements = known[operation.inputs[0]]
+        gone = operation.options[0]
+        count = len(elements.coordinates)
+        root = dict(zip(tensor.domain.root, elements.coordinates.T, strict=True))
+        columns = [
+            np.zeros(count, np.int64) if a.is_broadcast and a not in root else index_of(run, a, root, count)
+            for a in tensor.domain.kept
+        ]
+        wanted = np.stack(columns, 1) if columns else np.zeros((count, 0), np.int64)
+        groups = torch.from_numpy(places_of(coordinates, wanted))
+        given = elements.values
+        if not given.is_floating_point() and operation.name in ("sum", "prod"):
+            given = given.long()
+        positions = torch.from_numpy(elements.coordinates[:, gone[0]].copy())
+        return REDUCTIONS[operation.name].reference(given, groups, len(coordinates), positions)
+
+    return values
+
+
+def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        at = operation.options[0]
+        offsets = run.offsets(tensor.domain.kept[at + 1])
+        flat = offsets[:-1][coordinates[:, at]] + coordinates[:, at + 1]
+        wanted = np.concatenate([coordinates[:, :at], flat[:, None], coordinates[:, at + 2 :]], 1)
+        return known[operation.inputs[0]].at(wanted)
+
+    return values
+
+
+def _resized(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        x = operation.inputs[0]
+        at, left, _, *rest = operation.options
+        moved = coordinates.copy()
+        moved[:, at] -= left
+        lengths = extents_of(run, x.domain.kept[at], dict(zip(x.domain.kept, moved.T, strict=True)), len(moved))
+        inside = (moved[:, at] >= 0) & (moved[:, at] < lengths)
+        result = torch.full((len(moved),), rest[0] if rest else 0, dtype=known[x].values.dtype)
+        result[torch.from_numpy(inside)] = known[x].at(moved[inside])
+        return result
+
+    return values
+
+
+def _gathered(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        x, indices = operation.inputs
+        places = operation.options[0]
+        rows = known[indices].at(coordinates[:, :places]).numpy()
+        count = run.size(x.domain.kept[0])
+        if ((rows < 0) | (rows >= count)).any():
+            raise IndexError(f"{tensor} = {operation}: an index is outside of {x.domain.kept[0]}, of {count}")
+        return known[x].at(np.concatenate([rows[:, None], coordinates[:, places:]], 1))
+
+    return values
+
+
+def _selected(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        at, index = operation.options
+        axis = operation.inputs[0].domain.kept[at]
+        if index >= run.size(axis):
+            raise IndexError(f"{tensor} = {operation} of {axis}, of {run.size(axis)}")
+        return known[operation.inputs[0]].at(np.insert(coordinates, at, index, axis=1))
+
+    return values
+
+
+def _offsets(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    if operation.name == "offsets_of_extents":
+        extents = known[operation.inputs[0]].values
+        return lambda _: torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
+    return lambda _: operation.options[0].offsets(run.arrays, run.sizes).long()
+
+
+_KINDS = {
+    "pointwise": _pointwise, "broadcast": _copied, "reduce": _reduced, "nest": _nested, "resize": _resized,
+    "gather": _gathered, "select": _selected, "offsets": _offsets,
+}  # fmt: skip

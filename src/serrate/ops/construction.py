@@ -1,0 +1,167 @@
+"""Packed and padded values made ragged: the records of from_lengths, from_dense and their like in `serrate.tensor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from serrate.errors import AxisError, RaggednessError
+from serrate.ops.record import ALL, Error, operation, record
+from serrate.tensor import construct, rearrange, unpad, views
+
+
+def _record(
+    implementation: Callable[..., Any],
+    summary: str,
+    example: tuple[str, str],
+    samples: tuple[str, ...],
+    errors: tuple[Error, ...],
+    operands: tuple[str, ...],
+    decides: tuple[str, ...] = (),
+) -> None:
+    record(
+        "construction",
+        implementation.__name__,
+        operation(implementation),
+        None,
+        summary=summary,
+        example=example,
+        samples=samples,
+        errors=errors,
+        operands=operands,
+        decides=decides,
+        kinds=ALL,
+        gradient="",
+    )
+
+
+_record(
+    construct.from_offsets,
+    "Packed `values` cut at these offsets, or level by level at several of them.",
+    example=("sr.from_offsets(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
+    samples=(
+        "x.values, [0, len(x.values)]",
+        "x.values, torch.tensor([0, 0, len(x.values)], dtype=torch.int32), copy=False",
+        "x.values, [[0, 0, 2], torch.tensor([0, len(x.values), len(x.values)])]",
+        "x.to_dense(), torch.arange(len(x.to_dense()) + 1), validate=False",
+    ),
+    errors=(
+        ("x.values, [0, 7]", RaggednessError, "must end with the number of values they cut, 6"),
+        ("x.values, [0, 4, 3, 6]", RaggednessError, "must never decrease"),
+        ("x.values, []", RaggednessError, "at least one level"),
+        ("x, [0, 6]", TypeError, "only a dense tensor is a torch tensor"),
+    ),
+    operands=("values", "offsets"),
+    decides=("offsets",),
+)
+_record(
+    construct.from_lengths,
+    "Packed `values` cut into rows of these lengths, or level by level by several of them.",
+    example=("sr.from_lengths(torch.arange(4), [3, 0, 1]).tolist()", "[[0, 1, 2], [], [3]]"),
+    samples=(
+        "x.values, [len(x.values)]",
+        "x.values, torch.tensor([0, len(x.values), 0], dtype=torch.int32)",
+        "x.values, [[2, 0], torch.tensor([len(x.values), 0])]",
+        "x.to_dense(), torch.ones(len(x.to_dense()), dtype=torch.int64), validate=False",
+    ),
+    errors=(
+        ("x.values, [3, 1]", RaggednessError, "must add up to the number of values, 6, but add up to 4"),
+        ("x.values, [7, -1]", RaggednessError, "must be 0 or more, but position 1 holds -1"),
+        ("1.0, [1]", RaggednessError, "got a 0-d tensor"),
+    ),
+    operands=("values", "lengths"),
+    decides=("lengths",),
+)
+_record(
+    construct.from_row_ids,
+    "Packed `values`, each in the row that `row_ids` names, in rows that follow each other.",
+    example=("sr.from_row_ids(torch.arange(4), [0, 0, 0, 2], 3).tolist()", "[[0, 1, 2], [], [3]]"),
+    samples=(
+        "x.values, torch.zeros(len(x.values), dtype=torch.int32), 1",
+        "x.values, torch.arange(len(x.values)), len(x.values) + 1",
+        "x.to_dense(), [1] * len(x.to_dense()), 3",
+    ),
+    errors=(
+        ("x.values, [0, 0, 1, 0, 1, 1], 2", RaggednessError, "must never decrease, but position 3 holds 0"),
+        ("x.values, [0, 0, 1, 1, 2, 2], 2", RaggednessError, r"must lie in 0 .. 1, but position 4 holds 2"),
+        ("x.values, [0, 1], 2", RaggednessError, "must have one entry per value, 6, got 2"),
+    ),
+    operands=("values", "row_ids"),
+    decides=("row_ids",),
+)
+_record(
+    construct.from_product,
+    "Packed blocks, component c of them a `len_p[c]` × `len_q[c]` one: [K, p, q, …].",
+    example=(
+        "sr.from_product(torch.arange(3), *[sr.Partition.from_lengths(n) for n in ([1, 1], [2, 1])]).tolist()",
+        "[[[0, 1]], [[2]]]",
+    ),
+    samples=(
+        "x.values, sr.Partition.from_lengths([len(x.values)]), sr.Partition.from_lengths([1])",
+        "x.values, sr.Partition.from_lengths([1, 2]), sr.Partition.from_lengths([len(x.values), 0])",
+        "x.to_dense(), *[sr.Partition.uniform(len(x.to_dense()), 1)] * 2",
+    ),
+    errors=(
+        ("x.values, x.partitions[0], [3, 1, 2]", TypeError, "q must be a Partition, got list"),
+        (
+            "x.values, x.partitions[0], sr.Partition.from_lengths([1])",
+            RaggednessError,
+            "as many components, got 3 and 1",
+        ),
+        ("x.values, x.partitions[0], x.partitions[0]", RaggednessError, "14"),
+    ),
+    operands=("values",),
+)
+_record(
+    views.view_as_nested,
+    "A view of `data` in which one axis is cut at these offsets, alike or differently for each outer index.",
+    example=("sr.view_as_nested(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
+    samples=(
+        "x.values, [0, 0, len(x.values)]",
+        "x.to_dense(), torch.tensor([0, x.to_dense().shape[1]], dtype=torch.int32), 1, copy=False",
+        "x.to_dense().contiguous(), torch.tensor([[0, 0, x.to_dense().shape[1]]]).repeat(len(x.to_dense()), 1), 1",
+        "x.to_dense(), [0, x.to_dense().shape[-1]], -1, validate=False",
+    ),
+    errors=(
+        ("x.values, [0, 6], 2", AxisError, "ragged_dim 2 is out of range"),
+        ("x.values, [0, 5]", RaggednessError, "must end with the number of values they cut, 6"),
+        ("x.values, [[0, 6]]", RaggednessError, "must be 1-D to cut axis 0"),
+        ("[1, 2], [0, 2]", TypeError, "data must be a tensor, got list"),
+    ),
+    operands=("data", "offsets"),
+    decides=("offsets",),
+)
+_record(
+    unpad.from_dense,
+    "A padded tensor packed; lengths, offsets, a mask or another tensor says which entries are real.",
+    example=("sr.from_dense(torch.tensor([[1, 2, 0], [3, 0, 0]]), lengths=[2, 1]).tolist()", "[[1, 2], [3]]"),
+    samples=(
+        "x.to_dense(), like=x",
+        "x.to_dense(), lengths=[2] * len(x.to_dense()), padding_value=1",
+        "x.to_dense(), lengths=torch.ones(len(x.to_dense()), dtype=torch.int32)",
+        "x.to_dense(), offsets=torch.arange(len(x.to_dense()) + 1)",
+        "x.to_dense(), mask=x.to_dense() != 0",
+        "x.to_dense()[..., None], mask=(x.to_dense() != 0).torch()",
+    ),
+    errors=(
+        ("x.to_dense()", TypeError, "exactly one of lengths, offsets, mask, like; got none"),
+        ("x.to_dense(), lengths=[1, 1, 1], like=x", TypeError, "got lengths and like"),
+        ("x.to_dense(), like=x.values", TypeError, "like must be a ragged sr.Tensor, got Tensor"),
+        ("x.to_dense(), mask=x.to_dense()", TypeError, "mask must be boolean, got torch.float32"),
+        ("x.values[:, 0], lengths=[1, 1]", RaggednessError, "at least 2 axes"),
+    ),
+    operands=("dense", "lengths", "offsets", "mask", "like"),
+    decides=("lengths", "offsets", "mask"),
+)
+_record(
+    rearrange.positions,
+    "For each entry its position along `axis`, a packed axis of x; int64, without features.",
+    example=("sr.positions(sr.ragged([[7, 8], [], [9]])).tolist()", "[[0, 1], [], [0]]"),
+    samples=("x, 0", "x, axis=max(a for a, size in enumerate(x.shape) if isinstance(size, sr.Ragged))"),
+    errors=(
+        ("x, 5", AxisError, "axis 5 is out of range"),
+        ("x, 2", AxisError, "is neither ragged nor a parent of a ragged axis"),
+        ("None", TypeError, "expected an sr.Tensor"),
+    ),
+    operands=("x",),
+)

@@ -1,0 +1,202 @@
+"""The record of an operation: what it is called, means, takes, computes and is tested with, in one place.
+
+`sr.*` functions, `Tensor` methods, `torch.*` on Tensors, the documents and the tests are made from these records or
+checked against them. Adding an operation is adding a record.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+import torch
+
+from serrate.errors import AxisError
+from serrate.ops.call import call
+from serrate.tensor.tracing import part, untraced
+
+Kind = Literal["float", "complex", "int", "bool"]
+FLOAT: tuple[Kind, ...] = ("float",)
+FLOATS: tuple[Kind, ...] = ("float", "complex")
+REAL: tuple[Kind, ...] = ("float", "int")
+NUMERIC: tuple[Kind, ...] = ("float", "complex", "int")
+INTEGER: tuple[Kind, ...] = ("int", "bool")
+ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
+ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
+Error = tuple[str, type[Exception], str]
+"""A call that is wrong (its arguments as text), the exception it raises, and a pattern in the message."""
+BAD_AXIS: Error = ("x, axis=5", AxisError, "axis 5 is out of range")
+NO_TENSOR: Error = ("None, axis=1", TypeError, "expected an sr.Tensor")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+TABLE: dict[str, Op] = {}
+"""Every record by the name of its operation."""
+
+
+class Implementation(NamedTuple):
+    """One way to compute an operation."""
+
+    name: Literal["native", "kernel", "torch"]
+    """By code that is written by hand, by a compiled fusion, or by operations of torch on packed values."""
+    function: Callable[..., Any]
+    """What computes it, given the arguments of the public function."""
+    applies: Callable[..., bool] | None = None
+    """Whether it takes these arguments; without such a question it takes any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation."""
+
+    name: str
+    """The array API's name, or torch's where the standard has none: `sr.<name>`. In an extension it is `linalg.<name>`,
+    and for what is only a method of a tensor `Tensor.<name>`."""
+    family: str
+    """The file it stands in."""
+    summary: str
+    """What the caller gets, in one line."""
+    implementations: tuple[Implementation, ...]
+    """What computes it; the first that applies to the arguments does."""
+    operands: tuple[str, ...]
+    """The parameters that are tensors, or lists of tensors; all others are attributes."""
+    function: Callable[..., Any]
+    """The public function, which calls the operation through the door."""
+    spellings: dict[Callable[..., Any], Callable[..., Any]]
+    """torch's functions for it, each with what answers it: the arguments become ours, and the public function is
+    called. The first is also the reference that the per-row oracle applies."""
+    kinds: tuple[Kind, ...]
+    """The kinds of dtypes it takes."""
+    gradient: str
+    """The rule for the compiler: an expression in `g`, `out`, the operands and operations; empty if there is none.
+
+    In the rule of an operation along an axis, reductions are along that axis, `spread(v)` stands for what was reduced
+    put back beside each element, `count` for the number of elements of each result.
+    """
+    example: tuple[str, str]
+    """A call and what it gives, shown in the docstring and run by the tests."""
+    samples: tuple[str, ...] = ("x",)
+    """Arguments to test with, as text in which `x` is a tensor of each structure and dtype."""
+    errors: tuple[Error, ...] = ()
+    """Wrong calls, in which `x` is a ragged tensor [3, r, 2] of floats."""
+    also: tuple[str, ...] = ()
+    """Extensions of the array API that have the same function under the same name."""
+    decides: tuple[str, ...] = ()
+    """The operands whose elements, and not their structure alone, decide about the raggedness of the result."""
+    traced: bool = False
+    """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
+    signature: inspect.Signature = field(init=False)
+    """The parameters of the public function."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signature", inspect.signature(self.function))
+        unknown = set(self.operands) - set(self.signature.parameters)
+        if unknown:
+            raise ValueError(f"{self.name} has no parameters {', '.join(sorted(unknown))}, which it names as operands")
+        if not set(self.decides) <= set(self.operands):
+            raise ValueError(f"{self.name} names {self.decides} as deciding, of which some are no operands")
+
+    @property
+    def torch(self) -> tuple[Callable[..., Any], ...]:
+        """torch's functions for it, the reference first."""
+        return tuple(self.spellings)
+
+    @property
+    def home(self) -> str:
+        """Where its public function is found: "" for `sr` itself, else an extension, or `Tensor`."""
+        return self.name.rpartition(".")[0]
+
+
+def operation(implementation: Callable[P, R]) -> Callable[P, R]:
+    """The public function of an operation that `implementation` computes; `define` gives it its record."""
+    name = ""  # torch.compile follows the name of a record, and not the record itself, into what it traces
+
+    def function(*arguments: P.args, **named: P.kwargs) -> R:
+        return call(TABLE[name], arguments, named)  # type: ignore[no-any-return]
+
+    def enter(given: str) -> None:
+        nonlocal name
+        name = given
+
+    function.__signature__ = inspect.signature(implementation)  # type: ignore[attr-defined]
+    function.__doc__ = implementation.__doc__
+    function.implementation = implementation  # type: ignore[attr-defined]
+    function.enter = enter  # type: ignore[attr-defined]
+    return function
+
+
+def define(
+    function: Callable[..., Any],
+    name: str,
+    *,
+    spellings: dict[Callable[..., Any], Callable[..., Any]],
+    example: tuple[str, str],
+    summary: str,
+    operands: tuple[str, ...] | None = None,
+    native: tuple[Implementation, ...] = (),
+    **fields: Any,
+) -> Op:
+    """Enter the operation that the public `function` calls into the table, and document that function.
+
+    `operands` are the parameters that are given by position alone, unless they are named.
+    """
+    if name in TABLE:
+        raise ValueError(f"operation {name} is defined twice")
+    implementation: Callable[..., Any] = function.implementation  # type: ignore[attr-defined]
+    parameters = inspect.signature(implementation).parameters.values()
+    op = Op(
+        name=name,
+        summary=summary,
+        implementations=(*native, Implementation("torch", implementation)),
+        operands=tuple(p.name for p in parameters if p.kind is p.POSITIONAL_ONLY) if operands is None else operands,
+        function=function,
+        spellings=spellings,
+        example=example,
+        **fields,
+    )
+    TABLE[name] = op
+    function.enter(name)  # type: ignore[attr-defined]
+    own = name.rpartition(".")[2]
+    for each in (function, implementation):
+        each.__name__ = each.__qualname__ = own
+    function.__module__ = f"serrate.{op.home}" if op.home else "serrate"
+    if function.__doc__ is None:
+        shown, gives = example
+        function.__doc__ = f"{summary}\n\n>>> import torch, serrate as sr\n>>> {shown}\n{gives}\n"
+    for each in (function, *spellings.values()):
+        part([each]) if op.traced else untraced(each)
+    if op.traced:
+        part([implementation])
+    return op
+
+
+def record(
+    family: str,
+    name: str,
+    function: Callable[..., Any],
+    answer: Callable[..., Any] | None,
+    *,
+    torch: tuple[Callable[..., Any], ...] | None = None,
+    spellings: dict[Callable[..., Any], Callable[..., Any]] | None = None,
+    **fields: Any,
+) -> Op:
+    """Define an operation whose functions in torch, by default those of the same name, `answer` answers.
+
+    `spellings` are functions of torch that take other arguments, each with what answers it.
+    """
+    found = {} if answer is None else dict.fromkeys(torch_names(name) if torch is None else torch, answer)
+    return define(function, name, family=family, spellings=found | (spellings or {}), **fields)
+
+
+def members(home: str = "") -> dict[str, Callable[..., Any]]:
+    """The functions of `sr.<home>`, by name; without one, those of `sr` itself."""
+    return {op.name.rpartition(".")[2]: op.function for op in TABLE.values() if home == op.home or home in op.also}
+
+
+def torch_names(*names: str) -> tuple[Callable[..., Any], ...]:
+    """The functions of these names in torch, torch.Tensor, torch.nn.functional and torch.special, where they exist."""
+    homes = (torch, torch.Tensor, torch.nn.functional, torch.special)
+    found = [getattr(home, name) for name in names for home in homes if callable(getattr(home, name, None))]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,268 @@
+"""An abstract run: an operation's implementation, run on tensors without elements, gives the type of the result.
+
+So the rule for types is written once, in the code that computes. Values and offsets are torch's fake tensors, which
+know sizes, dtypes and devices; the sizes are the numbers of a `Point`, each of which stands for a size of the type.
+
+Where eager code finds two sizes or partitions that have to be equal and are not known to be, the run ends with a
+`Meeting`. It is run again with both taken for equal, and that becomes a guard of the result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from serrate.program.partitions import AbstractPartition, Call, Expression
+from serrate.program.sizes import Point, Polynomial, Size, Symbol, replaced, symbol
+from serrate.program.types import RaggedAxis, TensorType, TypeAxis
+from serrate.tensor import abstract
+from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Two sizes, or two partitions, that have to be equal for a type to hold."""
+
+    one: Size | Expression
+    other: Size | Expression
+
+    def __str__(self) -> str:
+        return f"{self.one} == {self.other}"
+
+
+class Meeting(Exception):
+    """Eager code met two sizes or partitions that have to be equal, which no type says."""
+
+    def __init__(self, one: Size | Expression, other: Size | Expression) -> None:
+        super().__init__(f"{one} and {other} are taken for equal")
+        self.guard = Guard(one, other)
+
+
+class Known:
+    """What is taken for equal."""
+
+    def __init__(self, guards: tuple[Guard, ...] = ()) -> None:
+        self.guards = guards
+        self.sizes: dict[Symbol, Size] = {}
+        self.partitions: dict[Expression, Expression] = {}
+        for guard in guards:
+            if isinstance(guard.one, Expression) and isinstance(guard.other, Expression):
+                self._same_partitions(guard.one, guard.other)
+            elif not isinstance(guard.one, Expression) and not isinstance(guard.other, Expression):
+                self._same_sizes(guard.one, guard.other)
+
+    def _same_partitions(self, one: Expression, other: Expression) -> None:
+        one, other = self.partition(one), self.partition(other)
+        if other.kind == "input" and one.kind != "input":
+            one, other = other, one  # what an operation made is the one that is replaced, if one of them is
+        self.partitions[other] = one
+        self._same_sizes(one.components, other.components)
+        self._same_sizes(one.values, other.values)
+        self._same_sizes(one.longest, other.longest)
+
+    def _same_sizes(self, one: Size, other: Size) -> None:
+        """Put `one` in the place of `other`, or the other way round where only that can be."""
+        one, other = self.size(one), self.size(other)
+        if one == other:
+            return
+        for old, new in ((other, one), (one, other)):
+            lone = _lone(old)
+            if lone is not None:
+                self.sizes[lone] = new
+                return
+        raise ValueError(f"sizes {one} and {other} have to be equal, which no symbol in them can be replaced for")
+
+    def size(self, given: Size) -> Size:
+        """A size with what is taken for equal to its symbols."""
+        if not self.sizes:
+            return given
+        return replaced(given, lambda s: self.size(self.sizes[s]) if s in self.sizes else Polynomial((((s,), 1),)))
+
+    def partition(self, given: Expression) -> Expression:
+        """The expression that stands for all that are taken for equal to one."""
+        while given in self.partitions:
+            given = self.partitions[given]
+        return given
+
+
+def _lone(size: Size) -> Symbol | None:
+    """The symbol that a size is; None if it is something else."""
+    if isinstance(size, int) or len(size.terms) != 1:
+        return None
+    ((monomial, coefficient),) = size.terms
+    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+
+
+class _Mode(threading.local):
+    """torch's mode for fake tensors, one for each thread."""
+
+    def __init__(self) -> None:
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+_mode = _Mode()
+
+
+class AbstractRun:
+    """One run on tensors without elements, with what is known to be equal.
+
+    `call` is the call whose result is asked for; without one, whatever the run makes is told from all else.
+    """
+
+    def __init__(self, known: Known | None = None, call: Call | None = None) -> None:
+        self.known = known or Known()
+        self.call = Call("made", (object(),)) if call is None else call
+        self._point = Point(self.known.sizes)
+        self._partitions: dict[Expression, AbstractPartition] = {}
+        self._made = 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Eager code of this thread runs on tensors without elements."""
+        with torch.no_grad(), _mode.fake, abstract.entered(self):
+            yield
+
+    # -------------------------------------------------------------------------------------------- what eager code asks
+
+    def count(self, why: str) -> int:
+        """A number that only elements tell."""
+        return self.number(symbol("count", *self.name(), why))
+
+    def least(self, one: int, other: int) -> int:
+        """The smaller of two numbers."""
+        a, b = self.size(one), self.size(other)
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return one if a == b else self.number(symbol("least", a, b))
+
+    def differ(self, one: int, other: int) -> bool:
+        """Whether two sizes that have to be equal are known to differ; where nobody knows, a `Meeting`."""
+        a, b = self.size(one), self.size(other)
+        if isinstance(a, int) and isinstance(b, int):
+            return a != b
+        raise Meeting(a, b)
+
+    def sliced(self, size: int, key: slice) -> tuple[int, int]:
+        """Where a slice of an axis begins, and how many positions it has."""
+        text = ":".join("" if part is None else str(part) for part in (key.start, key.stop, key.step))
+        start = 0 if key.start in (None, 0) else self.number(symbol("start", self.size(size), text))
+        return start, self.number(symbol("sliced", self.size(size), text))
+
+    def is_known(self, size: int) -> bool:
+        """Whether the size is a number."""
+        return isinstance(self.size(size), int)
+
+    def meet(self, one: Expression, other: Expression) -> bool:
+        """Whether two partitions are the same; where nobody knows, a `Meeting`."""
+        one, other = self.known.partition(one), self.known.partition(other)
+        if one == other:
+            return True
+        pairs = ((one.components, other.components), (one.values, other.values))
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+            return False
+        raise Meeting(one, other)
+
+    def born(
+        self,
+        offsets: torch.Tensor,
+        num_values: int,
+        device_born: bool,
+        exact: bool,
+        bound: int | None,
+        uniform_length: int | None,
+    ) -> AbstractPartition:
+        """A partition that eager code made of offsets."""
+        components = self.size(offsets.shape[0] - 1)
+        length = None if uniform_length is None else self.size(uniform_length)
+        kind, *operands = self.name() if length is None else ("uniform", components, length)
+        return self.partition(
+            Expression(
+                str(kind),
+                tuple(operands),
+                components,
+                self.size(num_values),
+                not device_born,
+                exact,
+                offsets.dtype,
+                offsets.device,
+                length,
+                None if bound is None else self.size(bound),
+            )
+        )
+
+    def name(self) -> tuple[Hashable, ...]:
+        """The kind and the operands of what the call makes next."""
+        self._made += 1
+        return self.call.operation, self.call, f"#{self._made}"
+
+    # ---------------------------------------------------------------------------------------- between types and tensors
+
+    def number(self, size: Size) -> int:
+        """The number that stands for a size."""
+        return self._point.number(size)
+
+    def size(self, number: int) -> Size:
+        """The size that a number stands for."""
+        return self._point.size(number)
+
+    def partition(self, expression: Expression) -> AbstractPartition:
+        """The partition of an expression, one for all of the same name."""
+        expression = self.known.partition(expression)
+        found = self._partitions.get(expression)
+        if found is None:
+            found = self._partitions[expression] = AbstractPartition.of(expression, self)
+        return found
+
+    def axis(self, axis: TypeAxis) -> Axis:
+        """An axis of a type as eager code sees it."""
+        if isinstance(axis, RaggedAxis):
+            return Ragged(self.partition(axis.partition), axis.parents)
+        return self.number(axis)
+
+    def structure(self, axes: Sequence[TypeAxis], rows: int | None = None) -> Structure:
+        """The structure of packed axes."""
+        return Structure(map(self.axis, axes), rows)
+
+    def tensor(self, kind: TensorType) -> Tensor:
+        """A tensor of a type."""
+        sizes = [self.number(size) for size in kind.features]
+        if kind.rows is None:
+            return Tensor(torch.empty(sizes, dtype=kind.dtype, device=kind.device), DENSE, kind.order, kind.team)
+        rows = self.number(kind.rows)
+        values = torch.empty([rows, *sizes], dtype=kind.dtype, device=kind.device)
+        return Tensor(values, self.structure(kind.axes, rows), kind.order, kind.team)
+
+    def type_of(self, x: Tensor | torch.Tensor) -> TensorType:
+        """The type of a tensor."""
+        if isinstance(x, torch.Tensor):
+            x = Tensor(x)
+        sizes = [self.size(number) for number in x.values.shape]
+        if not x.is_ragged:
+            return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, x.team)
+        axes: list[TypeAxis] = []
+        for axis in x.structure.axes:
+            if isinstance(axis, Ragged):
+                assert isinstance(axis.partition, AbstractPartition)
+                axes.append(RaggedAxis(axis.partition.expression, axis.parents))
+            else:
+                axes.append(self.size(axis))
+        return TensorType(x.dtype, x.device, tuple(axes), sizes[0], tuple(sizes[1:]), x.order, x.team)
+
+
+def mapped(given: Any, change: Callable[[Any], Any]) -> Any:
+    """`given` with `change` applied to everything inside of lists, tuples and dicts."""
+    if isinstance(given, tuple):
+        parts = [mapped(part, change) for part in given]
+        return type(given)(*parts) if hasattr(given, "_fields") else tuple(parts)
+    if isinstance(given, list):
+        return [mapped(part, change) for part in given]
+    if isinstance(given, dict):
+        return {key: mapped(value, change) for key, value in given.items()}
+    return change(given)

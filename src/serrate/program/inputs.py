@@ -1,0 +1,102 @@
+"""Types of tensors that come from outside, in which equal symbols mean what is known to be equal."""
+
+from __future__ import annotations
+
+import torch
+
+from serrate.program.abstract import AbstractRun
+from serrate.program.partitions import Expression
+from serrate.program.sizes import Size, symbol
+from serrate.program.types import RaggedAxis, TensorType, TypeAxis
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Ragged
+from serrate.tensor.tensor import Tensor
+
+
+class Inputs:
+    """Gives tensors their types, and tells which partitions and sizes they share.
+
+    Partitions are numbered by their first occurrence. The size of the axis that numbers the rows of a ragged tensor is
+    a symbol, as is that of the first axis of a dense one; a size of 1 and all other sizes are numbers.
+
+    >>> import serrate as sr
+    >>> from serrate.program.inputs import Inputs
+    >>> print(Inputs().type_of(sr.ragged([[1., 2.], []])))
+    float32[n0, p0] on cpu
+    """
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, tuple[Partition, Expression]] = {}
+        self._sizes = 0
+
+    def type_of(self, x: Tensor | torch.Tensor) -> TensorType:
+        """The type of a tensor."""
+        if isinstance(x, torch.Tensor):
+            x = Tensor(x)
+        if not x.is_ragged:
+            sizes: list[Size] = list(x.values.shape)
+            if sizes and sizes[0] != 1:
+                sizes[0] = self._fresh()
+            return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order)
+        axes: list[TypeAxis] = []
+        for number, axis in enumerate(x.structure.axes):
+            if isinstance(axis, Ragged):
+                axes.append(RaggedAxis(self._expression(axis.partition, _cells(axes, axis.parents)), axis.parents))
+            else:
+                axes.append(axis if number else self._rows_of(x.structure.axes))
+        whole = x.structure.whole
+        made_room = not x.structure.is_host_born and not x.structure.is_chain
+        rows = self._fresh() if made_room else _cells(axes, whole)
+        return TensorType(x.dtype, x.device, tuple(axes), rows, tuple(x.values.shape[1:]), x.order)
+
+    def expression_of(self, partition: Partition) -> Expression:
+        """The expression of a partition that was met before."""
+        return self._partitions[id(partition)][1]
+
+    @property
+    def partitions(self) -> dict[Expression, Partition]:
+        """The partitions that were met, by their expressions."""
+        return {expression: partition for partition, expression in self._partitions.values()}
+
+    def _fresh(self) -> Size:
+        self._sizes += 1
+        return symbol("size", f"n{self._sizes - 1}")
+
+    def _rows_of(self, axes: tuple[Axis, ...]) -> Size:
+        """The size of the outermost axis: that of a partition on it which was met before, else a new symbol."""
+        for axis in axes:
+            if isinstance(axis, Ragged) and axis.parents == (0,) and id(axis.partition) in self._partitions:
+                return self.expression_of(axis.partition).components
+        return self._fresh()
+
+    def _expression(self, partition: Partition, components: Size) -> Expression:
+        if id(partition) not in self._partitions:
+            made = Expression(
+                "input",
+                (f"p{len(self._partitions)}",),
+                components,
+                None,
+                partition.is_host_born,
+                partition.is_exact,
+                partition.dtype,
+                partition.home,
+                partition.uniform_length,
+            )
+            self._partitions[id(partition)] = partition, made  # a partition that is kept keeps its identity
+        return self.expression_of(partition)
+
+
+def _cells(axes: list[TypeAxis], nest: tuple[int, ...]) -> Size:
+    """How many cells a nest of packed axes has room for."""
+    made: Size = 1
+    for place, number in enumerate(nest):
+        axis = axes[number]
+        if not isinstance(axis, RaggedAxis):
+            made = made * axis
+        elif axis.parents == nest[:place]:
+            made = axis.partition.values
+        else:
+            run = AbstractRun()
+            with run.entered():
+                return run.size(run.structure(axes).cells(nest))
+    return made

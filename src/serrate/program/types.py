@@ -1,0 +1,70 @@
+"""TensorType: everything that is known about a tensor before its elements are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+
+from serrate.program.partitions import Expression
+from serrate.program.sizes import Size
+
+
+@dataclass(frozen=True)
+class RaggedAxis:
+    """A ragged axis of a type: its partition, and the axes stored before it whose cells number the components."""
+
+    partition: Expression
+    parents: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str(self.partition)
+
+
+TypeAxis = Size | RaggedAxis
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The type of a tensor: equal types mean equal structure, whatever the elements are."""
+
+    dtype: torch.dtype
+    device: torch.device
+    axes: tuple[TypeAxis, ...]
+    """The packed axes as they are stored; none for a dense tensor."""
+    rows: Size | None
+    """How many rows the packed axis has room for; None for a dense tensor."""
+    features: tuple[Size, ...]
+    """The sizes of all other axes as they are stored."""
+    order: tuple[int, ...]
+    """For each axis that a user sees the stored axis: packed ones first, then the features."""
+    team: None = None
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some axis is ragged."""
+        return bool(self.axes)
+
+    @property
+    def partitions(self) -> tuple[Expression, ...]:
+        """The partitions of the ragged axes, outermost first."""
+        return tuple(axis.partition for axis in self.axes if isinstance(axis, RaggedAxis))
+
+    @property
+    def shape(self) -> tuple[TypeAxis, ...]:
+        """The axes as a user sees them; parents are numbered as they are stored."""
+        stored = (*self.axes, *self.features)
+        return tuple(stored[c] for c in self.order)
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"{str(self.dtype).removeprefix('torch.')}[{shape}] on {self.device}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that a program names: results that its elements decide about are told apart by that name."""
+
+    type: TensorType
+    name: Hashable

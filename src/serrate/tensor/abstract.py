@@ -1,0 +1,123 @@
+"""Abstract runs: eager code that runs on tensors without elements, by which the types of results are found.
+
+`serrate.program` enters such a run, and only the thread that entered it is in it. There, offsets and values have sizes
+and dtypes, but nobody can look at their elements. Eager code asks the functions of this file wherever it needs a number
+that only elements tell, or compares numbers that a type may not know. Outside an abstract run these functions do the
+plain thing, at the cost of one look at a variable of the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from serrate.tensor.partition import Partition
+
+
+class Run(Protocol):
+    """What an abstract run answers."""
+
+    def count(self, why: str) -> int:
+        """A number that only elements tell; `why` says what it counts."""
+
+    def least(self, one: int, other: int) -> int:
+        """The smaller of two numbers of which a type may know neither."""
+
+    def differ(self, one: int, other: int) -> bool:
+        """Whether two sizes that have to be equal are known to differ."""
+
+    def sliced(self, size: int, key: slice) -> tuple[int, int]:
+        """Where a slice of an axis of a size that no type knows begins, and how many positions it has."""
+
+    def is_known(self, size: int) -> bool:
+        """Whether a type knows the size as a number."""
+
+    def born(
+        self,
+        offsets: torch.Tensor,
+        num_values: int,
+        device_born: bool,
+        exact: bool,
+        bound: int | None,
+        uniform_length: int | None,
+    ) -> Partition:
+        """A partition that eager code made of offsets without elements."""
+
+
+class _State(threading.local):
+    run: Run | None = None
+
+
+_state = _State()
+
+
+def current() -> Run | None:
+    """The abstract run of this thread; None outside of one."""
+    return _state.run
+
+
+@contextlib.contextmanager
+def entered(run: Run) -> Iterator[None]:
+    """Make `run` the abstract run of this thread."""
+    outer, _state.run = _state.run, run
+    try:
+        yield
+    finally:
+        _state.run = outer
+
+
+def number(tensor: torch.Tensor, why: str) -> int:
+    """The only element of an integer tensor on the host."""
+    run = _state.run
+    return int(tensor) if run is None else run.count(why)
+
+
+def least(one: int, other: int) -> int:
+    """The smaller of two sizes, which becomes part of a result's type."""
+    run = _state.run
+    return min(one, other) if run is None else run.least(one, other)
+
+
+def sliced(key: slice, size: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of an axis, the stop so that the slice has all of its positions."""
+    start, stop, step = key.indices(size)
+    run = _state.run
+    if run is None or run.is_known(size) or (start == 0 and stop == size):
+        return start, start + len(range(start, stop, step)) * step, step
+    start, count = run.sliced(size, key)
+    return start, start + count * step, step
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether two sizes that have to be equal differ."""
+    if one == other:
+        return False
+    run = _state.run
+    return True if run is None else run.differ(one, other)
+
+
+def places(mask: torch.Tensor, count: int) -> torch.Tensor:
+    """Where a vector of bools holds, which it does `count` times."""
+    if _state.run is None:
+        return mask.nonzero().flatten()
+    return torch.empty(count, dtype=torch.int64, device=mask.device)
+
+
+def is_known(size: int) -> bool:
+    """Whether a size is a number, and not one that stands for a size which no type knows."""
+    return _state.run is None or _state.run.is_known(size)
+
+
+def entries(size: int, name: str) -> range:
+    """The positions of an axis that the operation `name` makes a result of each; a type has to know how many."""
+    if not is_known(size):
+        raise TypeError(
+            f"{name} gives one result for each entry of an axis, and the type of its operand does not say how many "
+            f"entries that axis has"
+        )
+    return range(size)
