@@ -11,7 +11,7 @@ import serrate as sr
 from serrate.ops.meta import Typed, meta
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped
-from serrate.program.partitions import Expression
+from serrate.program.partitions import AbstractPartition, Expression
 from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
@@ -29,6 +29,8 @@ def typed(op: Op, text: str, kind: TensorType) -> Typed:
                 return Value(kind, "x") if part is x else run.type_of(part)
             if isinstance(part, Ragged):
                 return RaggedAxis(part.partition.expression, part.parents)
+            if isinstance(part, AbstractPartition):
+                return part.expression
             return run.size(part) if type(part) is int else part
 
         args, options = mapped(arguments(text, x), as_type)
@@ -131,4 +133,5 @@ def check_sample(op: Op, text: str, kind: TensorType, result: Typed, x: sr.Tenso
     bindings = Bindings()
     bindings.check(kind, x)
     args, options = arguments(text, x)
-    bindings.check(result.result, op.function(*args, **options))
+    made = op.function(*args, **options)
+    bindings.check(result.result, made)

@@ -78,7 +78,7 @@ def test_rows_that_are_cut_otherwise_have_others(pair: tuple[TensorType, TensorT
 
 
 def test_a_mask_decides_by_its_elements(pair: tuple[TensorType, TensorType], inputs: Inputs) -> None:
-    x, y = pair
+    x, _ = pair
     flags = Value(TensorType(torch.bool, x.device, x.axes, x.rows, (), (0, 1)), "m")
     others = Value(flags.type, "n")
     a, b = result("Tensor.getitem", Value(x, "x"), flags), result("Tensor.getitem", Value(x, "y"), flags)

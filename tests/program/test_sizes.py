@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serrate.program.sizes import Point, Polynomial, Size, Symbol, replaced, symbol
+from serrate.program.sizes import Point, Polynomial, Size, Symbol, is_said, replaced, symbol
 
 B, N, M = symbol("size", "B"), symbol("size", "N"), symbol("size", "M")
 
@@ -78,13 +77,15 @@ def test_later_symbols_have_smaller_numbers() -> None:
     assert numbers == sorted(numbers, reverse=True)
 
 
-def test_large_numbers_of_operands_are_numbers_and_others_are_refused() -> None:
+def test_large_numbers_of_operands_are_numbers_and_no_type_says_others() -> None:
     point = Point({})
     number = point.number(B)
     assert point.size(point.number(30_000_001)) == 30_000_001
     assert point.size(50_257) == 50_257
-    with pytest.raises(TypeError, match="no type can say"):
-        point.size(number // 2 + 3_000_000)
+    odd = point.size(number // 2 + 3_000_000)
+    assert not is_said(odd)
+    assert point.number(odd) == number // 2 + 3_000_000
+    assert point.size(2 * point.number(odd)) == 2 * odd
 
 
 def test_texts() -> None:

@@ -175,9 +175,9 @@ def _check_memory(name: str, statement: Step, outcome: Outcome, names: dict[str,
         wanted = (name, used) in outcome.views
         if shares(x, names[used]) is not wanted and x.values.numel():
             raise Difference(f"{name} {'is a copy, not a view of' if wanted else 'shares memory with'} {used}")
-    # Lengths of groups are born where the keys lie, and so are those of what is made of them.
+    # Lengths of groups are born where the keys lie, those of unpadded rows where the mask does.
     used = [y for n in statement.uses if isinstance(y := names[n], sr.Tensor)]
-    grouped = statement.operation == "group_by" and x.device.type != "cpu"
+    grouped = statement.operation in ("group_by", "from_dense") and x.device.type != "cpu"
     if not x.structure.is_host_born and not grouped and all(y.structure.is_host_born for y in used):
         raise Difference(f"{name} has device-born lengths, but all operands are host-born")
     if x.is_ragged and not x.structure.is_host_born:

@@ -15,6 +15,7 @@ import torch
 from tests.programs import (  # noqa: F401
     arrangement,
     assigning,
+    construction,
     creation,
     elementwise,
     factors,

@@ -224,6 +224,13 @@ def test_lengths_and_offsets_on_the_same_dense():
     assert sr.from_dense(torch.zeros(0, 3), lengths=[]).shape == (0, sr.Ragged([]))
 
 
+def test_dense_and_masks_stay_where_they_are_whatever_the_default_device():
+    dense, mask = numbers(2, 2), torch.tensor([[True, False], [True, True]])
+    with torch.device("meta"):
+        by_mask, by_lengths = sr.from_dense(dense, mask=mask), sr.from_dense(dense, lengths=[1, 2])
+    assert by_mask.tolist() == by_lengths.tolist() == [[1], [3, 4]]
+
+
 @given(st.data())
 def test_from_dense_with_a_mask(data):
     sizes = data.draw(st.lists(st.integers(0, 3), min_size=2, max_size=3))

@@ -120,6 +120,13 @@ def test_lists_of_offsets_per_outer_index():
     assert x.tolist() == [[[1], [2, 3]], [[4, 5, 6], []]]
 
 
+def test_lists_of_offsets_lie_on_the_host_whatever_the_default_device():
+    data = numbers(2, 3)
+    with torch.device("meta"):
+        x = sr.view_as_nested(data, [[0, 1, 3], [0, 3, 3]], 1)
+    assert x.tolist() == [[[1], [2, 3]], [[4, 5, 6], []]]
+
+
 def test_partition_instead_of_offsets_is_shared():
     p = sr.Partition.from_lengths([1, 2])
     x = sr.view_as_nested(numbers(3, 2), p)

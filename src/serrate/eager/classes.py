@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
 
 _STEPS = 4  # classes per doubling: a class's rows differ by at most 2 ** (1/4)
@@ -36,8 +37,10 @@ class LengthClass:
 def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
     """The classes of components by their length in each partition; components without entries are in none.
 
-    Reads lengths on the host, so device-born ones are waited for.
+    Reads lengths on the host, so device-born ones are waited for; without elements there are no classes.
     """
+    if abstract.current() is not None:
+        return ()
     offsets = [p.host_offsets("sorting rows into length classes").to(torch.int64) for p in partitions]
     lengths = torch.diff(torch.stack(offsets))
     some = (lengths > 0).all(0)

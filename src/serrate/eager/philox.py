@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
+from serrate.tensor import abstract
+
 ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _BUMPS = (0x9E3779B9, 0xBB67AE85)
@@ -99,6 +101,8 @@ def next_key(given: Key | None) -> Key:
         if not isinstance(given, Key):
             raise TypeError(f"key must be an sr.random.Key, got {type(given).__name__}")
         return given
+    if abstract.current() is not None:
+        return Key(0, 0)  # finding a type draws no number
     with _lock:
         if _seed is not None:
             if torch._C._current_graph_task_id() != -1:
@@ -117,6 +121,8 @@ def next_key(given: Key | None) -> Key:
 
 def words(key: Key, start: int, count: int, device: torch.device) -> torch.Tensor:
     """Words start … start + count of a call, int32 [count]."""
+    if abstract.current() is not None:
+        return torch.empty(count, dtype=torch.int32, device=device)
     if device.type == "cuda":
         return _words_on_cuda(key, start, count, device)
     first, last = start // 4, -((start + count) // -4)

@@ -65,7 +65,7 @@ _record(
     "setitem",
     assignment.setitem,
     "x[key] = value, where the value broadcasts to what x[key] reads.",
-    example=(f"sr.zeros_like({_X}).tolist()", "[[0, 0], [], [0]]"),
+    example=(f"[x.__setitem__(0, 7) or x.tolist() for x in [{_X}]]", "[[[7, 7], [], [3]]]"),
     samples=("x[:, None], (slice(None), 0), 0", "x, (slice(None), slice(None, 1)), 1", "x, slice(1, None), x[1:]"),
     errors=(("x, 5, 0.0", IndexError, "out of range"), ("x, 0, sr.zeros((4, 7))", ValueError, "broadcast")),
     operands=("x", "key", "value"),

@@ -79,7 +79,7 @@ _record(
     samples=(
         "x.values, torch.zeros(len(x.values), dtype=torch.int32), 1",
         "x.values, torch.arange(len(x.values)), len(x.values) + 1",
-        "x.to_dense(), [1] * len(x.to_dense()), 3",
+        "x.to_dense(), torch.ones(len(x.to_dense()), dtype=torch.int64), 3",
     ),
     errors=(
         ("x.values, [0, 0, 1, 0, 1, 1], 2", RaggednessError, "must never decrease, but position 3 holds 0"),
@@ -108,7 +108,7 @@ _record(
             RaggednessError,
             "as many components, got 3 and 1",
         ),
-        ("x.values, x.partitions[0], x.partitions[0]", RaggednessError, "14"),
+        ("x.values, x.partitions[0], x.partitions[0]", RaggednessError, "cuts 14 values, but values has 6 rows"),
     ),
     operands=("values",),
 )
@@ -137,7 +137,7 @@ _record(
     example=("sr.from_dense(torch.tensor([[1, 2, 0], [3, 0, 0]]), lengths=[2, 1]).tolist()", "[[1, 2], [3]]"),
     samples=(
         "x.to_dense(), like=x",
-        "x.to_dense(), lengths=[2] * len(x.to_dense()), padding_value=1",
+        "x.to_dense(), lengths=torch.full((len(x.to_dense()),), 2), padding_value=1",
         "x.to_dense(), lengths=torch.ones(len(x.to_dense()), dtype=torch.int32)",
         "x.to_dense(), offsets=torch.arange(len(x.to_dense()) + 1)",
         "x.to_dense(), mask=x.to_dense() != 0",

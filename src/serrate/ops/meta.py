@@ -1,7 +1,8 @@
 """The types of an operation's results, found from those of its operands without a look at elements.
 
-The rule for types is the operation's own code: its last implementation, made of torch's operations, runs on tensors
-without elements (`serrate.program.abstract`). So no shape, dtype or capacity is worked out by a second rule.
+The rule for types is the operation's own code, its body or, where it has none, its last implementation, which is made
+of torch's operations: it runs on tensors without elements (`serrate.program.abstract`). So no shape, dtype or capacity
+is worked out by a second rule.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, Guard, Known, Meeting, mapped
-from serrate.program.partitions import Call
+from serrate.program.partitions import Call, Expression
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
@@ -31,8 +32,8 @@ def meta(
 ) -> Typed:
     """What the operation gives for arguments in which a `TensorType`, or a `Value`, stands for each tensor.
 
-    Sizes and ragged axes among the arguments, those of a shape say, are given as a type has them. `spelling` is the
-    function of torch whose arguments these are, as in `call`.
+    Partitions, sizes and ragged axes among the arguments are given as a type has them. `spelling` is the function of
+    torch whose arguments these are, as in `call`.
 
     >>> import serrate as sr
     >>> from serrate.ops.meta import meta
@@ -42,13 +43,15 @@ def meta(
     >>> print(meta(TABLE["sum"], (kind,), {"axis": 1}).result)
     float32[n0] on cpu
     """
-    function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
+    function = (op.body or op.implementations[-1].function) if spelling is None else op.spellings[spelling]
     call = _call(op, arguments, named, spelling)
     guards: tuple[Guard, ...] = ()
     while True:
         try:
             return Typed(_result(function, AbstractRun(Known(guards), call), arguments, named), guards)
         except Meeting as met:
+            if met.guard in guards:
+                raise TypeError(f"{op.name} meets {met.guard} again, though it was taken for given") from None
             guards = (*guards, met.guard)
 
 
@@ -58,6 +61,8 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     def given(part: Any) -> Any:
         if isinstance(part, (TensorType, Value)):
             return run.tensor(part.type if isinstance(part, Value) else part)
+        if isinstance(part, Expression):
+            return run.partition(part)
         return run.axis(part) if isinstance(part, (RaggedAxis, Polynomial)) else part
 
     def made(part: Any) -> Any:

@@ -85,6 +85,8 @@ class Op:
     """Extensions of the array API that have the same function under the same name."""
     decides: tuple[str, ...] = ()
     """The operands whose elements, and not their structure alone, decide about the raggedness of the result."""
+    body: Callable[..., Any] | None = None
+    """A program over other operations that gives the same; without one the record is opaque."""
     traced: bool = False
     """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
     signature: inspect.Signature = field(init=False)
@@ -102,6 +104,11 @@ class Op:
     def torch(self) -> tuple[Callable[..., Any], ...]:
         """torch's functions for it, the reference first."""
         return tuple(self.spellings)
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only its implementations say what it computes."""
+        return self.body is None
 
     @property
     def home(self) -> str:

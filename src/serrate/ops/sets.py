@@ -184,7 +184,7 @@ class _Distinct:
         return self.elements.x._with(self.elements.restore(back))
 
     def counts(self) -> Tensor:
-        end = torch.full_like(self.order[:1], self.order.numel())
+        end = self.order.new_full((1,), self.order.numel())
         return self.put(torch.diff(torch.cat([self.first, end])))
 
 

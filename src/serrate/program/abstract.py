@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.program.partitions import AbstractPartition, Call, Expression
-from serrate.program.sizes import Point, Polynomial, Size, Symbol, replaced, symbol
+from serrate.program.sizes import Point, Polynomial, Size, Symbol, is_said, replaced, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
@@ -72,7 +72,8 @@ class Known:
         one, other = self.size(one), self.size(other)
         if one == other:
             return
-        for old, new in ((other, one), (one, other)):
+        pairs = sorted(((_rank(old), old, new) for old, new in ((other, one), (one, other))), key=lambda p: -p[0])
+        for _, old, new in pairs:
             lone = _lone(old)
             if lone is not None:
                 self.sizes[lone] = new
@@ -90,6 +91,14 @@ class Known:
         while given in self.partitions:
             given = self.partitions[given]
         return given
+
+
+def _rank(size: Size) -> int:
+    """How far a size is from what inputs have: of two equal ones, the nearer one stands for both."""
+    lone = _lone(size)
+    if lone is None or lone.kind == "size":
+        return 0
+    return 1 if getattr(lone.of[0], "kind", "") == "input" else 2
 
 
 def _lone(size: Size) -> Symbol | None:
@@ -245,7 +254,7 @@ class AbstractRun:
             x = Tensor(x)
         sizes = [self.size(number) for number in x.values.shape]
         if not x.is_ragged:
-            return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, x.team)
+            return _said(TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, x.team))
         axes: list[TypeAxis] = []
         for axis in x.structure.axes:
             if isinstance(axis, Ragged):
@@ -253,7 +262,20 @@ class AbstractRun:
                 axes.append(RaggedAxis(axis.partition.expression, axis.parents))
             else:
                 axes.append(self.size(axis))
-        return TensorType(x.dtype, x.device, tuple(axes), sizes[0], tuple(sizes[1:]), x.order, x.team)
+        return _said(TensorType(x.dtype, x.device, tuple(axes), sizes[0], tuple(sizes[1:]), x.order, x.team))
+
+
+def _said(kind: TensorType) -> TensorType:
+    """The type itself, or a TypeError if one of its sizes follows from others in a way that no type can say."""
+    sizes = [size for size in kind.features if not isinstance(size, int)]
+    sizes += [axis for axis in kind.axes if not isinstance(axis, RaggedAxis)]
+    sizes += [size for each in kind.partitions for size in (each.components, each.values)]
+    if kind.rows is not None:
+        sizes.append(kind.rows)
+    for size in sizes:
+        if not is_said(size):
+            raise TypeError(f"a size of the result, {size}, follows from sizes of operands in a way no type can say")
+    return kind
 
 
 def mapped(given: Any, change: Callable[[Any], Any]) -> Any:

@@ -9,7 +9,8 @@ whose elements decide about it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,15 +46,19 @@ def _expressions(parts: Any) -> Iterator[Expression]:
 
 @dataclass(frozen=True)
 class Expression:
-    """A partition in a type; equal expressions are the same partition."""
+    """A partition in a type; equal expressions are the same partition.
+
+    What it was made of tells it from others. Its sizes follow from that, and are known by other names once some of them
+    were found equal.
+    """
 
     kind: str
     """"input", the name of a method of `Partition` that made it, or the name of the operation that did."""
     operands: tuple[Hashable, ...]
     """What it was made of: expressions, sizes, attributes, and for an input its name."""
-    components: Size
+    components: Size = field(compare=False)
     """How many components it has."""
-    capacity: Size | None
+    capacity: Size | None = field(compare=False)
     """How many values it has room for; None where it has just as many as its lengths say, and they are data."""
     host_born: bool
     """Whether the host knows its lengths."""
@@ -63,11 +68,11 @@ class Expression:
     """That of its offsets; more values than an int32 counts have int64 offsets all the same."""
     device: torch.device
     """Where its offsets were born."""
-    uniform_length: Size | None = None
+    uniform_length: Size | None = field(default=None, compare=False)
     """The one length of all components, where that was declared."""
-    bound: Size | None = None
+    bound: Size | None = field(default=None, compare=False)
     """A length that no component exceeds, where only the device knows the lengths."""
-    same_lengths: Expression | None = None
+    same_lengths: Expression | None = field(default=None, compare=False)
     """A partition that has the same lengths, and perhaps other room or another home."""
 
     def __post_init__(self) -> None:
@@ -88,11 +93,15 @@ class Expression:
             return self.same_lengths.longest
         return symbol("longest", self) if self.uniform_length is None else self.uniform_length
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """The expression as it is shown."""
         return str(self.operands[0]) if self.kind == "input" else f"{self.kind}({', '.join(map(str, self.operands))})"
 
-    def __repr__(self) -> str:
-        return str(self)
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
 
 
 class AbstractPartition(Partition):

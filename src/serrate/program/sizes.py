@@ -5,13 +5,14 @@ normal form, so that equal ones are the same value.
 
 A `Point` puts a prime number in the place of each symbol. Eager code can then run on plain numbers, and the polynomial
 that a resulting number stands for is found again by division: the primes are far larger than the coefficients, so a
-number has one such reading. A number that has none, or several, is an error.
+number has one such reading. A number that has none is a symbol of its own, and `is_said` tells it from others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,13 @@ class Symbol:
     smaller of two sizes, "count" for what only elements tell."""
     of: tuple[Hashable, ...]
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """The symbol as it is shown."""
         return str(self.of[0]) if self.kind == "size" else f"{self.kind}({', '.join(map(str, self.of))})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 Monomial = tuple[Symbol, ...]
@@ -57,6 +63,11 @@ Size = int | Polynomial
 def symbol(kind: str, *of: Hashable) -> Polynomial:
     """The size that is one symbol."""
     return Polynomial((((Symbol(kind, of),), 1),))
+
+
+def is_said(size: Size) -> bool:
+    """Whether a type can say the size: it follows from other sizes by sums and products."""
+    return isinstance(size, int) or not any(each.kind == "unsaid" for monomial, _ in size.terms for each in monomial)
 
 
 def replaced(size: Size, by: Callable[[Symbol], Size]) -> Size:
@@ -106,8 +117,10 @@ def _product(one: Size, other: Size) -> Size:
     return _of(made)
 
 
-_SMALL = 2**14
-"""Coefficients lie below this, and numbers below this are taken for themselves."""
+_SMALL = 2**10
+"""Numbers below this are taken for themselves."""
+_MANY = 2**14
+"""Coefficients lie below this."""
 _FEW = 64
 """In a sum of two products of symbols, one has a coefficient up to this."""
 _ADDED = 256
@@ -119,7 +132,7 @@ _LARGE = 2**20
 
 
 class _Primes:
-    """Primes that stand for symbols, each smaller than the one before by no simple ratio, so that no small sums meet."""
+    """Primes that stand for symbols, each smaller than the one before by no simple ratio: few sums meet."""
 
     def __init__(self, first: int, ratio: float, least: int) -> None:
         self._first, self._ratio, self._least = first, ratio, least
@@ -137,7 +150,7 @@ class _Primes:
 
 
 _PRIMES = _Primes(67_108_859, 0.9531, 2**20)
-_LENGTHS = _Primes(65_521, 0.99, 2**15)
+_LENGTHS = _Primes(8_191, 0.99, 2**12)
 """Those of lengths of rows are small: a padded tensor has a size of several of them, and torch counts its elements."""
 
 
@@ -195,7 +208,8 @@ class Point:
             found = self._product(number)
             found = self._summed(number) if found is None else found
             if found == number > _LARGE:
-                raise TypeError("a size follows from sizes that no type knows in a way that no type can say")
+                found = symbol("unsaid", number)
+                self._numbers[Symbol("unsaid", (number,))] = number
             self._read[number] = found
         return found
 
@@ -206,7 +220,7 @@ class Point:
             while number % prime == 0:
                 number //= prime
                 monomial.append(each)
-        if number >= _SMALL:
+        if number >= _MANY:
             return None
         return _of({tuple(sorted(monomial, key=str)): number})
 
@@ -216,13 +230,13 @@ class Point:
         products = self._known_products()
         for one, size in products.items():
             times, rest = _nearest(number, one)
-            if 0 < times < _SMALL and abs(rest) < _ADDED:
+            if 0 < times < _MANY and abs(rest) < _ADDED:
                 return _sum(_product(size, times), rest)
         for one, size in products.items():
             for times in range(1, min(number // one + 1, _FEW) + 1):
                 for other, further in products.items():
                     count, rest = _nearest(number - times * one, other)
-                    if count and other != one and abs(count) < _SMALL and abs(rest) <= _NEAR:
+                    if count and other != one and abs(count) < _MANY and abs(rest) <= _NEAR:
                         found.add(_sum(_sum(_product(size, times), _product(further, count)), rest))
         if len(found) > 1:
             raise TypeError(f"a size may be any of {', '.join(map(str, found))}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from serrate.tensor import bits, broadcast, host, indexing, keys, plan, promotion
+from serrate.tensor import abstract, bits, broadcast, host, indexing, keys, plan, promotion
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
@@ -29,6 +29,8 @@ def setitem(x: Tensor, key: Any, value: Any, /) -> None:
     target = indexing.get(x, key)
     new = _as_values(value, target)
     if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
+        return
+    if abstract.current() is not None:
         return
     if shares_memory(target.values, x.values):
         write(target.values, new)

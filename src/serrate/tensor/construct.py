@@ -127,6 +127,7 @@ def level_partition(
     given: Any, wanted: int, name: str, values: torch.Tensor, validate: bool, copy: bool, cuts: str = "values"
 ) -> Partition:
     """One level of offsets, which must cut `wanted` cells and lie with `values`, as a partition."""
+    given = as_torch(given)
     if isinstance(given, Partition):
         if not given.is_host_born and given.home != values.device:
             raise OffsetsDeviceError(f"{name} lie on {given.home}, values on {values.device}")
@@ -145,7 +146,12 @@ def is_levels(offsets: Any) -> bool:
     """Whether `offsets` is a list of levels and not itself a list of numbers."""
     if not isinstance(offsets, (list, tuple)):
         return False
-    return not offsets or isinstance(offsets[0], (torch.Tensor, Partition, np.ndarray, list, tuple))
+    return not offsets or isinstance(offsets[0], (torch.Tensor, Tensor, Partition, np.ndarray, list, tuple))
+
+
+def as_torch(given: Any) -> Any:
+    """A dense Tensor as a torch tensor; anything else as it is."""
+    return given.torch() if isinstance(given, Tensor) else given
 
 
 @untraced
@@ -161,7 +167,7 @@ def from_lengths(values: Any, lengths: Any, *, validate: bool = True) -> Tensor:
     partitions: list[Partition] = []
     wanted: int = packed.shape[0]
     for depth in reversed(range(len(levels))):
-        given = levels[depth]
+        given = as_torch(levels[depth])
         if isinstance(given, torch.Tensor) and given.device != packed.device:
             raise OffsetsDeviceError(f"lengths of level {depth} lie on {given.device}, values on {packed.device}")
         partitions.insert(0, Partition.from_lengths(given, wanted, validate=validate, name=f"lengths of level {depth}"))
@@ -177,7 +183,7 @@ def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     >>> sr.from_row_ids(torch.arange(4), [0, 0, 2, 2], 3).tolist()
     [[0, 1], [], [2, 3]]
     """
-    packed = _packed(values)
+    packed, row_ids = _packed(values), as_torch(row_ids)
     if isinstance(row_ids, torch.Tensor) and row_ids.device != packed.device:
         raise OffsetsDeviceError(f"row_ids lie on {row_ids.device}, values on {packed.device}")
     partition = Partition.from_row_ids(row_ids, num_rows)
@@ -313,8 +319,7 @@ def _unreversed(x: Any) -> torch.Tensor | None:
 
 def _packed(values: Any) -> torch.Tensor:
     """`values` as a torch tensor with a packed first axis."""
-    if isinstance(values, Tensor):
-        values = values.torch()
+    values = as_torch(values)
     if not isinstance(values, torch.Tensor):
         try:
             values = torch.as_tensor(values)

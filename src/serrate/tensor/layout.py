@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, host
+from serrate.tensor import abstract, bits, host
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
 
@@ -186,6 +186,6 @@ def check_rows(values: torch.Tensor, axes: Sequence[Axis], *, spare: bool = Fals
         total = last.offsets[-1]
         wrong = total > rows if spare else total != rows
         host.defer(wrong.to(torch.int64), lambda _: error(int(total)))
-    elif last.num_values != rows:
+    elif abstract.differ(last.num_values, rows):
         raise error(last.num_values)
     return structure

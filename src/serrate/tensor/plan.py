@@ -305,8 +305,9 @@ class Plan:
         if isinstance(cells, range):
             if len(cells) == values.shape[0]:
                 return values
-            start = 0 if abstract.current() else cells.start  # where rows begin is no part of a type
-            return values.narrow(0, start, len(cells))
+            if abstract.current() is not None:  # where rows begin is no part of a type
+                return values.new_empty((len(cells), *values.shape[1:]))
+            return values.narrow(0, cells.start, len(cells))
         misses = self.misses or values.shape[0] == 0  # then every cell is out of range, and a later call may say so
         return take_or_fill(values, cells, fill) if misses else bits.take(values, cells)
 

@@ -219,17 +219,17 @@ class Keep(_Kind):
     replaces_parents = True
 
     def _held(self, at: Place) -> torch.Tensor:
-        mask = self.mask
-        if not at.old_partition.is_host_born:  # cells past the last offset are no part of the tensor
+        mask, old = self.mask, at.old_partition
+        if not old.is_host_born:  # cells past the last offset are no part of the tensor
             cells = torch.arange(mask.numel(), device=mask.device)
-            mask = mask & (cells < at.old_partition.offsets_on(mask.device)[-1])
-        return mask
+            return mask & (cells < old.offsets_on(mask.device)[-1])
+        return mask if mask.numel() <= old.num_values else mask[: old.num_values]  # keys may have more room
 
     def level(self, at: Place) -> int | Partition:
-        old = at.old_partition
-        before = torch.zeros(self.mask.numel() + 1, dtype=torch.int64, device=self.mask.device)
-        torch.cumsum(self._held(at), 0, out=before[1:])
-        offsets = before[old.offsets_on(self.mask.device).to(torch.int64)]
+        old, held = at.old_partition, self._held(at)
+        before = torch.zeros(held.numel() + 1, dtype=torch.int64, device=held.device)
+        torch.cumsum(held, 0, out=before[1:])
+        offsets = before[old.offsets_on(held.device).to(torch.int64)]
         lengths = torch.diff(offsets)
         return old.with_lengths(lengths if old.home == lengths.device else host.read(lengths, "filtering by a mask"))
 

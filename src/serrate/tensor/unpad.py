@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from serrate.errors import OffsetsDeviceError, RaggednessError
-from serrate.tensor import bits
+from serrate.tensor import abstract, bits
 from serrate.tensor import dense as padded
-from serrate.tensor.construct import is_levels
+from serrate.tensor.construct import as_torch, is_levels
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
@@ -48,7 +48,7 @@ def from_dense(
         raise TypeError(
             f"from_dense needs exactly one of lengths, offsets, mask, like; got {' and '.join(given) or 'none'}"
         )
-    full = _as_torch(dense)
+    full = _read(dense)
     if like is not None:
         if not isinstance(like, Tensor) or not like.is_ragged:
             raise TypeError(f"like must be a ragged sr.Tensor, got {type(like).__name__}")
@@ -63,7 +63,7 @@ def from_dense(
     levels = list(levels) if is_levels(levels) and len(levels) else [levels]
     make = Partition.from_lengths if offsets is None else Partition.from_offsets
     partitions = []
-    for depth, level in enumerate(levels):
+    for depth, level in enumerate(map(as_torch, levels)):
         name = f"{what} of level {depth}"
         if isinstance(level, torch.Tensor) and level.device != full.device:
             raise OffsetsDeviceError(f"{name} lie on {level.device}, dense on {full.device}")
@@ -78,17 +78,16 @@ def from_dense(
     return Tensor(padded.gather_from(full, structure, tuple(range(full.ndim)), padding_value), structure)
 
 
-def _as_torch(given: Any) -> torch.Tensor:
-    """`given` as a torch tensor; one that is a tensor stays where it is, whatever torch's default device."""
-    if isinstance(given, Tensor):
-        return given.torch()
+def _read(given: Any) -> torch.Tensor:
+    """Numbers as a torch tensor; a tensor stays where it is, whatever torch's default device."""
+    given = as_torch(given)
     return given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
 
 
 def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
     """One ragged axis per mask; every mask is read at the places of the padded tensor."""
     given = mask if isinstance(mask, tuple) else (mask,)
-    masks = [_as_torch(m) for m in given]
+    masks = [_read(m) for m in given]
     if not masks:
         raise TypeError("mask must be a boolean tensor or a tuple of at least one, got ()")
     covered = 1
@@ -110,8 +109,9 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
         between = full.shape[len(axes) : outer]
         cells = _inside(cells, math.prod(between))
         held = m.reshape(math.prod(m.shape[:-1]), size)[cells]
-        axes += [*between, Ragged(Partition.from_lengths(held.sum(1), name="mask"), range(outer))]
-        cells = _inside(cells, size)[held.flatten()]
+        partition = Partition.from_lengths(held.sum(1), name="mask")
+        axes += [*between, Ragged(partition, range(outer))]
+        cells = _inside(cells, size)[abstract.places(held.flatten(), partition.num_values)]
     values = full.reshape(math.prod(full.shape[: len(axes)]), *full.shape[len(axes) :])
     return Tensor(bits.take(values, cells), Structure(axes).check())
 

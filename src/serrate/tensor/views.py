@@ -9,7 +9,7 @@ import torch
 
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
 from serrate.tensor import host
-from serrate.tensor.construct import level_partition
+from serrate.tensor.construct import as_torch, level_partition
 from serrate.tensor.offsets import as_index_vector, check_offsets
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged, Structure
@@ -30,13 +30,15 @@ def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bo
     >>> x.flat().values.shape
     torch.Size([325, 512])
     """
-    source = data.torch() if isinstance(data, Tensor) else data
+    source, offsets = as_torch(data), as_torch(offsets)
     if not isinstance(source, torch.Tensor):
         raise TypeError(f"data must be a tensor, got {type(data).__name__}")
     if not -source.ndim <= ragged_dim < source.ndim:
         raise AxisError(f"ragged_dim {ragged_dim} is out of range for data of shape {list(source.shape)}")
     k = ragged_dim % source.ndim
     size = source.shape[k]
+    if isinstance(offsets, torch.Tensor) and offsets.ndim > 1 and offsets.device != source.device:
+        raise OffsetsDeviceError(f"offsets lie on {offsets.device}, data on {source.device}")
     if isinstance(offsets, (list, tuple)) and offsets and isinstance(offsets[0], (list, tuple)):
         offsets = _table(offsets)
     if isinstance(offsets, np.ndarray) and offsets.ndim > 1:
@@ -50,7 +52,7 @@ def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bo
 
 def _table(offsets: Any) -> torch.Tensor:
     try:
-        return torch.as_tensor(np.asarray(offsets))
+        return torch.from_numpy(np.array(offsets))  # on the host, whatever torch's default device
     except (TypeError, ValueError):
         raise RaggednessError(f"offsets must be 1-D or [outer…, K+1] integers, got {offsets!r:.80}") from None
 
@@ -58,8 +60,6 @@ def _table(offsets: Any) -> torch.Tensor:
 def _own_cut_each(source: torch.Tensor, offsets: torch.Tensor, k: int, validate: bool) -> Tensor:
     """[outer…, N, …] with offsets [outer…, K+1]: shape [outer…, K, ragged, …], ragged on all axes before it."""
     outer, size = source.shape[:k], source.shape[k]
-    if offsets.device != source.device:
-        raise OffsetsDeviceError(f"offsets lie on {offsets.device}, data on {source.device}")
     if k == 0 or offsets.shape[:-1] != outer or offsets.shape[-1] == 0:
         own = f" or [{', '.join(map(str, outer))}, K+1]" if k else ""
         raise RaggednessError(
