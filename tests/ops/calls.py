@@ -63,10 +63,17 @@ class Call:
         return (lambda *operands: tuple(self(*operands)[i] for i in kept)) if kept else None
 
 
+def with_values(x: sr.Tensor, values: torch.Tensor) -> sr.Tensor:
+    """The same tensor around other values; groups keep the way back of their rows."""
+    if isinstance(x, sr.Grouped):
+        return sr.Grouped(values, x.structure, x.order, x.team, route=x.route)
+    return x._with(values)
+
+
 def _replaced(given: Any, operands: Iterator[torch.Tensor]) -> Any:
     if is_inexact(given):
         values = next(operands)
-        return given._with(values) if isinstance(given, sr.Tensor) else values
+        return with_values(given, values) if isinstance(given, sr.Tensor) else values
     return type(given)(_replaced(part, operands) for part in given) if type(given) in (list, tuple) else given
 
 

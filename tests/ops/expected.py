@@ -46,7 +46,16 @@ SHAPES: dict[str, tuple[str, ...]] = {
         *("concat", "stack", "split", "flip", "roll", "repeat", "tile"),
         "attention",
         "embedding_bag",
-        *("group_by", "bincount", "segment_sum", "segment_mean", "segment_max", "segment_min", "segment_prod"),
+        *(
+            "group_by",
+            "Grouped.ungroup",
+            "bincount",
+            "segment_sum",
+            "segment_mean",
+            "segment_max",
+            "segment_min",
+            "segment_prod",
+        ),
         "segment_softmax",
         *("from_offsets", "from_lengths", "from_row_ids", "from_product", "view_as_nested", "from_dense", "positions"),
         "conv1d",
@@ -150,6 +159,7 @@ DTYPES_OF_RESULTS: dict[str, tuple[str, ...]] = {
     ),
     # as the operation's summary says
     "own": (
+        "Grouped.ungroup",
         "Tensor.to",
         *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "meshgrid"),
         "embedding_bag",

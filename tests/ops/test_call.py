@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ops.calls import with_values
 from tests.ops.matrix import arguments
 from tests.ops.samples import DTYPES, sample
 from tests.test_documents import DOCUMENTS, PYTHON, blocks, run_python
@@ -40,8 +41,8 @@ class Step:
 class Recording:
     """The calls of one thread, in order; calls that an implementation makes are part of its own call.
 
-    A call that raises is seen, but is no step. What transforms of torch.func see is not a tensor once they end, so calls
-    inside of them are seen and are no steps either.
+    A call that raises is seen, but is no step. What transforms of torch.func see is no tensor once they have ended, so
+    calls inside of them are seen and are no steps either.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,8 @@ class Recording:
 
     def _keep(self, given: Any) -> None:
         if isinstance(given, sr.Tensor | torch.Tensor) and id(given) not in self.copies:
-            self.copies[id(given)] = given, given.detach().clone()
+            copy = given.detach().clone()
+            self.copies[id(given)] = given, with_values(given, copy.values) if isinstance(given, sr.Tensor) else copy
 
     def replayed(self) -> Iterator[tuple[Step, Any]]:
         """Each step, and what it gives again, from copies of what came from outside and from earlier results."""

@@ -158,7 +158,7 @@ def test_finding_a_type_draws_no_number(op: Op) -> None:
     torch.manual_seed(0)
     want = torch.rand(3)
     torch.manual_seed(0)
-    whole = op.name == "random.randint"
-    kind = Inputs().type_of(sample("features", torch.int64 if whole else torch.float32))
-    assert meta(op, (kind, 2, 3) if whole else (kind,), {}).result == kind
+    kind = Inputs().type_of(sample("features", torch.int64 if op.name == "random.randint" else torch.float32))
+    further = {"random.randint": (2, 3), "random.shuffle": (1,)}.get(op.name, ())
+    assert meta(op, (kind, *further), {}).result == kind
     assert torch.equal(torch.rand(3), want)

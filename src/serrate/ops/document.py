@@ -13,8 +13,8 @@ Made from the table of operations; do not edit. Each works on any structure, wit
 rows. `torch.<name>`, the method `x.<name>()` and `sr.<name>` compute the same: `sr.*` has the array API's names,
 defaults and results, the others have torch's. A number or a torch tensor may stand for an operand. In a signature, what
 stands before `/` is given by position and what stands behind `*` by name. What begins with `x` is done by a tensor x
-itself, and `sr` has no function for it. `sr.linalg` and `sr.fft` are the array API's extensions; the axes they work
-along are uniform, and others may be ragged.
+itself, what begins with `g` by the groups that `sr.group_by` gives, and `sr` has no function for either. `sr.linalg`
+and `sr.fft` are the array API's extensions; the axes they work along are uniform, and others may be ragged.
 
 ```pycon
 >>> import torch
@@ -54,9 +54,9 @@ def _call(op: Op) -> str:
     if op.name in SYNTAX:
         return SYNTAX[op.name]
     plain = [p.replace(annotation=p.empty) for p in op.signature.parameters.values()]
-    is_method = op.home == "Tensor"
-    shown = op.signature.replace(parameters=plain[1 if is_method else 0 :], return_annotation=inspect.Signature.empty)
-    return f"x.{op.name.removeprefix('Tensor.')}{shown}" if is_method else f"sr.{op.name}{shown}"
+    of = {"Tensor": "x", "Grouped": "g"}.get(op.home)
+    shown = op.signature.replace(parameters=plain[0 if of is None else 1 :], return_annotation=inspect.Signature.empty)
+    return f"sr.{op.name}{shown}" if of is None else f"{of}.{op.name.rpartition('.')[2]}{shown}"
 
 
 if __name__ == "__main__":

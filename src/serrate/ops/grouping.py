@@ -9,7 +9,7 @@ import math
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +23,12 @@ from serrate.tensor.layout import shape_of
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from serrate.program.abstract import AbstractRun
+    from serrate.program.partitions import Expression
+    from serrate.program.sizes import Size
+    from serrate.program.types import TensorType, TypeAxis
 
 _NARROW = ((torch.uint8, 2**8), (torch.int16, 2**15), (torch.int32, 2**31))
 
@@ -74,10 +80,49 @@ class Route:
             return found
         return torch.where(found < self.groups.offsets_on(found.device)[-1], found, -1)
 
+    def type_in(self, run: AbstractRun) -> RouteType:
+        """What a type says of it."""
+        return RouteType(
+            run.axes_of(self.structure),
+            self.order,
+            tuple(run.size(size) for size in self.lead),
+            None if self.copies is None else run.size(self.copies),
+            run.expression_of(self.groups),
+            run.type_of(self.places),
+            None if self.weights is None else run.type_of(self.weights),
+        )
+
     def defined(self, entries: torch.Tensor) -> torch.Tensor:
         """Entries that belong to a group, shaped to meet `entries`."""
         numbers = torch.arange(self.places.numel(), device=entries.device)
         return beside(numbers < self.groups.offsets_on(entries.device)[-1], entries)
+
+
+@dataclass(frozen=True)
+class RouteType:
+    """What the type of a Grouped says of its route."""
+
+    axes: tuple[TypeAxis, ...]
+    order: tuple[int, ...]
+    lead: tuple[Size, ...]
+    copies: Size | None
+    groups: Expression
+    places: TensorType
+    weights: TensorType | None
+
+    def restored(self, run: AbstractRun, plain: Tensor) -> Grouped:
+        """A tensor of groups with such a route."""
+        lead = tuple(run.number(size) for size in self.lead)
+        route = Route(
+            run.structure(self.axes, lead[0]) if self.axes else DENSE,
+            self.order,
+            lead,
+            None if self.copies is None else run.number(self.copies),
+            run.partition(self.groups),
+            run.tensor(self.places).values,
+            None if self.weights is None else run.tensor(self.weights).values,
+        )
+        return Grouped(plain.values, plain.structure, plain.order, plain.team, route=route)
 
 
 class _Send(Differentiable):
@@ -166,21 +211,7 @@ class Grouped(Tensor):
         >>> g.ungroup(g * 10).tolist()
         [[10.0], [20.0]]
         """
-        tensor, route = as_tensor(y), self._route
-        if not tensor.is_ragged or not tensor.structure.same_as(self.structure):
-            raise RaggednessError(
-                f"ungroup takes a tensor with the raggedness of {self.shape}, got shape {tensor.shape}"
-            )
-        broadcast.require_one_device(self, tensor)
-        copies = _fetch(_features_as_seen(tensor), route)
-        if not (copies.is_floating_point() or copies.is_complex()):
-            copies = copies.to(torch.int64)  # as sums are, also where there is one copy of each row
-        if route.weights is not None:
-            weights = route.weights
-            if route.partial:
-                weights = torch.where(route.entries >= 0, weights, 0)
-            copies = copies * beside(weights, copies)
-        return _as_before(route, _over_copies(copies, route), self.team)
+        return _ungroup(self, y)
 
     @property
     def weights(self) -> Tensor | None:
@@ -200,6 +231,23 @@ class Grouped(Tensor):
 
 
 trees.register(Grouped, "route")
+
+
+@operation
+def _ungroup(g: Grouped, y: Any, /) -> Tensor:
+    tensor, route = as_tensor(y), g._route
+    if not tensor.is_ragged or not tensor.structure.same_as(g.structure):
+        raise RaggednessError(f"ungroup takes a tensor with the raggedness of {g.shape}, got shape {tensor.shape}")
+    broadcast.require_one_device(g, tensor)
+    copies = _fetch(_features_as_seen(tensor), route)
+    if not (copies.is_floating_point() or copies.is_complex()):
+        copies = copies.to(torch.int64)  # as sums are, also where there is one copy of each row
+    if route.weights is not None:
+        weights = route.weights
+        if route.partial:
+            weights = torch.where(route.entries >= 0, weights, 0)
+        copies = copies * beside(weights, copies)
+    return _as_before(route, _over_copies(copies, route), g.team)
 
 
 def _features_as_seen(x: Tensor) -> torch.Tensor:
@@ -357,5 +405,27 @@ record(
         ("x, sr.positions(x, 1), 2", IndexError, r"key 2 of row 2 is out of range for 2 groups"),
         ("x, x[..., 0], 2", TypeError, "keys must be integers"),
         ("x, sr.positions(x, 0), -1", ValueError, "num_groups must be 0 or more"),
+    ),
+)
+
+_G = "sr.group_by(x, sr.positions(x, 0) % 2, 2)"
+_KEYS = "torch.arange(2 * len(x.values)).view(-1, 2) % 3 - 1"
+_TWICE = f"sr.group_by(x.values, {_KEYS}, 2, weights=torch.ones(len(x.values), 2))"
+record(
+    "grouping",
+    "Grouped.ungroup",
+    _ungroup,
+    None,
+    summary="The entries of `y`, which is ragged as the groups are, in the rows they came from; copies are added.",
+    example=(
+        "(lambda g: g.ungroup(g * 10).tolist())(sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2))",
+        "[50.0, 60.0, 70.0]",
+    ),
+    gradient="",
+    kinds=("float", "complex", "int", "bool"),
+    samples=(f"*[{_G}] * 2", f"*(lambda g: (g, g[..., None]))({_G})", f"*[{_TWICE}] * 2"),
+    errors=(
+        (f"{_G}, x", RaggednessError, "ungroup takes a tensor with the raggedness"),
+        (f"{_G}, torch.ones(2)", RaggednessError, "got shape"),
     ),
 )

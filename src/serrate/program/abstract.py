@@ -22,6 +22,7 @@ from serrate.program.partitions import AbstractPartition, Call, Expression
 from serrate.program.sizes import Point, Polynomial, Size, Symbol, is_said, replaced, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
+from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -242,27 +243,39 @@ class AbstractRun:
     def tensor(self, kind: TensorType) -> Tensor:
         """A tensor of a type."""
         sizes = [self.number(size) for size in kind.features]
-        if kind.rows is None:
-            return Tensor(torch.empty(sizes, dtype=kind.dtype, device=kind.device), DENSE, kind.order, kind.team)
-        rows = self.number(kind.rows)
-        values = torch.empty([rows, *sizes], dtype=kind.dtype, device=kind.device)
-        return Tensor(values, self.structure(kind.axes, rows), kind.order, kind.team)
+        structure = DENSE
+        if kind.rows is not None:
+            sizes.insert(0, self.number(kind.rows))
+            structure = self.structure(kind.axes, sizes[0])
+        values = torch.empty(sizes, dtype=kind.dtype, device=kind.device)
+        made = Tensor(values, structure, kind.order, kind.team)
+        return made if kind.origin is None else kind.origin.restored(self, made)
 
     def type_of(self, x: Tensor | torch.Tensor) -> TensorType:
-        """The type of a tensor."""
+        """The type of a tensor, or a TypeError if one of its sizes follows from others as no type can say it."""
         if isinstance(x, torch.Tensor):
             x = Tensor(x)
         sizes = [self.size(number) for number in x.values.shape]
-        if not x.is_ragged:
-            return _said(TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, x.team))
+        rows = sizes.pop(0) if x.is_ragged else None
+        route = getattr(x, "route", None)
+        origin = None if route is None else route.type_in(self)
+        axes = self.axes_of(x.structure)
+        return _said(TensorType(x.dtype, x.device, axes, rows, tuple(sizes), x.order, x.team, origin))
+
+    def expression_of(self, partition: Partition) -> Expression:
+        """The expression of a partition."""
+        assert isinstance(partition, AbstractPartition)
+        return partition.expression
+
+    def axes_of(self, structure: Structure) -> tuple[TypeAxis, ...]:
+        """The packed axes of a structure as a type has them."""
         axes: list[TypeAxis] = []
-        for axis in x.structure.axes:
+        for axis in structure.axes:
             if isinstance(axis, Ragged):
-                assert isinstance(axis.partition, AbstractPartition)
-                axes.append(RaggedAxis(axis.partition.expression, axis.parents))
+                axes.append(RaggedAxis(self.expression_of(axis.partition), axis.parents))
             else:
                 axes.append(self.size(axis))
-        return _said(TensorType(x.dtype, x.device, tuple(axes), sizes[0], tuple(sizes[1:]), x.order, x.team))
+        return tuple(axes)
 
 
 def _said(kind: TensorType) -> TensorType:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Size
+
+if TYPE_CHECKING:
+    from serrate.program.abstract import AbstractRun
+    from serrate.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,13 @@ class RaggedAxis:
 
 
 TypeAxis = Size | RaggedAxis
+
+
+class Origin(Protocol):
+    """What a tensor of a class of its own knows, as a part of its type."""
+
+    def restored(self, run: AbstractRun, plain: Tensor) -> Tensor:
+        """A plain tensor as one of that class."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,8 @@ class TensorType:
     order: tuple[int, ...]
     """For each axis that a user sees the stored axis: packed ones first, then the features."""
     team: None = None
+    origin: Origin | None = None
+    """What a tensor of a class of its own knows besides: a result of group_by knows the way back of its rows."""
 
     @property
     def is_ragged(self) -> bool:
