@@ -28,7 +28,7 @@ BIRTHS: dict[str, Callable[[sr.Tensor], sr.Tensor]] = {
 }
 REFUSED = {"Tensor.rows", "unstack", "split"}
 """Operations that give as many results as an axis has entries, which a type does not know."""
-FEW = ("features", "empty rows", "no rows", "one row", "two levels", "permuted", "product")
+FEW = ("features", "no rows", "two levels", "permuted", "product")
 """Structures for the quick suite."""
 
 

@@ -280,7 +280,7 @@ class AbstractRun:
 
 def _said(kind: TensorType) -> TensorType:
     """The type itself, or a TypeError if one of its sizes follows from others in a way that no type can say."""
-    sizes = [size for size in kind.features if not isinstance(size, int)]
+    sizes: list[Size] = list(kind.features)
     sizes += [axis for axis in kind.axes if not isinstance(axis, RaggedAxis)]
     sizes += [size for each in kind.partitions for size in (each.components, each.values)]
     if kind.rows is not None:
