@@ -15,9 +15,9 @@ import torch.nn.functional as F
 import serrate as sr
 from benchmarks.eager import Call, log_normal
 from benchmarks.timing import interleaved
+from serrate.eager.reducing import reduction
 from serrate.eager.segments import Segments
 from serrate.ops.by_id import _rows
-from serrate.ops.reductions import reduction
 
 # ------------------------------------------------------------------------------------------------ the old way
 

@@ -16,8 +16,8 @@ from tests.oracle import _Count as Counter
 from torch.autograd import gradgradcheck
 
 import serrate as sr
-from serrate.ops import bands
-from serrate.ops.scores import Call
+from serrate.eager import attention_bands as bands
+from serrate.eager.attention import Call
 
 
 @pytest.fixture

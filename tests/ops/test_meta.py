@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
+from tests.ops.bindings import Bindings, check_sample, typed
 from tests.ops.matrix import absent, arguments
 from tests.ops.samples import DTYPES, NAMES, sample
-from tests.ops.typing import Bindings, check_sample, typed
 
 import serrate as sr
 from serrate.ops.call import call

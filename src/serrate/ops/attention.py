@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from serrate.eager.attention import Causal, prepare
+from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.fused import by_kernel
 from serrate.ops.multihead import multi_head_attention
 from serrate.ops.record import operation, record
-from serrate.ops.scores import by_scores
+from serrate.ops.scores import by_scores, gradients
 from serrate.tensor.layout import identical
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -34,7 +34,7 @@ def _attention(
 ) -> Tensor:
     biases = () if bias is None else (bias,)
     q, k, v, call = prepare(query, key, value, causal, window, biases, mask, scale, dropout)
-    made = by_kernel(q, k, v, call) if call.fuses else None
+    made = by_kernel(q, k, v, call, gradients) if call.fuses else None
     return _laid_out_as(q, by_scores(q, k, v, call)[0]) if made is None else made
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.reducing import Reduction
 from serrate.eager.runs import along
 from serrate.eager.sums import blocks_of, sum_of_runs
 from serrate.errors import AxisError
 from serrate.ops.record import operation, record
-from serrate.ops.reductions import Reduction
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable, beyond_gradients

@@ -10,12 +10,12 @@ import torch
 
 from serrate.eager.addresses import beside
 from serrate.eager.precision import widened
+from serrate.eager.reducing import Reduction
 from serrate.eager.segments import Segments
 from serrate.eager.unsigned import comparable, restored
 from serrate.errors import RaggednessError
 from serrate.ops.grouping import count_of, integers
-from serrate.ops.record import Kind, operation, record
-from serrate.ops.reductions import ALL, NUMERIC, REAL, Reduction
+from serrate.ops.record import ALL, NUMERIC, REAL, Kind, operation, record
 from serrate.tensor import abstract, bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,31 +10,16 @@ import torch
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
 from serrate.ops.record import ALL, Error, operation, record, torch_names
 from serrate.tensor import bits, broadcast, promotion
-from serrate.tensor.layout import canonical
-from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
+from serrate.tensor.layout import canonical, read_shape
+from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 # --------------------------------------------------------------------------------------------------------- shapes
 
 
-def entries(shape: Any) -> tuple[Axis, ...]:
-    """`shape`, an int or a sequence of ints and ragged axes, as a tuple; a TypeError says which entry is neither."""
-    if isinstance(shape, (Ragged, str)) or not (isinstance(shape, Sequence) or hasattr(shape, "__index__")):
-        raise TypeError(f"a shape is an int or a tuple of ints and sr.Ragged axes, got {shape!r:.60}")
-    given = shape if isinstance(shape, Sequence) else (shape,)
-    return tuple(entry if isinstance(entry, Ragged) else _size(entry, shape) for entry in given)
-
-
-def _size(entry: Any, shape: Any) -> int:
-    try:
-        return operator.index(entry)
-    except TypeError:
-        raise TypeError(f"a shape has ints and sr.Ragged axes, got {entry!r:.40} in {shape!r:.60}") from None
-
-
 def form(shape: Any, device: Any = None) -> tuple[tuple[int, ...], Structure, tuple[int, ...], torch.device]:
     """What a new tensor of this shape needs: the sizes of its values, its structure and order, and its device."""
-    axes = entries(shape)
+    axes = read_shape(shape)
     for axis in axes:
         if isinstance(axis, int) and axis < 0:
             raise ValueError(f"sizes must be 0 or more, got {axes}")

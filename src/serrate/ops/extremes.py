@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from serrate.eager.elementwise import apply
+from serrate.eager.reducing import AxisLike, Reduction, extreme_values, reduction, sum_values
 from serrate.eager.unsigned import comparable
-from serrate.ops.record import operation
-from serrate.ops.reductions import REAL, AxisLike, Reduction, extreme_values, reduces, reduction, sum_values
+from serrate.ops.record import REAL, operation
+from serrate.ops.reductions import reduces
 from serrate.tensor import host
 from serrate.tensor.combine import exact
 from serrate.tensor.differentiable import beyond_gradients

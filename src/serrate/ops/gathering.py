@@ -12,8 +12,7 @@ from serrate.eager.addresses import Address, beside, combined, depends_on, lengt
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.answers import refuse_out
 from serrate.ops.grouping import integers
-from serrate.ops.record import Error, Kind, operation, record, torch_names
-from serrate.ops.reductions import ALL, NUMERIC
+from serrate.ops.record import ALL, NUMERIC, Error, Kind, operation, record, torch_names
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
 from serrate.tensor.assignment import shares_memory
 from serrate.tensor.combine import exact

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from serrate.eager.elementwise import apply
+from serrate.eager.labels import Labelled, summed_alone
+from serrate.eager.products import product
 from serrate.errors import AxisError
-from serrate.ops.labels import Labelled, summed_alone
-from serrate.ops.products import product
 from serrate.ops.record import TABLE, operation, record
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor

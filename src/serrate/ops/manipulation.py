@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from serrate.eager.reshaping import reshape
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.creation import entries, home
+from serrate.ops.creation import home
 from serrate.ops.record import ALL, operation, record, torch_names
-from serrate.ops.reshaping import reshape
 from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
-from serrate.tensor.layout import canonical
+from serrate.tensor.layout import canonical, read_shape
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -71,7 +71,7 @@ def _answer_unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
     number = x._axis(dim)
     if isinstance(x.shape[number], Ragged):
         raise RaggednessError(f"unflatten splits a uniform axis, but axis {dim} of shape {x.shape} is ragged")
-    return _reshape(x, (*x.shape[:number], *entries(sizes), *x.shape[number + 1 :]))
+    return _reshape(x, (*x.shape[:number], *read_shape(sizes), *x.shape[number + 1 :]))
 
 
 # ------------------------------------------------------------------------------------------------------- broadcast
@@ -80,7 +80,7 @@ def _answer_unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
 @operation
 def _broadcast_to(x: Any, /, shape: Any) -> Tensor:
     tensor = as_tensor(x)
-    wanted = _followed(tensor, entries(shape))
+    wanted = _followed(tensor, read_shape(shape))
     if len(wanted) < tensor.ndim:
         raise ValueError(f"shape {tensor.shape} has more axes than {wanted}, to which it cannot broadcast")
     met = broadcast_shapes(tensor.shape, wanted)
@@ -135,7 +135,7 @@ def _laid_out(x: Tensor, shape: tuple[Axis, ...], structure: Structure, order: t
 
 
 def _answer_expand(self: Any, *sizes: Any, **named: Any) -> Tensor:
-    x, wanted = as_tensor(self), list(entries(listed(sizes, named)))
+    x, wanted = as_tensor(self), list(read_shape(listed(sizes, named)))
     shift = len(wanted) - x.ndim
     for i, size in enumerate(wanted):
         if size == -1:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from serrate.ops.call import TRACER
 from serrate.ops.record import Op
-from serrate.program.abstract import AbstractRun, Guard, Known, Meeting, mapped
+from serrate.program.abstract import AbstractRun, mapped
+from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
@@ -68,8 +70,12 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     def made(part: Any) -> Any:
         return run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
 
-    with run.entered():
-        return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
+    outside = TRACER.set(None)  # what an implementation calls is no call of the program
+    try:
+        with run.entered():
+            return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
+    finally:
+        TRACER.reset(outside)
 
 
 def _call(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None) -> Call:

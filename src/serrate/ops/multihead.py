@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from serrate.eager.attention import prepare
+from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError
-from serrate.ops.fused import by_kernel
 from serrate.ops.record import TABLE
-from serrate.ops.scores import by_scores
+from serrate.ops.scores import by_scores, gradients
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.join import concat
 from serrate.tensor.structure import Ragged
@@ -62,7 +62,7 @@ def multi_head_attention(
     biases = _biases(None if causal else attn_mask, key_padding_mask, len(rows[0]), num_heads)
     q, k, v = (_split_heads(x, num_heads) for x in (q, k, v))
     q, k, v, call = prepare(q, k, v, causal, None, biases, None, None, dropout_p if training else 0.0)
-    made = by_kernel(q, k, v, call) if call.fuses and not need_weights else None
+    made = by_kernel(q, k, v, call, gradients) if call.fuses and not need_weights else None
     seen: Tensor | None = None
     if made is None:
         made, seen = by_scores(q, k, v, call)

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 
 from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
-from serrate.eager.segments import Segments
-from serrate.errors import AxisError
-from serrate.ops.record import operation, record
-from serrate.ops.reductions import (
+from serrate.eager.reducing import (
     Reduction,
     centred_values,
     extreme_values,
@@ -22,6 +19,9 @@ from serrate.ops.reductions import (
     root,
     sum_values,
 )
+from serrate.eager.segments import Segments
+from serrate.errors import AxisError
+from serrate.ops.record import operation, record
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.tensor import Tensor, as_tensor

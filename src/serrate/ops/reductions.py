@@ -1,264 +1,40 @@
-"""Reductions over any set of axes: features by torch, packed axes by segments.
-
-Over a ragged axis each row is reduced on its own, so a NaN stays in its row, and an empty row gives what nothing gives.
-Over an axis that ragged ones depend on, the reduction is position by position, over the rows that reach a position.
-"""
+"""Reductions over any set of axes: sum, mean, var, any, norm and their kin; `eager/reducing.py` computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from serrate.eager.precision import widened
-from serrate.eager.segments import Segments, centred_by, neutral, segments_of
-from serrate.eager.unsigned import comparable, restored, summed, summed_by_torch
+from serrate.eager.reducing import (
+    AxisLike,
+    extreme_values,
+    logsumexp_values,
+    mean_values,
+    norm_values,
+    product_values,
+    reduction,
+    root,
+    sum_values,
+    total,
+    var_values,
+)
+from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.record import Kind, operation, record, torch_names
-from serrate.tensor import host
-from serrate.tensor.indexing import expand_dims
-from serrate.tensor.layout import assemble
+from serrate.ops.record import ALL, NUMERIC, Kind, operation, record, torch_names
 from serrate.tensor.tensor import Tensor, as_tensor
-
-AxisLike = int | Sequence[int] | None
-
-
-@dataclass
-class Reduction:
-    """One call: what is reduced, and how its result is put together."""
-
-    x: Tensor
-    axes: tuple[int, ...]  # as the user sees them
-
-    @cached_property
-    def packed(self) -> tuple[int, ...]:
-        """The reduced axes that are packed."""
-        return tuple(sorted(self.x.order[a] for a in self.axes if self.x.order[a] < len(self.x.structure.axes)))
-
-    @cached_property
-    def dims(self) -> tuple[int, ...]:
-        """The reduced axes that are dimensions of the values."""
-        packed = len(self.x.structure.axes)
-        first = 1 - packed if self.x.is_ragged else 0
-        return tuple(sorted(self.x.order[a] + first for a in self.axes if self.x.order[a] >= packed))
-
-    @cached_property
-    def segments(self) -> Segments | None:
-        """How rows are grouped, if any packed axis is reduced."""
-        return segments_of(self.x.structure, self.packed) if self.packed else None
-
-    def over(
-        self,
-        values: torch.Tensor,
-        dims: Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor],
-        rows: Callable[[Segments, torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """Dimensions reduced by `dims`, then rows by `rows`; all rows together count as a dimension."""
-        segments = self.segments
-        if segments is not None and not segments.kept and segments.structure.is_exact:
-            return dims(values, (0, *self.dims)).unsqueeze(0)
-        made = dims(values, self.dims) if self.dims else values
-        made = made if segments is None else rows(segments, made)
-        return made.clone() if made is self.x.values else made  # over no axis at all: not x's own memory
-
-    def spread(self, reduced: torch.Tensor) -> torch.Tensor:
-        """What was reduced, back beside each element it came from."""
-        for d in self.dims:
-            reduced = reduced.unsqueeze(d)
-        return reduced if self.segments is None else self.segments.spread(reduced)
-
-    def finish(self, values: torch.Tensor, keepdims: bool) -> Tensor:
-        """The result around `values`, whose reduced dimensions and rows are gone."""
-        x, packed = self.x, len(self.x.structure.axes)
-        seen = [x.order[a] for a in range(x.ndim) if a not in self.axes]
-        if not x.is_ragged:
-            made = Tensor(values, team=x.team)
-        else:
-            segments = self.segments
-            axes = list(enumerate(x.structure.axes))
-            if segments is not None:
-                axes = list(zip(segments.kept, segments.axes, strict=True))
-            features = [c for c in range(packed, x.ndim) if c in seen]
-            made = assemble(x, values, axes, seen, features) if axes else _without_rows(x, values, seen, features)
-        if keepdims:
-            for axis in sorted(self.axes):
-                made = expand_dims(made, axis)
-        return made
-
-
-def _without_rows(x: Tensor, values: torch.Tensor, seen: list[int], features: list[int]) -> Tensor:
-    """All packed axes are gone: the one row that is left, features in the order they are seen in."""
-    row = values.reshape(values.shape[1:])
-    return type(x)(row.permute([features.index(c) for c in seen]), team=x.team)
-
-
-def reduction(x: Any, axis: AxisLike) -> Reduction:
-    """The call for `axis`: an int, several, or None for all."""
-    tensor = as_tensor(x)
-    if axis is None:
-        chosen = tuple(range(tensor.ndim))
-    else:
-        given = axis if isinstance(axis, Sequence) else (axis,)
-        chosen = tuple(tensor._axis(a) for a in given)
-        if len(set(chosen)) < len(chosen):
-            raise ValueError(f"an axis is named twice in {axis}")
-    return Reduction(tensor, chosen)
-
-
-# ------------------------------------------------------------------------------------------------ what is computed
-
-
-def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    """Sums; integers and bools in int64."""
-    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
-        values = values.to(torch.int64)
-    return call.over(values, lambda v, dims: v.sum() if len(dims) == v.ndim else v.sum(dims), Segments.sum)
-
-
-def _count(call: Reduction) -> torch.Tensor | int:
-    """How many elements each result has, shaped to divide it."""
-    per_row = 1
-    for d in call.dims:
-        per_row *= call.x.values.shape[d]
-    segments = call.segments
-    if segments is None:
-        return per_row
-    counts = segments.counts(call.x.device) * per_row
-    left = call.x.values.ndim - 1 - len(call.dims)
-    return counts.view(-1, *[1] * left)
-
-
-def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    """Sums divided by how many elements there are."""
-    if not (values.is_floating_point() or values.is_complex()):
-        raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
-    wide = widened(values)  # a sum of halves may be more than a half holds
-    total, count = sum_values(call, wide), _count(call)
-    own = call.segments is not None and host.is_constant(total)  # sums of segments are nobody else's memory
-    return (total.div_(count) if own else total / count).to(values.dtype)
-
-
-def _var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
-    if not values.is_floating_point():
-        raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
-    wide, count = widened(values), _count(call)
-    left = count - correction
-    left = left.clamp(min=0).to(wide.dtype) if isinstance(left, torch.Tensor) else max(left, 0.0)
-    return (_distances(call, wide) / left).to(values.dtype)
-
-
-def _distances(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    """The sums of the squares of distances from the mean."""
-    segments = call.segments
-    if segments is not None and not call.dims:
-        return segments.distances(values)
-    if segments is None and call.dims and values.numel():
-        return values.var(call.dims, correction=0) * _count(call)
-    centred = centred_values(call, values)
-    return sum_values(call, centred * centred)
-
-
-def centred_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    """Values, no halves, less their mean."""
-    if call.segments is not None and not call.dims:
-        return call.segments.centred(values)
-    return centred_by(lambda each: call.spread(mean_values(call, each)), values)
-
-
-def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torch.Tensor:
-    """The greatest or least."""
-
-    def by(v: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-        if any(v.shape[d] == 0 for d in dims):
-            shape = [n for d, n in enumerate(v.shape) if d not in dims]
-            return torch.full(shape, neutral(v.dtype, largest), dtype=v.dtype, device=v.device)
-        return v.amax(dims) if largest else v.amin(dims)
-
-    if values.is_complex():
-        raise TypeError(f"{'max' if largest else 'min'} needs ordered elements, got {values.dtype}")
-    made = call.over(comparable(values), by, lambda segments, v: segments.extreme(v, largest))
-    return restored(made, values.dtype)
-
-
-def _logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    dtype, values = values.dtype, widened(values)
-    top = extreme_values(call, values.detach(), largest=True)
-    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    return (sum_values(call, (values - call.spread(top)).exp()).log() + top).to(dtype)
-
-
-def _product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
-        values = values.to(torch.int64)
-
-    def by(v: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-        for d in sorted(dims, reverse=True):
-            v = v.prod(d)
-        return v
-
-    return call.over(values, by, Segments.product)
-
-
-def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """The root of each; its derivative at 0, where there is none, is 0, as in torch."""
-    positive = torch.where(values == 0, torch.ones_like(values), values)
-    return torch.where(values == 0, 0.0, positive.sqrt() if order == 2 else positive ** (1 / order))
-
-
-def _powers(sizes: torch.Tensor, order: float) -> torch.Tensor:
-    """sizes ** order; its derivative at 0, where there is none, is 0, as in torch."""
-    if order >= 2:
-        return sizes**order
-    zero = sizes == 0
-    return torch.where(zero, 0.0 if order > 0 else float("inf"), torch.where(zero, 1.0, sizes) ** order)
-
-
-def _norm_values(call: Reduction, values: torch.Tensor, order: float) -> torch.Tensor:
-    if not (values.is_floating_point() or values.is_complex()):
-        raise TypeError(f"norm needs floating-point elements, got {values.dtype}")
-    dtype = values.real.dtype if values.is_complex() else values.dtype
-    wide = widened(values)
-    if order == 2:
-        squares = wide.real * wide.real + wide.imag * wide.imag if wide.is_complex() else wide * wide
-        return root(sum_values(call, squares)).to(dtype)
-    sizes = wide.abs()
-    if order == 0:
-        made = sum_values(call, (sizes != 0).to(sizes.dtype))
-    elif order == 1:
-        made = sum_values(call, sizes)
-    elif abs(order) == float("inf"):
-        made = extreme_values(call, sizes, largest=order > 0)
-        count = _count(call)
-        if isinstance(count, torch.Tensor):
-            made = torch.where(count == 0, 0.0, made)
-        elif count == 0:
-            made = torch.zeros_like(made)
-    else:
-        made = root(sum_values(call, _powers(sizes, order)), order)
-    return made.to(dtype)
-
-
-# ------------------------------------------------------------------------------------------------ records
-
-REAL: tuple[Kind, ...] = ("float", "int")
-NUMERIC: tuple[Kind, ...] = ("float", "complex", "int")
-ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 
 @operation
 def _sum(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
-    call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
-    made = sum_values(call, call.x.values)
-    return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
+    return total(x, axis, dtype, keepdims)
 
 
 @operation
 def _prod(x: Any, /, *, axis: AxisLike = None, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
-    made = _product_values(call, call.x.values)
+    made = product_values(call, call.x.values)
     return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
 
 
@@ -271,13 +47,13 @@ def _mean(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Tensor
 @operation
 def _var(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
-    return call.finish(_var_values(call, call.x.values, correction), keepdims)
+    return call.finish(var_values(call, call.x.values, correction), keepdims)
 
 
 @operation
 def _std(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     call = reduction(x, axis)
-    return call.finish(root(_var_values(call, call.x.values, correction)), keepdims)
+    return call.finish(root(var_values(call, call.x.values, correction)), keepdims)
 
 
 @operation
@@ -303,13 +79,13 @@ def _logsumexp(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> T
     call = reduction(x, axis)
     if not call.x.is_floating_point():
         raise TypeError(f"logsumexp needs floating-point elements, got {call.x.dtype}")
-    return call.finish(_logsumexp_values(call, call.x.values), keepdims)
+    return call.finish(logsumexp_values(call, call.x.values), keepdims)
 
 
 @operation
 def _norm(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     call = reduction(x, axis)
-    return call.finish(_norm_values(call, call.x.values, ord), keepdims)
+    return call.finish(norm_values(call, call.x.values, ord), keepdims)
 
 
 def _answer_norm(

@@ -12,8 +12,9 @@ import torch
 from serrate.eager.attention import Call, check_reach, within
 from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
+from serrate.eager.reducing import extreme_values, reduction, sum_values
+from serrate.ops import reductions as _reductions  # noqa: F401 (an operation used below)
 from serrate.ops.record import TABLE
-from serrate.ops.reductions import extreme_values, reduction, sum_values
 from serrate.tensor.broadcast import align
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Nest, Ragged

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from serrate.eager.reducing import Reduction
 from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, record
-from serrate.ops.reductions import Reduction
 from serrate.tensor import broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble

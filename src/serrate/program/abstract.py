@@ -12,102 +12,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from serrate.program.guards import Known, Meeting
 from serrate.program.partitions import AbstractPartition, Call, Expression
-from serrate.program.sizes import Point, Polynomial, Size, Symbol, is_said, replaced, symbol
+from serrate.program.sizes import Point, Size, is_said, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
-
-
-@dataclass(frozen=True)
-class Guard:
-    """Two sizes, or two partitions, that have to be equal for a type to hold."""
-
-    one: Size | Expression
-    other: Size | Expression
-
-    def __str__(self) -> str:
-        return f"{self.one} == {self.other}"
-
-
-class Meeting(Exception):
-    """Eager code met two sizes or partitions that have to be equal, which no type says."""
-
-    def __init__(self, one: Size | Expression, other: Size | Expression) -> None:
-        super().__init__(f"{one} and {other} are taken for equal")
-        self.guard = Guard(one, other)
-
-
-class Known:
-    """What is taken for equal."""
-
-    def __init__(self, guards: tuple[Guard, ...] = ()) -> None:
-        self.guards = guards
-        self.sizes: dict[Symbol, Size] = {}
-        self.partitions: dict[Expression, Expression] = {}
-        for guard in guards:
-            if isinstance(guard.one, Expression) and isinstance(guard.other, Expression):
-                self._same_partitions(guard.one, guard.other)
-            elif not isinstance(guard.one, Expression) and not isinstance(guard.other, Expression):
-                self._same_sizes(guard.one, guard.other)
-
-    def _same_partitions(self, one: Expression, other: Expression) -> None:
-        one, other = self.partition(one), self.partition(other)
-        if other.kind == "input" and one.kind != "input":
-            one, other = other, one  # what an operation made is the one that is replaced, if one of them is
-        self.partitions[other] = one
-        self._same_sizes(one.components, other.components)
-        self._same_sizes(one.values, other.values)
-        self._same_sizes(one.longest, other.longest)
-
-    def _same_sizes(self, one: Size, other: Size) -> None:
-        """Put `one` in the place of `other`, or the other way round where only that can be."""
-        one, other = self.size(one), self.size(other)
-        if one == other:
-            return
-        pairs = sorted(((_rank(old), old, new) for old, new in ((other, one), (one, other))), key=lambda p: -p[0])
-        for _, old, new in pairs:
-            lone = _lone(old)
-            if lone is not None:
-                self.sizes[lone] = new
-                return
-        raise ValueError(f"sizes {one} and {other} have to be equal, which no symbol in them can be replaced for")
-
-    def size(self, given: Size) -> Size:
-        """A size with what is taken for equal to its symbols."""
-        if not self.sizes:
-            return given
-        return replaced(given, lambda s: self.size(self.sizes[s]) if s in self.sizes else Polynomial((((s,), 1),)))
-
-    def partition(self, given: Expression) -> Expression:
-        """The expression that stands for all that are taken for equal to one."""
-        while given in self.partitions:
-            given = self.partitions[given]
-        return given
-
-
-def _rank(size: Size) -> int:
-    """How far a size is from what inputs have: of two equal ones, the nearer one stands for both."""
-    lone = _lone(size)
-    if lone is None or lone.kind == "size":
-        return 0
-    return 1 if getattr(lone.of[0], "kind", "") == "input" else 2
-
-
-def _lone(size: Size) -> Symbol | None:
-    """The symbol that a size is; None if it is something else."""
-    if isinstance(size, int) or len(size.terms) != 1:
-        return None
-    ((monomial, coefficient),) = size.terms
-    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None
 
 
 class _Mode(threading.local):

@@ -1,4 +1,4 @@
-"""Canonical storage: from axes to the one way their data is packed, and from one packing to another.
+"""Canonical storage: shapes as users hand them in, the one way their axes are packed, and other packings made so.
 
 Storage order is: axes that are ragged, or parents of a ragged one, as a structure; then everything else as trailing
 axes of the values, its features. `order` maps the axes a user sees to those canonical axes, so a permutation is a view.
@@ -7,8 +7,9 @@ axes of the values, its features. `order` maps the axes a user sees to those can
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -118,6 +119,21 @@ def _move_behind(values: torch.Tensor, old: Structure, stray: list[int]) -> tupl
     positions |= {i: grid[None, :, k] for k, i in enumerate(stray)}
     cells = old.rank(old.whole, {i: p.expand(-1, grid.shape[0]) if i in stay else p for i, p in positions.items()})
     return bits.index(values, (cells,)).view(cells.shape[0], *sizes, *values.shape[1:]), axes
+
+
+def read_shape(shape: Any) -> tuple[Axis, ...]:
+    """`shape`, an int or a sequence of ints and ragged axes, as a tuple; a TypeError says which entry is neither."""
+    if isinstance(shape, (Ragged, str)) or not (isinstance(shape, Sequence) or hasattr(shape, "__index__")):
+        raise TypeError(f"a shape is an int or a tuple of ints and sr.Ragged axes, got {shape!r:.60}")
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    return tuple(entry if isinstance(entry, Ragged) else _size(entry, shape) for entry in given)
+
+
+def _size(entry: Any, shape: Any) -> int:
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise TypeError(f"a shape has ints and sr.Ragged axes, got {entry!r:.40} in {shape!r:.60}") from None
 
 
 def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[int, ...]]:

@@ -14,9 +14,9 @@ import torch
 
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.contraction import Contraction
+from serrate.eager.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
+from serrate.eager.reducing import total
 from serrate.errors import AxisError
-from serrate.ops.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
-from serrate.ops.record import TABLE
 from serrate.tensor import host
 from serrate.tensor.broadcast import require_one_device
 from serrate.tensor.combine import fitted, group_partition, zeroed
@@ -46,7 +46,7 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
         return _row_by_row(left, right, out)
     kept = _to_sum_later(left, right, out)
     if kept is not None:  # position by position
-        return TABLE["sum"].function(product(left, right, (kept, *out)), axis=0, dtype=dtype)  # type: ignore[no-any-return]
+        return total(product(left, right, (kept, *out)), 0, dtype)
     if not (left.x.is_ragged and right.x.is_ragged):
         ragged, other = (left, right) if left.x.is_ragged else (right, left)
         if {*ragged.nest[: len(shared)]} != {*shared}:

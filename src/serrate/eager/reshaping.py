@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.ops.creation import entries
+from serrate.tensor.layout import read_shape
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -30,7 +30,7 @@ class Group:
 
 def reshape(x: Tensor, shape: Any, copy: bool | None) -> Tensor:
     """x in a new shape: a view if it can be, or (`copy`) never, or else a ValueError."""
-    wanted = entries(shape)
+    wanted = read_shape(shape)
     if not x.is_ragged:
         if any(isinstance(axis, Ragged) for axis in wanted):
             raise RaggednessError(

@@ -1,6 +1,6 @@
 """Attention by torch's kernels, which want rectangles: one or a few calls per length class of rows.
 
-The first derivative is the kernel's own; the second, which kernels lack, goes through scores.
+The first derivative is the kernel's own; the second, which kernels lack, is left to what the caller gives: scores.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,15 @@ import torch
 import torch.nn.functional as F
 
 from serrate.eager.attention import Call
+from serrate.eager.attention_bands import Bands, Block
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
-from serrate.ops.bands import Bands, Block
-from serrate.ops.scores import gradients
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
+
+Gradients = Callable[[Tensor, Tensor, Tensor, Tensor, Call], tuple[torch.Tensor, ...]]
+"""What attention passes back to the values of q, k and v, given those, the gradient and the call; derivable again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +248,11 @@ def _varlen_attention(
 class Saved:
     """What a call keeps for its gradient: the kernel's own graphs, where they can be used, and how rows are shaped."""
 
-    def __init__(self, packed: Packed, shaped: list[Tensor]) -> None:
+    def __init__(self, packed: Packed, shaped: list[Tensor], gradients: Gradients) -> None:
         self.packed = packed
         self.shaped = shaped
+        self.gradients = gradients
+        """By scores, where the kernel's own graphs cannot be used."""
         self.classes: list[Attended] = []
         self.inputs: list[torch.Tensor] = []
         self.out: torch.Tensor | None = None
@@ -290,7 +294,7 @@ class _Attend(Differentiable):
         *given, _ = ctx.saved_tensors
         if torch.is_grad_enabled() or beyond_gradients() or _transformed(gradient):
             q, k, v = (like._with(x) for like, x in zip(saved.shaped, given, strict=True))
-            return (*gradients(q, k, v, q._with(gradient), saved.packed.call), None)
+            return (*saved.gradients(q, k, v, q._with(gradient), saved.packed.call), None)
         return (*saved.pass_back(gradient, given), None)
 
 
@@ -299,8 +303,11 @@ def _transformed(values: torch.Tensor) -> bool:
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(values))
 
 
-def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
-    """The fused form, where it applies: one ragged axis for queries, one for keys, on the same outer axes."""
+def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call, gradients: Gradients) -> Tensor | None:
+    """The fused form, where it applies: one ragged axis for queries, one for keys, on the same outer axes.
+
+    `gradients` are those by scores, for derivatives that the kernel lacks.
+    """
     if beyond_gradients():
         return None  # kernels know neither tangents nor lines
     for x in (q, k, v):
@@ -320,7 +327,7 @@ def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor | None:
         return None  # CUDA kernels refuse some layouts of features that they would have to pad
     if torch.is_grad_enabled() and any(x.requires_grad for x in rows):
         like = [_by_heads(x, r) for x, r in zip((q, k, v), rows, strict=True)]
-        values = _Attend.call(*rows, Saved(packed, like))
+        values = _Attend.call(*rows, Saved(packed, like, gradients))
     else:
         made = varlen(packed, *rows)
         values = packed.attend(rows[0], rows[1], rows[2]) if made is None else made

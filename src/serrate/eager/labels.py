@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serrate.eager.reducing import total
 from serrate.errors import RaggednessError
-from serrate.ops.record import TABLE
 from serrate.tensor.broadcast import capacities, lay_out
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -72,7 +72,7 @@ def summed_alone(one: Labelled, other: Labelled, out: Sequence[str]) -> Labelled
     if not gone:
         return one
     kept = tuple(label for i, label in enumerate(one.labels) if i not in gone)
-    return Labelled(TABLE["sum"].function(one.x, axis=tuple(gone), dtype=one.x.dtype), kept)
+    return Labelled(total(one.x, tuple(gone), one.x.dtype), kept)
 
 
 def check_sizes(left: Labelled, right: Labelled) -> None:
