@@ -157,3 +157,11 @@ def test_types_tell_births_room_and_offsets_apart(inputs: Inputs) -> None:
     short = sr.from_offsets(x.values, x.offsets[0].to(torch.int32))
     tensors = [x, sr.testing.device_born(x), sr.testing.device_born(x, spare=1), short]
     assert len({Inputs().type_of(each) for each in tensors}) == len(tensors)
+
+
+def test_an_axis_that_is_turned_round_keeps_its_size(inputs: Inputs) -> None:
+    x, d = inputs.type_of(ragged(4)), inputs.type_of(torch.zeros(3, 4))
+    assert result("flip", d, axis=0) == d
+    assert result("Tensor.getitem", d, slice(None)) == d
+    assert result("flip", x, axis=1) == x
+    assert str(result("Tensor.getitem", d, slice(1, None)).features[0]) == "sliced(n1, 1::)"

@@ -86,10 +86,9 @@ def least(one: int, other: int) -> int:
 def sliced(key: slice, size: int) -> tuple[int, int, int]:
     """Start, stop and step of a slice of an axis, the stop so that the slice has all of its positions."""
     start, stop, step = key.indices(size)
-    run = _state.run
-    if run is None or run.is_known(size) or (start == 0 and stop == size):
-        return start, start + len(range(start, stop, step)) * step, step
-    start, count = run.sliced(size, key)
+    count, run = len(range(start, stop, step)), _state.run
+    if run is not None and count != size and not run.is_known(size):
+        start, count = run.sliced(size, key)
     return start, start + count * step, step
 
 
