@@ -94,6 +94,10 @@ class Bindings:
 
     def _bind(self, size: Polynomial, have: int) -> None:
         """Bind the one symbol of a size that is free, if there is one."""
+        for monomial, _ in size.terms:
+            for part in (part for each in monomial if each.kind in ("least", "most") for part in each.of):
+                if isinstance(part, Polynomial):
+                    self._bind(part, have)
         free = [(m, c) for m, c in size.terms if not all(map(self._is_bound, m))]
         if len(free) != 1:
             return
@@ -115,11 +119,11 @@ class Bindings:
     def _is_bound(self, symbol: Symbol) -> bool:
         if symbol.kind == "longest":
             return symbol.of[0] in self.partitions
-        return symbol.kind in ("least", "sliced") or symbol in self.numbers
+        return symbol.kind in ("least", "most", "sliced") or symbol in self.numbers
 
     def _of(self, symbol: Symbol) -> int:
-        if symbol.kind == "least":
-            return min(map(self.number, symbol.of))
+        if symbol.kind in ("least", "most"):
+            return (min if symbol.kind == "least" else max)(map(self.number, symbol.of))
         if symbol.kind == "sliced":
             start, stop, step = (int(part) if part else None for part in symbol.of[1].split(":"))
             return len(range(self.number(symbol.of[0]))[start:stop:step])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -165,3 +167,68 @@ def test_an_axis_that_is_turned_round_keeps_its_size(inputs: Inputs) -> None:
     assert result("Tensor.getitem", d, slice(None)) == d
     assert result("flip", x, axis=1) == x
     assert str(result("Tensor.getitem", d, slice(1, None)).features[0]) == "sliced(n1, 1::)"
+
+
+def guards(name: str, *arguments: Any, **named: Any) -> list[str]:
+    return [str(guard) for guard in typed(name, *arguments, **named).guards]
+
+
+def test_sizes_that_operations_need_to_be_equal_are_guards(inputs: Inputs) -> None:
+    x, y = inputs.type_of(ragged(4)), inputs.type_of(ragged(4))  # n0, p0 and n1, p1
+    d, e, keys = (inputs.type_of(torch.zeros(3, *rest)) for rest in ((4,), (4,), ()))  # n2, n3, n4
+    ids = dataclasses.replace(keys, dtype=torch.int64)
+    assert guards("concat", [x, y], axis=1) == ["n0 == n1"]
+    assert guards("stack", [x, y], axis=0) == ["n0 == n1"]
+    assert guards("concat", [d, e], axis=1) == ["n2 == n3"]
+    assert guards("matmul", x, d) == ["4 == n2"]
+    assert guards("matmul", x, result("permute_dims", y, (0, 2, 1))) == ["n0 == n1"]
+    assert guards("group_by", d, ids, 4) == ["n4 == n2"]
+    assert guards("segment_sum", d, ids, 4) == ["n4 == n2"]
+    flags = TensorType(torch.bool, y.device, y.axes, y.rows, (), (0, 1))
+    assert guards("Tensor.getitem", x, flags) == ["n0 == n1", "p0 == p1"]
+
+
+def test_known_sizes_are_never_read_as_multiples_of_others(inputs: Inputs) -> None:
+    for features in ((128, 128), (64, 384), (300, 300), (16, 2048), (4096,)):
+        x = inputs.type_of(ragged(*features))
+        padded = result("Tensor.to_dense", x)
+        flat = result("reshape", padded, (*padded.features[:2], -1))
+        assert flat.features[2] == math.prod(features)
+
+
+def test_a_part_of_a_padded_axis_is_smaller_than_it(inputs: Inputs) -> None:
+    padded = result("Tensor.to_dense", inputs.type_of(ragged(4)))
+    made = result("Tensor.getitem", padded, (slice(None), slice(None, 2)))
+    assert str(made.features[1]) == "sliced(longest(p0), :2:)"
+
+
+def test_sums_of_many_sizes(inputs: Inputs) -> None:
+    dense = [inputs.type_of(torch.zeros(3, 4)) for _ in range(3)]
+    assert str(result("concat", dense, axis=0).features[0]) == "n2 + n1 + n0"
+    rows = [inputs.type_of(ragged(4)) for _ in range(3)]
+    assert str(result("concat", rows, axis=0).axes[0]) == "n5 + n4 + n3"
+
+
+def test_matrices_of_unknown_sizes_have_no_decompositions(inputs: Inputs) -> None:
+    for name in ("svdvals", "qr", "diagonal", "svd"):
+        with pytest.raises(TypeError, match="needs matrices of a size that the type of its operand says"):
+            typed(f"linalg.{name}", inputs.type_of(torch.zeros(3, 4)))
+
+
+def test_what_no_type_can_say_is_an_error(inputs: Inputs) -> None:
+    d = inputs.type_of(torch.zeros(3, 4))
+    with pytest.raises(TypeError, match="no type can say"):
+        typed("add", d, result("concat", [d, d], axis=0))
+
+
+def test_numbers_that_elements_tell_have_the_name_of_the_tensor(inputs: Inputs) -> None:
+    x = TensorType(torch.int64, torch.device("cpu"), (), None, inputs.type_of(torch.zeros(5)).features, (0,))
+    one, again, other = (result("bincount", Value(x, name), minlength=3) for name in ("a", "a", "b"))
+    assert one == again != other
+    assert len(guards("add", one, other)) == 1
+
+
+def test_tensors_with_elements_among_types_are_like_no_other(inputs: Inputs) -> None:
+    x = inputs.type_of(ragged(4))
+    one, other = (result("Tensor.getitem", x, torch.tensor([0, 1])) for _ in range(2))
+    assert one.partitions != other.partitions

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from serrate.eager.reducing import total
 from serrate.errors import RaggednessError
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import capacities, lay_out
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Axis, Ragged, Structure
@@ -86,7 +87,7 @@ def check_sizes(left: Labelled, right: Labelled) -> None:
                 raise RaggednessError(f"the axes multiplied have different raggedness: {a} and {b}{capacities(a, b)}")
         elif isinstance(a, Ragged) or isinstance(b, Ragged):
             raise RaggednessError(f"an axis is ragged in one operand and uniform in the other: {a} and {b}")
-        elif a != b:
+        elif abstract.differ(a, b):
             raise ValueError(
                 f"axes of size {a} and {b} do not go together; the operands have shapes {left.x.shape} and "
                 f"{right.x.shape}"

@@ -14,7 +14,7 @@ import torch
 
 from serrate.eager.precision import ACCUMULATE, widened
 from serrate.errors import AxisError
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.structure import Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -111,6 +111,8 @@ def stack(name: str, x: Any, own: int = 2, *, square: bool = False, as_is: bool 
         many = "two axes" if own == 2 else "one axis"
         raise AxisError(f"{name} needs at least {many}, got shape {tensor.shape}")
     dims = dimensions(name, tensor, range(tensor.ndim - own, tensor.ndim))
+    if not all(abstract.is_known(tensor.values.shape[dim]) for dim in dims):
+        raise TypeError(f"{name} needs matrices of a size that the type of its operand says, got shape {tensor.shape}")
     if square and tensor.shape[-1] != tensor.shape[-2]:
         raise ValueError(f"{name} needs square matrices on the last two axes, got shape {tensor.shape}")
     values = tensor.values.movedim(dims, list(range(-own, 0)))

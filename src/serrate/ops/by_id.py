@@ -57,7 +57,7 @@ def _bins(x: Tensor, values: torch.Tensor, least: int, along_axis: bool) -> int:
         return least
     top = values.max()
     why = "counting up to the greatest element"
-    return max(abstract.number(top if known else host.read(top, why), why) + 1, least)
+    return abstract.most(abstract.number(top if known else host.read(top, why), why) + 1, least)
 
 
 def _wrong(values: torch.Tensor, bins: int) -> torch.Tensor:
@@ -111,6 +111,7 @@ record(
     example=("sr.bincount(sr.ragged([[0, 2, 2], [], [1]]), axis=1).tolist()", "[[1, 0, 2], [0, 0, 0], [0, 1, 0]]"),
     gradient="",
     kinds=("int",),
+    decides=("x",),
     samples=("x", "x, axis=1", "x, axis=-1, minlength=9", "x, weights=x.to(torch.float64), minlength=2"),
     errors=(
         ("x", TypeError, "must be integers"),
@@ -175,7 +176,7 @@ def _rows(values: Any, row_ids: Any, num_rows: Any) -> tuple[torch.Tensor, Ids]:
             f"rows reduced by ids are dense, got shapes {x.shape} and {ids.shape}; sr.sum and its like take an axis"
         )
     broadcast.require_one_device(x, ids)
-    if ids.ndim != 1 or x.ndim == 0 or ids.shape != x.shape[:1]:
+    if ids.ndim != 1 or x.ndim == 0 or abstract.differ(ids.values.shape[0], x.values.shape[0]):
         raise ValueError(f"row_ids must have one id for each row of shape {x.shape}, got shape {ids.shape}")
     wanted = ids.values.to(torch.int64)
 

@@ -300,7 +300,8 @@ def _row_axes(x: Tensor, by: Tensor) -> tuple[int, ...]:
         broadcast.require_one_device(x, by)
         count = by.ndim if by.ndim < max(x.ndim, 2) else by.ndim - 1
     lead = tuple(x.values.shape[:count])
-    if by.values.ndim not in (count, count + 1) or count == 0 or by.values.shape[:count] != lead:
+    fits = by.values.ndim in (count, count + 1) and count > 0
+    if not fits or any(abstract.differ(n, m) for n, m in zip(by.values.shape[:count], lead, strict=True)):
         raise ValueError(
             f"keys must have one entry for each row of shape {x.shape}, or one axis of them, got shape {by.shape}"
         )

@@ -17,7 +17,7 @@ from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
-from serrate.program.sizes import Polynomial
+from serrate.program.sizes import POINTS, Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
 
@@ -50,7 +50,12 @@ def meta(
     guards: tuple[Guard, ...] = ()
     while True:
         try:
-            return Typed(_result(function, AbstractRun(Known(guards), call), arguments, named), guards)
+            first, *others = (
+                _result(function, AbstractRun(Known(guards), call, point), arguments, named) for point in range(POINTS)
+            )
+            if any(other != first for other in others):
+                raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
+            return Typed(first, guards)
         except Meeting as met:
             if met.guard in guards:
                 raise TypeError(f"{op.name} meets {met.guard} again, though it was taken for given") from None
@@ -70,7 +75,7 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     def made(part: Any) -> Any:
         return run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
 
-    outside = TRACER.set(None)  # what an implementation calls is no call of the program
+    outside = TRACER.set(None)  # a tracer sees the operation, and not what its implementation calls
     try:
         with run.entered():
             return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
@@ -97,4 +102,6 @@ def _key(given: Any, decides: bool) -> Hashable:
         return tuple((name, _key(part, decides)) for name, part in given.items())
     if isinstance(given, slice):
         return ("slice", given.start, given.stop, given.step)
-    return given if isinstance(given, Hashable) else object()
+    if isinstance(given, torch.Tensor) or not isinstance(given, Hashable):
+        return object()  # what elements it has, nobody can tell by its identity
+    return (type(given), given) if isinstance(given, (bool, int, float, complex)) else given

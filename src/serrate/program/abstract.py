@@ -43,10 +43,10 @@ class AbstractRun:
     `call` is the call whose result is asked for; without one, whatever the run makes is told from all else.
     """
 
-    def __init__(self, known: Known | None = None, call: Call | None = None) -> None:
+    def __init__(self, known: Known | None = None, call: Call | None = None, point: int = 0) -> None:
         self.known = known or Known()
         self.call = Call("made", (object(),)) if call is None else call
-        self._point = Point(self.known.sizes)
+        self._point = Point(self.known.sizes, point)
         self._partitions: dict[Expression, AbstractPartition] = {}
         self._made = 0
 
@@ -68,6 +68,13 @@ class AbstractRun:
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
         return one if a == b else self.number(symbol("least", a, b))
+
+    def most(self, one: int, other: int) -> int:
+        """The greater of two numbers."""
+        a, b = self.size(one), self.size(other)
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return one if a == b else self.number(symbol("most", a, b))
 
     def differ(self, one: int, other: int) -> bool:
         """Whether two sizes that have to be equal are known to differ; where nobody knows, a `Meeting`."""

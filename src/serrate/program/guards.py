@@ -57,10 +57,10 @@ class Known:
         pairs = sorted(((_rank(old), old, new) for old, new in ((other, one), (one, other))), key=lambda p: -p[0])
         for _, old, new in pairs:
             lone = _lone(old)
-            if lone is not None:
+            if lone is not None and lone not in _symbols(new):
                 self.sizes[lone] = new
                 return
-        raise ValueError(f"sizes {one} and {other} have to be equal, which no symbol in them can be replaced for")
+        raise TypeError(f"sizes {one} and {other} have to be equal, which no type can say")
 
     def size(self, given: Size) -> Size:
         """A size with what is taken for equal to its symbols."""
@@ -73,6 +73,10 @@ class Known:
         while given in self.partitions:
             given = self.partitions[given]
         return given
+
+
+def _symbols(size: Size) -> set[Symbol]:
+    return set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
 
 
 def _rank(size: Size) -> int:

@@ -5,7 +5,8 @@ normal form, so that equal ones are the same value.
 
 A `Point` puts a prime number in the place of each symbol. Eager code can then run on plain numbers, and the polynomial
 that a resulting number stands for is found again by division: the primes are far larger than the coefficients, so a
-number has one such reading. A number that has none is a symbol of its own, and `is_said` tells it from others.
+number has one such reading but for rare chances, which a second point with other primes finds out. A number that has
+none is a symbol of its own, and `is_said` tells it from others.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ class Symbol:
     """A number that is not known: what it counts, and of what."""
 
     kind: str
-    """"size" for the size of an input's axis, "values" and "longest" for numbers of a partition, "least" for the
-    smaller of two sizes, "count" for what only elements tell."""
+    """"size" for the size of an input's axis; "values", "longest" and "total" for numbers of a partition; "least" and
+    "most" for the smaller and the greater of two sizes; "sliced" and "start" for the number of positions of a slice and
+    the first of them; "count" for what only elements tell; "unsaid" for a number that was not read."""
     of: tuple[Hashable, ...]
 
     @cached_property
@@ -149,9 +151,13 @@ class _Primes:
         return self._found[number]
 
 
-_PRIMES = _Primes(67_108_859, 0.9531, 2**20)
-_LENGTHS = _Primes(8_191, 0.99, 2**12)
+_PRIMES = (_Primes(67_108_859, 0.9531, 2**20), _Primes(61_400_033, 0.9417, 2**20))
+_LENGTHS = (_Primes(8_191, 0.99, 2**12), _Primes(7_919, 0.99, 2**12))
 """Those of lengths of rows are small: a padded tensor has a size of several of them, and torch counts its elements."""
+POINTS = len(_PRIMES)
+"""How many points there are. A number that is misread at one of them is read otherwise at another."""
+_PARTS = ("least", "most", "sliced", "start")
+"""Symbols that are no larger than the sizes that they are of."""
 
 
 def _nearest(number: int, one: int) -> tuple[int, int]:
@@ -166,8 +172,9 @@ class Point:
     A symbol that is met later gets a smaller prime, so that a part is smaller than what it is a part of.
     """
 
-    def __init__(self, replacements: Mapping[Symbol, Size]) -> None:
+    def __init__(self, replacements: Mapping[Symbol, Size], which: int = 0) -> None:
         self._replacements = replacements
+        self._primes, self._lengths = _PRIMES[which], _LENGTHS[which]
         self._numbers: dict[Symbol, int] = {}
         self._read: dict[int, Size] = {}
 
@@ -190,9 +197,16 @@ class Point:
         if symbol in self._replacements:
             return self.number(self._replacements[symbol])
         if symbol not in self._numbers:
-            primes = _LENGTHS if symbol.kind == "longest" else _PRIMES
+            primes = self._lengths if self._is_length(symbol) else self._primes
             self._numbers[symbol] = primes[len(self._numbers)]
         return self._numbers[symbol]
+
+    def _is_length(self, symbol: Symbol) -> bool:
+        """Whether it is a length of rows, or a part of one."""
+        if symbol.kind in _PARTS:
+            sizes = [size for size in symbol.of if isinstance(size, (int, Polynomial))]
+            return any(self.number(size) <= self._lengths[0] for size in sizes)
+        return symbol.kind == "longest"
 
     def _canonical(self, symbol: Symbol) -> Size:
         """What stands for a symbol that was found equal to another size."""
@@ -224,8 +238,10 @@ class Point:
             return None
         return _of({tuple(sorted(monomial, key=str)): number})
 
-    def _summed(self, number: int) -> Size:
-        """A number as a sum of one or two products of symbols and a small number; itself, where it is no such sum."""
+    def _summed(self, number: int, depth: int = 1) -> Size:
+        """A number as a sum of one or two products of symbols and a small number, or of a size that was met and such a
+        sum; the number itself, where it is none.
+        """
         found: set[Size] = set()
         products = self._known_products()
         for one, size in products.items():
@@ -238,16 +254,26 @@ class Point:
                     count, rest = _nearest(number - times * one, other)
                     if count and other != one and abs(count) < _MANY and abs(rest) <= _NEAR:
                         found.add(_sum(_sum(_product(size, times), _product(further, count)), rest))
+        for known, size in tuple(self._read.items()) if not found and depth else ():
+            if not isinstance(size, int) and number > known:
+                left = self._product(number - known)
+                if left is None:
+                    left = self._summed(number - known, depth - 1)
+                if not isinstance(left, int):
+                    found.add(_sum(size, left))
         if len(found) > 1:
             raise TypeError(f"a size may be any of {', '.join(map(str, found))}")
         return found.pop() if found else number
 
     def _known_products(self) -> dict[int, Size]:
-        """The products of symbols in all sizes that were met, by the numbers that stand for them."""
+        """The products of symbols in all sizes that were met, by the numbers that stand for them.
+
+        Lengths of rows are left out: their numbers are so small that a size which is a number may lie near a multiple.
+        """
         found: dict[int, Size] = {}
         for size in tuple(self._read.values()):
             for monomial in _terms(size):
                 if monomial:
                     term = _of({monomial: 1})
                     found[self.number(term)] = term
-        return found
+        return {number: term for number, term in found.items() if number > _LARGE}

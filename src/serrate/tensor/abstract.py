@@ -28,8 +28,14 @@ class Run(Protocol):
     def least(self, one: int, other: int) -> int:
         """The smaller of two numbers of which a type may know neither."""
 
+    def most(self, one: int, other: int) -> int:
+        """The greater of two numbers of which a type may know neither."""
+
     def differ(self, one: int, other: int) -> bool:
-        """Whether two sizes that have to be equal are known to differ."""
+        """Whether two sizes that have to be equal are known to differ.
+
+        Where nobody knows, the run ends by an exception of its own, and begins anew with both taken for equal.
+        """
 
     def sliced(self, size: int, key: slice) -> tuple[int, int]:
         """Where a slice of an axis of a size that no type knows begins, and how many positions it has."""
@@ -81,6 +87,12 @@ def least(one: int, other: int) -> int:
     """The smaller of two sizes, which becomes part of a result's type."""
     run = _state.run
     return min(one, other) if run is None else run.least(one, other)
+
+
+def most(one: int, other: int) -> int:
+    """The greater of two sizes, which becomes part of a result's type."""
+    run = _state.run
+    return max(one, other) if run is None else run.most(one, other)
 
 
 def sliced(key: slice, size: int) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import bits, host, plan, select
+from serrate.tensor import abstract, bits, host, plan, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -157,7 +157,7 @@ def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...
     arranged = dense.permute(*inverse, *range(len(order), dense.ndim))
     grid = arranged.shape[:packed]
     for c, (axis, size) in enumerate(zip(structure.axes, grid, strict=True)):
-        if isinstance(axis, int) and axis != size:
+        if isinstance(axis, int) and abstract.differ(axis, size):
             raise RaggednessError(
                 f"axis {order.index(c)} of dense must have size {axis}, got shape {list(dense.shape)}"
             )

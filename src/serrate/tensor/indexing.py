@@ -321,7 +321,9 @@ def _within_rows(x: Tensor, entries: tuple[Any, ...], reader: plan.Reader) -> Te
     x, key = stored_as_seen(x, depth), stored_as_seen(key, depth)
     for i in range(depth if filters else depth - 1):
         mine, theirs = x.structure.axes[i], key.structure.axes[i]
-        if type(mine) is not type(theirs) or mine != theirs:
+        if type(mine) is not type(theirs) or (
+            mine != theirs if isinstance(mine, Ragged) else abstract.differ(mine, theirs)
+        ):
             room = broadcast.capacities(mine, theirs)
             raise RaggednessError(
                 f"axis {i} of the key must be {mine}, as in the tensor it indexes, got {theirs}{room}"

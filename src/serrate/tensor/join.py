@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor import bits, broadcast
+from serrate.tensor import abstract, bits, broadcast
 from serrate.tensor.broadcast import capacities
 from serrate.tensor.combine import fitted
 from serrate.tensor.indexing import expand_dims
@@ -79,8 +79,8 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
     shape = parts[0].shape
     for i, part in enumerate(parts):
-        same = [a == axis or m == n for a, (m, n) in enumerate(zip(shape, part.shape, strict=False))]
-        if part.ndim != len(shape) or not all(same):
+        pairs = enumerate(zip(shape, part.shape, strict=False))
+        if part.ndim != len(shape) or any(a != axis and abstract.differ(m, n) for a, (m, n) in pairs):
             raise ValueError(
                 f"tensors must have one shape but for axis {axis}, got {shape} and, tensor {i}, {part.shape}"
             )
@@ -180,7 +180,7 @@ def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
                 raise RaggednessError(
                     f"axis {seen} is ragged in one tensor and uniform in another: {a} and, in tensor {i}, {b}"
                 )
-            elif own != c and a != b:
+            elif own != c and abstract.differ(a, b):
                 raise ValueError(
                     f"axis {seen} must have one size to join along another, got {a} and, in tensor {i}, {b}"
                 )

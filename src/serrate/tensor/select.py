@@ -176,7 +176,7 @@ class Cut(_Kind):
             lengths if missing is None else torch.where(missing, 0, lengths),
             capacity=capacity,
             bound=most,
-            name=self._name() if at.is_own else (),
+            name=self._name() if abstract.current() is not None and at.is_own else (),
         )
 
     def source(self, at: Place, device: torch.device) -> Cells:
