@@ -232,3 +232,10 @@ def test_tensors_with_elements_among_types_are_like_no_other(inputs: Inputs) -> 
     x = inputs.type_of(ragged(4))
     one, other = (result("Tensor.getitem", x, torch.tensor([0, 1])) for _ in range(2))
     assert one.partitions != other.partitions
+
+
+def test_messages_show_the_sizes_of_types(inputs: Inputs) -> None:
+    with pytest.raises(TypeError, match=r"got shape \(n0, 4\)"):
+        typed("linalg.svd", inputs.type_of(torch.zeros(3, 4)))
+    with pytest.raises(ValueError, match=r"axis 2 has size 4 and 5; shapes \(n1, Ragged\(p0\), 4\)"):
+        typed("add", inputs.type_of(ragged(4)), inputs.type_of(torch.zeros(1, 1, 5)))

@@ -1,6 +1,7 @@
 """Attention by torch's kernels, which want rectangles: one or a few calls per length class of rows.
 
-The first derivative is the kernel's own; the second, which kernels lack, is left to what the caller gives: scores.
+The first derivative is the kernel's own. Kernels have no second derivative: the caller gives a function that computes
+gradients by scores, which can be derived again.
 """
 
 from __future__ import annotations

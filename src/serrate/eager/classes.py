@@ -37,7 +37,8 @@ class LengthClass:
 def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
     """The classes of components by their length in each partition; components without entries are in none.
 
-    Reads lengths on the host, so device-born ones are waited for; without elements there are no classes.
+    Lengths are read on the host, so that device-born ones are waited for. In an abstract run, where lengths have no
+    elements, there are no classes.
     """
     if abstract.current() is not None:
         return ()

@@ -113,7 +113,7 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     features = _features(plan, left, right)
     if not lengths.partitions:
         return _whole(plan, left, right, features)
-    if abstract.current() is not None:
+    if abstract.current() is not None:  # The type of a product does not depend on how it is computed.
         return left.new_empty((plan.out.rows.num_values, *features))
     grouped = _grouped(plan, left, right)
     if grouped is not None:

@@ -59,6 +59,11 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "structure") and hasattr(value, "is_ragged")
 
 
+def _called(name: str) -> str:
+    """How a user calls an operation: a function of `sr`, or a method."""
+    return f"x.{name.removeprefix('Tensor.')}()" if name.startswith("Tensor.") else f"sr.{name}"
+
+
 def _nearest(name: str) -> str:
     """What to use instead: the operation that answers to that name, in place or not, else one spelt nearly so."""
     import difflib
@@ -71,5 +76,5 @@ def _nearest(name: str) -> str:
     plain_name = name.strip("_")
     plain_name = plain_name if plain_name in known else spelt.get(plain_name, plain_name)
     close = [plain_name] if plain_name in known else difflib.get_close_matches(plain_name, known, n=1, cutoff=0.9)
-    hint = f"use sr.{close[0]}" if close else "Serrate has no operation like it yet"
+    hint = f"use {_called(close[0])}" if close else "Serrate has no operation like it yet"
     return f"{hint}; x.values and x.offsets are torch tensors"

@@ -53,11 +53,19 @@ def _public(arity: int, run: Elementwise, defaults: dict[str, Any]) -> Callable[
 
     def function(*operands: Any, **options: Any) -> Tensor:
         if len(operands) != arity or (options and not options.keys() <= defaults.keys()):
-            signature.bind(*operands, **options)  # raises what a call with these arguments raises
+            _refuse(run.name, signature, operands, options)
         return run(*operands, **options)
 
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
+
+
+def _refuse(name: str, signature: inspect.Signature, operands: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise what a call of a function with other parameters raises."""
+    try:
+        signature.bind(*operands, **options)
+    except TypeError as error:
+        raise TypeError(f"{name}{signature.replace(return_annotation=signature.empty)}: {error}") from None
 
 
 def _answer(run: Elementwise, function: Callable[..., torch.Tensor], arity: int) -> Callable[..., Tensor]:

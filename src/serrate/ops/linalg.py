@@ -11,6 +11,7 @@ import torch
 from serrate.eager.elementwise import apply
 from serrate.eager.labels import Labelled, summed_alone
 from serrate.eager.products import product
+from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.ops.record import TABLE, operation, record
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
@@ -62,7 +63,7 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     if (left.shape[place] == 1) != (right.shape[place] == 1):
         raise ValueError(f"axis {axis} must be as long in both operands, got shapes {left.shape} and {right.shape}")
     products = apply(torch.mul, TABLE["conj"].function(left) if left.is_complex() else left, right)
-    return TABLE["sum"].function(products, axis=place, dtype=dtype)  # type: ignore[no-any-return]
+    return total(products, place, dtype)
 
 
 @operation

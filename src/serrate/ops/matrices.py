@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from serrate.eager.reducing import total
 from serrate.eager.stacks import dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
 from serrate.ops import reductions as _reductions  # noqa: F401 (the operations used below)
@@ -26,7 +27,7 @@ def _diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 @operation
 def _trace(x: Any, /, *, offset: int = 0, dtype: torch.dtype | None = None) -> Tensor:
-    return TABLE["sum"].function(_diagonal(numeric("trace", x), offset=offset), axis=-1, dtype=dtype)  # type: ignore[no-any-return]
+    return total(_diagonal(numeric("trace", x), offset=offset), -1, dtype)
 
 
 @operation

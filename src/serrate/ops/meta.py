@@ -79,6 +79,9 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     try:
         with run.entered():
             return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
+    except (TypeError, ValueError, LookupError) as error:
+        error.args = tuple(run.said(part) if isinstance(part, str) else part for part in error.args)
+        raise
     finally:
         TRACER.reset(outside)
 

@@ -9,6 +9,7 @@ Where eager code finds two sizes or partitions that have to be equal and are not
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -145,6 +146,15 @@ class AbstractRun:
     def size(self, number: int) -> Size:
         """The size that a number stands for."""
         return self._point.size(number)
+
+    def said(self, text: str) -> str:
+        """A text with the sizes that its large numbers stand for."""
+
+        def shown(found: re.Match[str]) -> str:
+            size = self.size(int(found[0]))
+            return str(size) if is_said(size) else found[0]
+
+        return re.sub(r"\d{4,}", shown, text)
 
     def partition(self, expression: Expression) -> AbstractPartition:
         """The partition of an expression, one for all of the same name."""

@@ -31,7 +31,6 @@ class Known:
     """What is taken for equal."""
 
     def __init__(self, guards: tuple[Guard, ...] = ()) -> None:
-        self.guards = guards
         self.sizes: dict[Symbol, Size] = {}
         self.partitions: dict[Expression, Expression] = {}
         for guard in guards:

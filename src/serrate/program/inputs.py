@@ -53,11 +53,6 @@ class Inputs:
         """The expression of a partition that was met before."""
         return self._partitions[id(partition)][1]
 
-    @property
-    def partitions(self) -> dict[Expression, Partition]:
-        """The partitions that were met, by their expressions."""
-        return {expression: partition for partition, expression in self._partitions.values()}
-
     def _fresh(self) -> Size:
         self._sizes += 1
         return symbol("size", f"n{self._sizes - 1}")

@@ -56,11 +56,6 @@ class TensorType:
     """What a tensor of a class of its own knows besides: a result of group_by knows the way back of its rows."""
 
     @property
-    def is_ragged(self) -> bool:
-        """Whether some axis is ragged."""
-        return bool(self.axes)
-
-    @property
     def partitions(self) -> tuple[Expression, ...]:
         """The partitions of the ragged axes, outermost first."""
         return tuple(axis.partition for axis in self.axes if isinstance(axis, RaggedAxis))

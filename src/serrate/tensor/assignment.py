@@ -30,7 +30,7 @@ def setitem(x: Tensor, key: Any, value: Any, /) -> None:
     new = _as_values(value, target)
     if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
         return
-    if abstract.current() is not None:
+    if abstract.current() is not None:  # A write changes elements, and tensors of an abstract run have none.
         return
     if shares_memory(target.values, x.values):
         write(target.values, new)

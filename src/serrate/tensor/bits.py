@@ -64,7 +64,7 @@ def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) ->
 
 def constant(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """`value` as a 0-d tensor, or a ValueError if the dtype cannot hold it."""
-    if abstract.current() is not None:
+    if abstract.current() is not None:  # A type does not say whether a number fits.
         return torch.empty((), dtype=dtype, device=device)
     try:
         made = torch.full((), value, dtype=dtype, device="cpu")
