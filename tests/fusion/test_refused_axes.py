@@ -240,7 +240,7 @@ def combine_with_another_axis() -> Any:
 
 
 @refused(TypeError, "operands must have one dtype, got index (1) and float64 (1.5)")
-def hypotenuse_of_two_dtypes() -> Any:
+def scalars_of_two_dtypes() -> Any:
     return add(const(1), const(1.5))
 
 

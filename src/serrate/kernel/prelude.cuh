@@ -35,9 +35,19 @@ __device__ inline T min(T a, typename Same<T>::type b) {
   return a < b || a != a ? a : b;
 }
 
+// Types without a sign are not asked, of which compilers would warn.
+template <typename T>
+__device__ inline bool is_negative(T a) {
+  if constexpr (T(-1) > T(1)) {
+    return false;
+  } else {
+    return a < T(0);
+  }
+}
+
 template <typename T>
 __device__ inline T abs(T a) {
-  return a < 0 ? -a : a;
+  return is_negative(a) ? -a : a;
 }
 
 template <typename T>
@@ -58,23 +68,23 @@ __device__ inline bool isfinite(T a) {
 // NaN has the sign NaN.
 template <typename T>
 __device__ inline T sign(T a) {
-  return a != a ? a : T((a > T(0)) - (a < T(0)));
+  return a != a ? a : T((a > T(0)) - is_negative(a));
 }
 
 // Whole numbers divided as Python does, quotients rounded down; by 0 both are 0.
 template <typename T>
 __device__ inline T floor_divide(T a, typename Same<T>::type b) {
   if (b == 0) return 0;
-  if (T(-1) < T(0) && b == T(-1)) return T(0 - a);  // the least number has no opposite: it wraps
+  if (is_negative(b) && b == T(-1)) return T(0 - a);  // the least number has no opposite: it wraps
   const T quotient = a / b;
-  return quotient * b != a && (a < T(0)) != (b < T(0)) ? quotient - 1 : quotient;
+  return quotient * b != a && is_negative(a) != is_negative(b) ? quotient - 1 : quotient;
 }
 
 template <typename T>
 __device__ inline T remainder(T a, typename Same<T>::type b) {
-  if (b == 0 || (T(-1) < T(0) && b == T(-1))) return 0;
+  if (b == 0 || (is_negative(b) && b == T(-1))) return 0;
   const T rest = a % b;
-  return rest != 0 && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+  return rest != 0 && is_negative(rest) != is_negative(b) ? rest + b : rest;
 }
 
 // Floats: infinite operands give the infinite or zero quotient that division gives.
@@ -105,7 +115,7 @@ __device__ inline double remainder(double a, double b) { return float_remainder(
 // A whole power, which wraps. Of negative exponents only the powers of 1 and -1 are whole; all others are 0.
 template <typename T>
 __device__ inline T pow(T base, typename Same<T>::type exponent) {
-  if (exponent < T(0)) {
+  if (is_negative(exponent)) {
     if (base != T(1) && T(base + 1) != T(0)) return 0;
     return base == T(1) || exponent % 2 == 0 ? T(1) : base;
   }
@@ -120,19 +130,19 @@ __device__ inline T pow(T base, typename Same<T>::type exponent) {
 // Bits that are moved by more than there are, or by a negative number, are all moved out.
 template <typename T>
 __device__ inline T left_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
+  const bool inside = !is_negative(by) && uint64_t(by) < 8 * sizeof(T);
   return inside ? T(uint64_t(a) << by) : T(0);
 }
 
 template <typename T>
 __device__ inline T right_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
-  return inside ? T(a >> by) : a < T(0) ? T(-1) : T(0);
+  const bool inside = !is_negative(by) && uint64_t(by) < 8 * sizeof(T);
+  return inside ? T(a >> by) : is_negative(a) ? T(-1) : T(0);
 }
 
 template <typename T>
 __device__ inline bool signbit(T a) {
-  return a < T(0);
+  return is_negative(a);
 }
 
 template <int Bytes>

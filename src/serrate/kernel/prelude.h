@@ -2,33 +2,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// Vector forms of these functions are in glibc's libmvec, which without -ffast-math only needs to be told of.
+// Vector forms of functions are in glibc's libmvec, which without -ffast-math only needs to be told of. The rows of
+// scalar functions say which have one; their declarations are written where VECTOR_FORMS stands.
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
-#define VECTOR_FORM __attribute__((simd("notinbranch")))
-#define VECTOR_FORMS(function)                            \
-  extern "C" VECTOR_FORM float function##f(float) noexcept; \
-  extern "C" VECTOR_FORM double function(double) noexcept;
-VECTOR_FORMS(exp)
-VECTOR_FORMS(log)
-VECTOR_FORMS(tanh)
-VECTOR_FORMS(erf)
-VECTOR_FORMS(sin)
-VECTOR_FORMS(cos)
-VECTOR_FORMS(tan)
-VECTOR_FORMS(asin)
-VECTOR_FORMS(acos)
-VECTOR_FORMS(atan)
-VECTOR_FORMS(sinh)
-VECTOR_FORMS(cosh)
-VECTOR_FORMS(asinh)
-VECTOR_FORMS(acosh)
-VECTOR_FORMS(atanh)
-VECTOR_FORMS(expm1)
-VECTOR_FORMS(log1p)
-VECTOR_FORMS(log2)
-VECTOR_FORMS(log10)
-#undef VECTOR_FORMS
+#define VECTOR_FORM extern "C" __attribute__((simd("notinbranch")))
+VECTOR_FORMS
 #undef VECTOR_FORM
 #endif
 #endif
@@ -53,9 +32,19 @@ inline T min(T a, typename Same<T>::type b) {
   return a != a ? a : smaller;
 }
 
+// Types without a sign are not asked, of which compilers would warn.
+template <typename T>
+inline bool is_negative(T a) {
+  if constexpr (T(-1) > T(1)) {
+    return false;
+  } else {
+    return a < T(0);
+  }
+}
+
 template <typename T>
 inline T abs(T a) {
-  return a < 0 ? -a : a;
+  return is_negative(a) ? -a : a;
 }
 
 template <typename T>
@@ -76,23 +65,23 @@ inline bool isfinite(T a) {
 // NaN has the sign NaN.
 template <typename T>
 inline T sign(T a) {
-  return a != a ? a : T((a > T(0)) - (a < T(0)));
+  return a != a ? a : T((a > T(0)) - is_negative(a));
 }
 
 // Whole numbers divided as Python does, quotients rounded down; by 0 both are 0.
 template <typename T>
 inline T floor_divide(T a, typename Same<T>::type b) {
   if (b == 0) return 0;
-  if (T(-1) < T(0) && b == T(-1)) return T(0 - a);  // the least number has no opposite: it wraps
+  if (is_negative(b) && b == T(-1)) return T(0 - a);  // the least number has no opposite: it wraps
   const T quotient = a / b;
-  return quotient * b != a && (a < T(0)) != (b < T(0)) ? quotient - 1 : quotient;
+  return quotient * b != a && is_negative(a) != is_negative(b) ? quotient - 1 : quotient;
 }
 
 template <typename T>
 inline T remainder(T a, typename Same<T>::type b) {
-  if (b == 0 || (T(-1) < T(0) && b == T(-1))) return 0;
+  if (b == 0 || (is_negative(b) && b == T(-1))) return 0;
   const T rest = a % b;
-  return rest != 0 && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+  return rest != 0 && is_negative(rest) != is_negative(b) ? rest + b : rest;
 }
 
 // Floats: infinite operands give the infinite or zero quotient that division gives.
@@ -123,7 +112,7 @@ inline double remainder(double a, double b) { return float_remainder(a, b); }
 // A whole power, which wraps. Of negative exponents only the powers of 1 and -1 are whole; all others are 0.
 template <typename T>
 inline T pow(T base, typename Same<T>::type exponent) {
-  if (exponent < T(0)) {
+  if (is_negative(exponent)) {
     if (base != T(1) && T(base + 1) != T(0)) return 0;
     return base == T(1) || exponent % 2 == 0 ? T(1) : base;
   }
@@ -138,19 +127,19 @@ inline T pow(T base, typename Same<T>::type exponent) {
 // Bits that are moved by more than there are, or by a negative number, are all moved out.
 template <typename T>
 inline T left_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
+  const bool inside = !is_negative(by) && uint64_t(by) < 8 * sizeof(T);
   return inside ? T(uint64_t(a) << by) : T(0);
 }
 
 template <typename T>
 inline T right_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
-  return inside ? T(a >> by) : a < T(0) ? T(-1) : T(0);
+  const bool inside = !is_negative(by) && uint64_t(by) < 8 * sizeof(T);
+  return inside ? T(a >> by) : is_negative(a) ? T(-1) : T(0);
 }
 
 template <typename T>
 inline bool signbit(T a) {
-  return a < T(0);
+  return is_negative(a);
 }
 
 template <int Bytes>
