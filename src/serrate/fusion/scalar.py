@@ -453,11 +453,10 @@ def rebuild(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
 
 def reads(expression: Scalar, name: Scalar) -> int:
     """How often an expression, written out, reads a symbol; twice counts as many."""
-    if name not in expression.symbols:
-        return 0
-    if expression == name:
-        return 1
-    return min(2, sum(reads(argument, name) for argument in expression.args))
+    found: dict[Scalar, int] = {}
+    for node in expression.walk():
+        found[node] = 1 if node == name else min(2, sum(found[argument] for argument in node.args))
+    return found[expression]
 
 
 def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:

@@ -31,8 +31,12 @@ def source(kernels: Sequence[Kernel]) -> str:
       }
     }
     """
-    head = prelude("prelude.h").replace("\nVECTOR_FORMS\n", f"\n{_vector_forms()}\n")
-    return "\n".join([head, *(_function(kernel) for kernel in kernels)])
+    return "\n".join([head(), *(_function(kernel) for kernel in kernels)])
+
+
+def head() -> str:
+    """What every source begins with."""
+    return prelude("prelude.h").replace("\nVECTOR_FORMS\n", f"\n{_vector_forms()}\n")
 
 
 def _vector_forms() -> str:
