@@ -147,6 +147,28 @@ def test_fusions_with_other_options_are_others() -> None:
     del elementwise.COMPOSED["scaled"]
 
 
+def test_what_occurs_twice_in_an_expression_is_computed_once() -> None:
+    """Each level doubles the text of the one inside: written out, 2²⁰ exponentials."""
+
+    def doubled(x: Scalar) -> Scalar:
+        for _ in range(20):
+            x = elementwise.exp(-x)
+            x = x * x + x
+        return x
+
+    elementwise.enter("doubled", 1, doubled, lambda x: x)
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("doubled", fusion.input("x", [2])), "y")
+    source = lower(fusion, y).source.partition("// namespace sr")[2]
+    assert source.count("sr::exp") == 20
+    # Also where it is read elsewhere than it is computed, which is guarded.
+    padded = Fusion()
+    z = padded.output(padded.pad(padded.unary("doubled", padded.input("x", [2])), 0, 1, 1, value=5.0), "z")
+    x = torch.tensor([0.5, -1.0])
+    assert torch.equal(lower(padded, z)(x)[0][1:3], lower(fusion, y)(x)[0])
+    del elementwise.COMPOSED["doubled"]
+
+
 # Expressions of Scalars
 
 

@@ -7,8 +7,10 @@ import itertools
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ import serrate as sr
 from serrate.fusion import Fusion, ParallelType
 from serrate.fusion.binding import TORCH
 from serrate.fusion.dtypes import DTYPES, FLOATS, kind_of
+from serrate.fusion.forms import Form, library
 from serrate.fusion.functions import FUNCTIONS
 from serrate.kernel import Lowered, cpp, lower
 from serrate.kernel.check import run
@@ -181,6 +184,44 @@ def test_cuda_compiles(tmp_path: Path) -> None:
     command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "--threads=2", *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
+
+
+# Rows that are wrong, each in one thing: how C++ writes the function, or what it is worth for numbers.
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "halves away from 0": ("round", {"cpp": library("round")}),
+    "remainders as C's": ("remainder", {"cpp": library("fmod", 2)}),
+    "quotients towards 0": ("floor_divide", {"cpp": {"": Form("truncf({} / {})")}}),
+    "no NaN in a maximum": ("maximum", {"cpp": library("fmax", 2)}),
+    "NaN without a sign": ("sign", {"cpp": {"": Form("float(({0} > 0) - ({0} < 0))")}}),
+    "-0.0 above 0": ("signbit", {"cpp": {"": Form("({} < 0)")}}),
+    "short numbers not narrowed": ("add", {"widens": False}),
+    "square roots as powers": ("pow", {"number": np.power}),
+    "a remainder in the checker": ("remainder", {"number": np.fmod}),
+    "a maximum in the checker": ("maximum", {"number": max}),
+    "shifts as processors do": ("bitwise_left_shift", {"number": "({} << ({} & 7))"}),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_row_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, change = WRONG[mistake]
+    dtype = {"add": "int8", "bitwise_left_shift": "int8"}.get(name, "float32")
+    monkeypatch.setitem(FUNCTIONS, name, replace(FUNCTIONS[name], cuda={}, **change))
+    fusion, given = Fusion(), operands(FUNCTIONS[name].arity, dtype)
+    inputs = [fusion.input(letter, ["n"], dtype) for letter in "xz"[: len(given)]]
+    made = fusion.elementwise(name, *inputs)
+    y = fusion.output(fusion.cast(made, "int32") if name == "add" else made, "y")
+    kernel = lower(fusion, y)
+    if "number" in change:
+        arrays = {letter: as_numpy(x) for letter, x in zip("xz", given, strict=False)}
+        got = torch.from_numpy(np.array(run(kernel.kernel, arrays, {"n": given[0].numel()})["y"]))
+    else:
+        got = kernel(*given)[0]
+    if name == "add":
+        assert not torch.equal(got, (given[0] + given[1]).int())
+        return
+    with pytest.raises(AssertionError):
+        compare(name, given, got)
 
 
 def test_every_name_is_that_of_an_eager_operation_or_of_torch() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from serrate.fusion import scalar
+from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import INTEGERS, accumulator
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Operand, Scalar, cast, symbol
@@ -66,7 +67,7 @@ class Elementwise:
         """How often the expression reads each of its operands; more than once counts as 2."""
         operands = _symbols(given)
         made = self(*operands, **options)
-        return tuple(scalar.reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
+        return tuple(reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
 
 
 def _symbols(given: Sequence[str | float]) -> list[Operand]:

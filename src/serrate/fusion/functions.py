@@ -161,21 +161,7 @@ def _whole_power(a: Any, b: Any) -> Any:
     base, exponent = int(a), int(b)
     if exponent < 0:
         base, exponent = (base, -exponent) if base in (1, -1) else (0, 1)
-    return np.int64(_wrapped(pow(base, exponent, 2**64))).astype(type(a))
-
-
-def _wrapped(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
-
-
-def _left_shift(a: Any, b: Any) -> Any:
-    width = 8 * a.itemsize
-    return np.int64(_wrapped(int(a) << int(b))).astype(type(a)) if 0 <= b < width else type(a)(0)
-
-
-def _right_shift(a: Any, b: Any) -> Any:
-    width = 8 * a.itemsize
-    return type(a)(int(a) >> (int(b) if 0 <= b < width else width))
+    return np.uint64(pow(base, exponent, 2**64)).astype(type(a))
 
 
 def _next_float16(a: Any, b: Any) -> Any:
@@ -314,8 +300,8 @@ enter(Function("nextafter", 2, _REAL, prelude("nextafter", 2),
 _bitwise("bitwise_and", "&", torch.bitwise_and)
 _bitwise("bitwise_or", "|", torch.bitwise_or)
 _bitwise("bitwise_xor", "^", torch.bitwise_xor)
-enter(Function("bitwise_left_shift", 2, _INT, prelude("left_shift", 2), _left_shift, torch.bitwise_left_shift))
-enter(Function("bitwise_right_shift", 2, _INT, prelude("right_shift", 2), _right_shift, torch.bitwise_right_shift))
+enter(Function("bitwise_left_shift", 2, _INT, prelude("left_shift", 2), "({} << {})", torch.bitwise_left_shift))
+enter(Function("bitwise_right_shift", 2, _INT, prelude("right_shift", 2), "({} >> {})", torch.bitwise_right_shift))
 _compared("equal", "==", EQUALITY, torch.eq)
 _compared("not_equal", "!=", EQUALITY, torch.ne)
 _compared("less", "<", ORDER, torch.lt)
