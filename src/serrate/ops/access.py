@@ -142,6 +142,8 @@ _record(
     "detach",
     memory.detach,
     "The same values without their history.",
+    primitive="stop_gradient",
+    flat="the derivative is cut off",
     example=(f"{_X}.detach().tolist()", "[[1, 2], [], [3]]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),

@@ -1,8 +1,7 @@
 """The types of an operation's results, found from those of its operands without a look at elements.
 
-The rule for types is the operation's own code, its body or, where it has none, its last implementation, which is made
-of torch's operations: it runs on tensors without elements (`serrate.program.abstract`). So no shape, dtype or capacity
-is worked out by a second rule.
+The rule for types is the operation's own code, its last implementation, which is made of torch's operations: it runs on
+tensors without elements (`serrate.program.abstract`). So no shape, dtype or capacity is worked out by a second rule.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def meta(
     >>> print(meta(TABLE["sum"], (kind,), {"axis": 1}).result)
     float32[n0] on cpu
     """
-    function = (op.body or op.implementations[-1].function) if spelling is None else op.spellings[spelling]
+    function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
     call = _call(op, arguments, named, spelling)
     guards: tuple[Guard, ...] = ()
     while True:
