@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
-from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
-from serrate.kernel.source import POSTFIX, PRODUCT, Printer, identifier, prelude
+from serrate.kernel.source import Printer, identifier, prelude
 
 
 def source(kernels: Sequence[Kernel]) -> str:
@@ -41,6 +40,7 @@ def _function(kernel: Kernel) -> str:
 
 
 class _CppPrinter(Printer):
+    target = "cpp"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "_Float16", "bfloat16": "sr::bfloat16"}
 
     def __init__(self, kernel: Kernel) -> None:
@@ -88,10 +88,3 @@ class _CppPrinter(Printer):
             f"kernel {self.kernel.name} has a {type(statement).__name__}: threads of a block wait for each other, "
             "which they only can on CUDA"
         )
-
-    def function(self, name: str, suffix: str, operand: Scalar) -> tuple[str, int]:
-        if (name, suffix) == ("exp", "f"):
-            return f"sr::exp({self.expression(operand)})", POSTFIX
-        if name == "rsqrt":
-            return f"1.0{suffix} / {super().function('sqrt', suffix, operand)[0]}", PRODUCT
-        return super().function(name, suffix, operand)
