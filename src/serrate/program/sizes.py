@@ -22,8 +22,9 @@ class Symbol:
 
     kind: str
     """"size" for the size of an input's axis; "values", "longest" and "total" for numbers of a partition; "least" and
-    "most" for the smaller and the greater of two sizes; "sliced" and "start" for the number of positions of a slice and
-    the first of them; "count" for what only elements tell; "unsaid" for a number that was not read."""
+    "most" for the smaller and the greater of two sizes; "sliced" and "start" for the number of positions that a `Slice`
+    of an axis has, and the first of them; "count" for what only elements tell; "unsaid" for a number that was not
+    read."""
     of: tuple[Hashable, ...]
 
     @cached_property
@@ -60,6 +61,18 @@ class Polynomial:
 
 
 Size = int | Polynomial
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice whose bounds are sizes, or sizes counted from the end, which are negative."""
+
+    start: Size | None
+    stop: Size | None
+    step: Size | None
+
+    def __str__(self) -> str:
+        return ":".join("" if part is None else str(part) for part in (self.start, self.stop, self.step))
 
 
 def symbol(kind: str, *of: Hashable) -> Polynomial:
@@ -123,14 +136,8 @@ _SMALL = 2**10
 """Numbers below this are taken for themselves."""
 _MANY = 2**14
 """Coefficients lie below this."""
-_FEW = 64
-"""In a sum of two products of symbols, one has a coefficient up to this."""
-_ADDED = 256
-"""A number that is added to one product of symbols lies below this."""
 _NEAR = 2
 """A number that is added to two products of symbols lies up to this."""
-_LARGE = 2**20
-"""Numbers above this stand for sizes that no type knows, unless an operand has them."""
 
 
 class _Primes:
@@ -151,11 +158,43 @@ class _Primes:
         return self._found[number]
 
 
-_PRIMES = (_Primes(67_108_859, 0.9531, 2**20), _Primes(61_400_033, 0.9417, 2**20))
-_LENGTHS = (_Primes(8_191, 0.99, 2**12), _Primes(7_919, 0.99, 2**12))
-"""Those of lengths of rows are small: a padded tensor has a size of several of them, and torch counts its elements."""
-POINTS = len(_PRIMES)
-"""How many points there are. A number that is misread at one of them is read otherwise at another."""
+@dataclass(frozen=True)
+class Scale:
+    """How large the numbers are that stand for symbols, and how they are read."""
+
+    primes: tuple[_Primes, ...]
+    """Those that stand for symbols, for each point."""
+    lengths: tuple[_Primes, ...]
+    """Those that stand for lengths of rows. They are small: a padded tensor has a size of several of them, and torch
+    counts its elements."""
+    large: int
+    """Numbers above this stand for sizes that no type knows, unless an operand has them."""
+    few: int
+    """In a sum of two products of symbols, one has a coefficient up to this."""
+    added: int
+    """A number that is added to one product of symbols lies below this."""
+
+
+SCALES = (
+    Scale(
+        (_Primes(66_947_177, 0.9531, 2**20), _Primes(61_400_033, 0.9417, 2**20)),
+        (_Primes(8_191, 0.99, 2**12), _Primes(7_919, 0.99, 2**12)),
+        large=2**20,
+        few=64,
+        added=256,
+    ),
+    Scale(
+        (_Primes(32_749, 0.98, 2**14), _Primes(31_543, 0.977, 2**14)),
+        (_Primes(4_093, 0.99, 2**11), _Primes(3_907, 0.99, 2**11)),
+        large=2**14,
+        few=16,
+        added=64,
+    ),
+)
+"""The first scale reads most sizes. The second one is for tensors of three or four sizes that no type knows, which have
+more elements on the first scale than torch can count."""
+POINTS = 2
+"""How many points a scale has. A number that is misread at one of them is read otherwise at another."""
 _PARTS = ("least", "most", "sliced", "start")
 """Symbols that are no larger than the sizes that they are of."""
 
@@ -169,12 +208,20 @@ def _nearest(number: int, one: int) -> tuple[int, int]:
 class Point:
     """A prime for each symbol: numbers to run eager code on, and the sizes that its numbers stand for.
 
-    A symbol that is met later gets a smaller prime, so that a part is smaller than what it is a part of.
+    A symbol that is met later gets a smaller prime, so that a part is smaller than what it is a part of. Numbers in
+    `plain` are sizes that a type knows, however large they are.
     """
 
-    def __init__(self, replacements: Mapping[Symbol, Size], which: int = 0) -> None:
+    def __init__(
+        self,
+        replacements: Mapping[Symbol, Size],
+        which: int = 0,
+        scale: Scale = SCALES[0],
+        plain: frozenset[int] = frozenset(),
+    ) -> None:
         self._replacements = replacements
-        self._primes, self._lengths = _PRIMES[which], _LENGTHS[which]
+        self.scale, self._plain = scale, plain
+        self._primes, self._lengths = scale.primes[which], scale.lengths[which]
         self._numbers: dict[Symbol, int] = {}
         self._read: dict[int, Size] = {}
 
@@ -214,18 +261,25 @@ class Point:
         return Polynomial((((symbol,), 1),)) if found is None else replaced(found, self._canonical)
 
     def size(self, number: int) -> Size:
-        """The size that a number stands for."""
-        if number < _SMALL:
+        """The size that a number stands for; negative numbers count from the end of an axis."""
+        if number <= -_SMALL:
+            return _product(self.size(-number), -1)
+        if number < _SMALL or number in self._plain:
             return number
         found = self._read.get(number)
         if found is None:
             found = self._product(number)
             found = self._summed(number) if found is None else found
-            if found == number > _LARGE:
+            if found == number > self.scale.large and self._numbers:
                 found = symbol("unsaid", number)
                 self._numbers[Symbol("unsaid", (number,))] = number
             self._read[number] = found
         return found
+
+    @property
+    def unsaid(self) -> frozenset[int]:
+        """The numbers that no sum of products of symbols gives."""
+        return frozenset(number for each, number in self._numbers.items() if each.kind == "unsaid")
 
     def _product(self, number: int) -> Size | None:
         """A number as a product of symbols and a small coefficient; None if it is none."""
@@ -234,7 +288,7 @@ class Point:
             while number % prime == 0:
                 number //= prime
                 monomial.append(each)
-        if number >= _MANY:
+        if number >= _MANY and not any(self._numbers[each] > self.scale.large for each in monomial):
             return None
         return _of({tuple(sorted(monomial, key=str)): number})
 
@@ -246,10 +300,10 @@ class Point:
         products = self._known_products()
         for one, size in products.items():
             times, rest = _nearest(number, one)
-            if 0 < times < _MANY and abs(rest) < _ADDED:
+            if 0 < times < _MANY and abs(rest) < self.scale.added:
                 return _sum(_product(size, times), rest)
         for one, size in products.items():
-            for times in range(1, min(number // one + 1, _FEW) + 1):
+            for times in range(1, min(number // one + 1, self.scale.few) + 1):
                 for other, further in products.items():
                     count, rest = _nearest(number - times * one, other)
                     if count and other != one and abs(count) < _MANY and abs(rest) <= _NEAR:
@@ -276,4 +330,4 @@ class Point:
                 if monomial:
                     term = _of({monomial: 1})
                     found[self.number(term)] = term
-        return {number: term for number, term in found.items() if number > _LARGE}
+        return {number: term for number, term in found.items() if number > self.scale.large}
