@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +12,9 @@ import torch
 from tests.kernel.harness import as_numpy
 
 import serrate as sr
-from serrate.fusion import Fusion, ParallelType, elementwise
+from serrate.fusion import Fusion, ParallelType
 from serrate.fusion.binding import TORCH
-from serrate.fusion.dtypes import DTYPES, FLOATS, HALVES, kind_of
+from serrate.fusion.dtypes import DTYPES, FLOATS, kind_of
 from serrate.fusion.functions import FUNCTIONS
 from serrate.kernel import Lowered, lower
 from serrate.kernel.check import run
@@ -66,7 +63,14 @@ def expected(name: str, given: list[torch.Tensor]) -> torch.Tensor:
         defined = computed[1] != 0
         safe = torch.where(defined, computed[1], 1)
         made = torch.where(defined, getattr(sr, name)(computed[0], safe).torch(), 0)
-    elif given[0].dtype == torch.bool and name in ("maximum", "minimum", "less", "less_equal", "greater", "greater_equal"):
+    elif given[0].dtype == torch.bool and name in (
+        "maximum",
+        "minimum",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+    ):
         made = getattr(torch, name)(*computed)
     else:
         made = getattr(sr, name)(*computed).torch()
