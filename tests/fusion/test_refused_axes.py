@@ -10,12 +10,13 @@ from tests.fusion.refusals import Refusals, copied, copied_rows, ragged_of, summ
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, IterDomain, IterType, RaggedIterDomain, TensorDomain, const
 from serrate.fusion import ParallelType as P
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.expressions import component_of
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.indices import Indices
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.raggedness import Listed
-from serrate.fusion.scalar import add, call, evaluate, load, symbol
+from serrate.fusion.scalar import add, call, load, symbol
 
 refused = Refusals()
 
@@ -240,7 +241,7 @@ def combine_with_another_axis() -> Any:
 
 
 @refused(TypeError, "operands must have one dtype, got index (1) and float64 (1.5)")
-def hypotenuse_of_two_dtypes() -> Any:
+def scalars_of_two_dtypes() -> Any:
     return add(const(1), const(1.5))
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fusion.translation import Translation, divided, proven
 
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.proof import Prover
 from serrate.fusion.scalar import (
     FALSE,
@@ -22,7 +23,6 @@ from serrate.fusion.scalar import (
     const,
     either,
     equal,
-    evaluate,
     less,
     less_equal,
     load,

@@ -164,7 +164,7 @@ class Program(Inputs):
             low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
             tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
         made = self.fusion.reduce(name, tensor, axes, keepdims)
-        exact = name in ("max", "min", "argmax", "argmin") and x.exact
+        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
     def reduced_axes(self, x: Value, whole: bool) -> list[int]:
@@ -199,8 +199,8 @@ _UNARY: dict[str, Rule] = {
 _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
     "prod": lambda x, axes: True,
-    "max": lambda x, axes: True,
-    "min": lambda x, axes: True,
+    **{name: (lambda x, axes: True) for name in ("max", "min")},
+    "count_nonzero": lambda x, axes: x.exact,
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
     **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
 }

@@ -13,8 +13,9 @@ import torch
 from tests.kernel.golden_kernels import FOLDER, GOLDENS, function, inputs, path, text
 from tests.kernel.harness import check, compare
 
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.functions import COMPARISONS
-from serrate.fusion.scalar import Scalar, evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.kernel import Lowered, cpp
 from serrate.kernel.ir import For, If, Let, Statement, children, expressions, walk
 from serrate.kernel.signatures import signature

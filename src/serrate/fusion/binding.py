@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import Scalar, evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 
 TORCH = {

@@ -3,8 +3,7 @@
 `call("silu", x)` and `elementwise.silu(x)` give the expression of any of them. `enter` adds one that is composed: a
 Python function of Scalars, whose keyword arguments are the options of the operation.
 
->>> from serrate.fusion.dtypes import accumulator
-from serrate.fusion import elementwise, symbol
+>>> from serrate.fusion import elementwise, symbol
 >>> elementwise.silu(symbol("x", "float32"))
 x * (1.0 / (1.0 + exp(-x)))
 """
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from serrate.fusion import scalar
+from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import INTEGERS, accumulator
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Operand, Scalar, cast, symbol
@@ -66,7 +66,7 @@ class Elementwise:
         """How often the expression reads each of its operands; more than once counts as 2."""
         operands = _symbols(given)
         made = self(*operands, **options)
-        return tuple(scalar.reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
+        return tuple(reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
 
 
 def _symbols(given: Sequence[str | float]) -> list[Operand]:
@@ -81,7 +81,8 @@ def _in_floats(operand: Operand) -> Operand:
     return cast(operand, "float32") if whole and isinstance(operand, Scalar) else operand
 
 
-_COMPOSED: dict[str, Elementwise] = {}
+COMPOSED: dict[str, Elementwise] = {}
+"""The operations that are composed of others, by name."""
 
 
 def enter(
@@ -103,36 +104,31 @@ def enter(
     >>> squeezed = elementwise.enter("squeezed", 1, expression, lambda x, low=-1.0, high=1.0: x.clamp(low, high))
     >>> squeezed(symbol("x", "float32"), high=2.0)
     minimum(maximum(x, -1.0), 2.0)
-    >>> elementwise.remove("squeezed")
+    >>> del elementwise.COMPOSED["squeezed"]
     """
     if is_known(name):
         raise ValueError(f"there is an elementwise operation {name!r} already")
     parameters = inspect.signature(expression).parameters.values()
     options = {each.name: each.default for each in parameters if each.kind == each.KEYWORD_ONLY}
-    _COMPOSED[name] = Elementwise(name, arity, expression, reference, options, in_floats, in_own_dtype)
-    return _COMPOSED[name]
-
-
-def remove(name: str) -> None:
-    """Take a composed operation out again."""
-    del _COMPOSED[name]
+    COMPOSED[name] = Elementwise(name, arity, expression, reference, options, in_floats, in_own_dtype)
+    return COMPOSED[name]
 
 
 def is_known(name: str) -> bool:
     """Whether there is an operation of this name."""
-    return name in _COMPOSED or (name in FUNCTIONS and FUNCTIONS[name].reference is not None)
+    return name in COMPOSED or (name in FUNCTIONS and FUNCTIONS[name].reference is not None)
 
 
 def names(arity: int | None = None) -> list[str]:
     """The names of all operations, or of those with so many operands."""
     primitive = [name for name in FUNCTIONS if is_known(name)]
-    return [name for name in (*primitive, *_COMPOSED) if arity in (None, named(name).arity)]
+    return [name for name in (*primitive, *COMPOSED) if arity in (None, named(name).arity)]
 
 
 def named(name: str) -> Elementwise:
     """The operation of this name."""
-    if name in _COMPOSED:
-        return _COMPOSED[name]
+    if name in COMPOSED:
+        return COMPOSED[name]
     if not is_known(name):
         raise ValueError(f"no elementwise operation {name!r}; there are {', '.join(names())}")
     row = FUNCTIONS[name]

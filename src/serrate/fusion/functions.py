@@ -64,6 +64,8 @@ class Function:
     """Whether it gives whole numbers back as they are."""
     in_own_dtype: bool = False
     """Whether it is computed in half types themselves, where others are computed in float32."""
+    has_vector_form: bool = False
+    """Whether glibc has a form of C's function of this name that computes several numbers at once."""
 
     def form(self, target: str, dtype: str) -> Form:
         """How a target writes it for operands of a dtype."""
@@ -148,30 +150,22 @@ def _floor_divide(a: Any, b: Any) -> Any:
     return a / b if infinite or b == 0 else np.floor_divide(a, b)
 
 
+def _power(a: Any, b: Any) -> Any:
+    """C's power; numpy takes square roots, which see -0.0 and -inf otherwise."""
+    rooted = abs(b) == 0.5 and (a == 0 or np.isinf(a))
+    return np.power(abs(a) if rooted else a, b)
+
+
 def _whole_power(a: Any, b: Any) -> Any:
     """Powers wrap as products do; of negative exponents only those of 1 and -1 are whole, all others are 0."""
     base, exponent = int(a), int(b)
     if exponent < 0:
         base, exponent = (base, -exponent) if base in (1, -1) else (0, 1)
-    return np.int64(_wrapped(pow(base, exponent, 2**64))).astype(type(a))
-
-
-def _wrapped(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
-
-
-def _left_shift(a: Any, b: Any) -> Any:
-    width = 8 * a.itemsize
-    return np.int64(_wrapped(int(a) << int(b))).astype(type(a)) if 0 <= b < width else type(a)(0)
-
-
-def _right_shift(a: Any, b: Any) -> Any:
-    width = 8 * a.itemsize
-    return type(a)(int(a) >> (int(b) if 0 <= b < width else width))
+    return np.uint64(pow(base, exponent, 2**64)).astype(type(a))
 
 
 def _next_float16(a: Any, b: Any) -> Any:
-    return np.float32(np.nextafter(np.float16(a), np.float16(b)))
+    return b if a == b else np.float32(np.nextafter(np.float16(a), np.float16(b)))
 
 
 def _next_bfloat16(a: Any, b: Any) -> Any:
@@ -207,11 +201,14 @@ def _in_floats(
     reference: Callable[..., torch.Tensor],
     arity: int = 1,
     cpp: Forms | None = None,
-    cuda: Forms | None = None,
+    vector: bool = True,
 ) -> None:
-    """A function of floating-point numbers, which C's library has unless `cpp` says another way."""
+    """A function of floating-point numbers. C's library has it, but where C++ writes it another way; most have vector
+    forms."""
     own = library(name, arity)
-    enter(Function(name, arity, _REAL, cpp or own, number, reference, cuda or own, operands="float"))
+    enter(Function(
+        name, arity, _REAL, cpp or own, number, reference, own, operands="float", has_vector_form=vector
+    ))  # fmt: skip
 
 
 def _to_whole(name: str, c: str, number: Number, reference: Callable[..., torch.Tensor]) -> None:
@@ -256,9 +253,9 @@ _in_floats("log", np.log, torch.log)
 _in_floats("log1p", np.log1p, torch.log1p)
 _in_floats("log2", np.log2, torch.log2)
 _in_floats("log10", np.log10, torch.log10)
-_in_floats("sqrt", np.sqrt, torch.sqrt)
+_in_floats("sqrt", np.sqrt, torch.sqrt, vector=False)
 _in_floats("rsqrt", _rsqrt, torch.rsqrt, cpp={"float32": Form("1.0f / sqrtf({})", PRODUCT),
-                                              "float64": Form("1.0 / sqrt({})", PRODUCT)})
+                                              "float64": Form("1.0 / sqrt({})", PRODUCT)}, vector=False)
 _in_floats("sin", np.sin, torch.sin)
 _in_floats("cos", np.cos, torch.cos)
 _in_floats("tan", np.tan, torch.tan)
@@ -291,20 +288,20 @@ enter(Function("floor_divide", 2, _REAL, prelude("floor_divide", 2), {"float": _
                _quotient))
 enter(Function("remainder", 2, _REAL, prelude("remainder", 2), np.remainder, _remainder))
 enter(Function("pow", 2, _REAL, {**library("pow", 2), "int": prelude("pow", 2)[""]},
-               {"float": np.power, "": _whole_power}, torch.pow))
+               {"float": _power, "": _whole_power}, torch.pow, has_vector_form=True))
 enter(Function("maximum", 2, _ALL, prelude("max", 2), _maximum, torch.maximum))
 enter(Function("minimum", 2, _ALL, prelude("min", 2), _minimum, torch.minimum))
 _in_floats("atan2", np.arctan2, torch.atan2, 2)
 _in_floats("hypot", np.hypot, torch.hypot, 2)
-_in_floats("copysign", np.copysign, torch.copysign, 2)
+_in_floats("copysign", np.copysign, torch.copysign, 2, vector=False)
 enter(Function("nextafter", 2, _REAL, prelude("nextafter", 2),
                {"float16": _next_float16, "bfloat16": _next_bfloat16, "": np.nextafter}, torch.nextafter,
                operands="float", in_own_dtype=True))
 _bitwise("bitwise_and", "&", torch.bitwise_and)
 _bitwise("bitwise_or", "|", torch.bitwise_or)
 _bitwise("bitwise_xor", "^", torch.bitwise_xor)
-enter(Function("bitwise_left_shift", 2, _INT, prelude("left_shift", 2), _left_shift, torch.bitwise_left_shift))
-enter(Function("bitwise_right_shift", 2, _INT, prelude("right_shift", 2), _right_shift, torch.bitwise_right_shift))
+enter(Function("bitwise_left_shift", 2, _INT, prelude("left_shift", 2), "({} << {})", torch.bitwise_left_shift))
+enter(Function("bitwise_right_shift", 2, _INT, prelude("right_shift", 2), "({} >> {})", torch.bitwise_right_shift))
 _compared("equal", "==", EQUALITY, torch.eq)
 _compared("not_equal", "!=", EQUALITY, torch.ne)
 _compared("less", "<", ORDER, torch.lt)

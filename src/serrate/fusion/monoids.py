@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, FLOATS, INDEX, accumulator, kind_of
 from serrate.fusion.scalar import (
     TRUE,
@@ -28,7 +29,6 @@ from serrate.fusion.scalar import (
     logical_not,
     maximum,
     minimum,
-    reads,
     symbol,
     where,
 )

@@ -463,53 +463,6 @@ def rebuild(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     return make(node.op, args, node.value, node.dtype)
 
 
-def reads(expression: Scalar, name: Scalar) -> int:
-    """How often an expression, written out, reads a symbol; twice counts as many."""
-    if name not in expression.symbols:
-        return 0
-    if expression == name:
-        return 1
-    return min(2, sum(reads(argument, name) for argument in expression.args))
-
-
-def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:
-    """What an integer or boolean expression is worth, symbols and arrays given by name."""
-    arrays = arrays or {}
-    made: dict[Scalar, Any] = {}
-
-    def of(n: Scalar) -> Any:
-        if n not in made:
-            made[n] = step(n)
-        return made[n]
-
-    def step(n: Scalar) -> Any:
-        match n.op:
-            case "const":
-                return n.value
-            case "symbol":
-                return values[n.value]
-            case "logical_and":
-                return of(n.args[0]) and of(n.args[1])
-            case "logical_or":
-                return of(n.args[0]) or of(n.args[1])
-            case "where":
-                return of(n.args[1]) if of(n.args[0]) else of(n.args[2])
-        args = [of(argument) for argument in n.args]
-        match n.op:
-            case "load":
-                if not 0 <= args[0] < len(arrays[n.value]):
-                    raise IndexError(f"{n.value}[{args[0]}] of {len(arrays[n.value])}")
-                return arrays[n.value][args[0]]
-            case "search":
-                count, position = args
-                return max(c for c in range(count) if arrays[n.value][c] <= position)
-            case "cast":
-                return args[0]
-        return FUNCTIONS[n.op].evaluator(n.args[-1].dtype)(*args)
-
-    return of(node)
-
-
 def text(node: Scalar) -> str:
     """The expression as it reads in C, functions by their own names."""
     return _text(node)[0]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
 from serrate.kernel.source import Printer, identifier, prelude
@@ -30,7 +31,22 @@ def source(kernels: Sequence[Kernel]) -> str:
       }
     }
     """
-    return "\n".join([prelude("prelude.h"), *(_function(kernel) for kernel in kernels)])
+    return "\n".join([head(), *(_function(kernel) for kernel in kernels)])
+
+
+def head() -> str:
+    """What every source begins with."""
+    return prelude("prelude.h").replace("\nVECTOR_FORMS\n", f"\n{_vector_forms()}\n")
+
+
+def _vector_forms() -> str:
+    """The declarations of those functions of C's library that have a vector form, for float and double."""
+    rows = [row for row in FUNCTIONS.values() if row.has_vector_form]
+    return "\n".join(
+        f"VECTOR_FORM {kind} {row.name}{suffix}({', '.join([kind] * row.arity)}) noexcept;"
+        for row in rows
+        for kind, suffix in (("float", "f"), ("double", ""))
+    )
 
 
 def _function(kernel: Kernel) -> str:

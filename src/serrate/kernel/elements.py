@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
 from serrate.fusion import elementwise
+from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
 from serrate.fusion.expressions import component_of
@@ -146,6 +147,8 @@ class Elements:
             else:
                 operands.append(x)
         made = row(*operands, **dict(operation.settings))
+        while operation.name in elementwise.COMPOSED and (repeated := common([made])):
+            made = made.substitute({repeated[0]: self._bound(tensor, repeated[0])})
         return cast(made, accumulator(made.dtype))
 
     # Operands that are read at other indices

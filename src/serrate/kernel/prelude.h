@@ -1,34 +1,16 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-// Vector forms of these functions are in glibc's libmvec, which without -ffast-math only needs to be told of.
+#define DEVICE
+
+// Vector forms of functions are in glibc's libmvec, which without -ffast-math only needs to be told of. The rows of
+// scalar functions say which have one; their declarations are written where VECTOR_FORMS stands.
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
-#define VECTOR_FORM __attribute__((simd("notinbranch")))
-#define VECTOR_FORMS(function)                            \
-  extern "C" VECTOR_FORM float function##f(float) noexcept; \
-  extern "C" VECTOR_FORM double function(double) noexcept;
-VECTOR_FORMS(exp)
-VECTOR_FORMS(log)
-VECTOR_FORMS(tanh)
-VECTOR_FORMS(erf)
-VECTOR_FORMS(sin)
-VECTOR_FORMS(cos)
-VECTOR_FORMS(tan)
-VECTOR_FORMS(asin)
-VECTOR_FORMS(acos)
-VECTOR_FORMS(atan)
-VECTOR_FORMS(sinh)
-VECTOR_FORMS(cosh)
-VECTOR_FORMS(asinh)
-VECTOR_FORMS(acosh)
-VECTOR_FORMS(atanh)
-VECTOR_FORMS(expm1)
-VECTOR_FORMS(log1p)
-VECTOR_FORMS(log2)
-VECTOR_FORMS(log10)
-#undef VECTOR_FORMS
+#define VECTOR_FORM extern "C" __attribute__((simd("notinbranch")))
+VECTOR_FORMS
 #undef VECTOR_FORM
 #endif
 #endif
@@ -53,147 +35,7 @@ inline T min(T a, typename Same<T>::type b) {
   return a != a ? a : smaller;
 }
 
-template <typename T>
-inline T abs(T a) {
-  return a < 0 ? -a : a;
-}
-
-template <typename T>
-inline bool isnan(T a) {
-  return a != a;
-}
-
-template <typename T>
-inline bool isinf(T a) {
-  return a == a && a - a != a - a;
-}
-
-template <typename T>
-inline bool isfinite(T a) {
-  return a - a == a - a;
-}
-
-// NaN has the sign NaN.
-template <typename T>
-inline T sign(T a) {
-  return a != a ? a : T((a > T(0)) - (a < T(0)));
-}
-
-// Whole numbers divided as Python does, quotients rounded down; by 0 both are 0.
-template <typename T>
-inline T floor_divide(T a, typename Same<T>::type b) {
-  if (b == 0) return 0;
-  if (T(-1) < T(0) && b == T(-1)) return T(0 - a);  // the least number has no opposite: it wraps
-  const T quotient = a / b;
-  return quotient * b != a && (a < T(0)) != (b < T(0)) ? quotient - 1 : quotient;
-}
-
-template <typename T>
-inline T remainder(T a, typename Same<T>::type b) {
-  if (b == 0 || (T(-1) < T(0) && b == T(-1))) return 0;
-  const T rest = a % b;
-  return rest != 0 && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
-}
-
-// Floats: infinite operands give the infinite or zero quotient that division gives.
-template <typename T>
-inline T float_floor_divide(T a, T b) {
-  if (b == T(0) || isinf(a) || isinf(b)) return a / b;
-  const T rest = ::fmod(a, b);
-  T quotient = (a - rest) / b;
-  if (rest != T(0) && (rest < T(0)) != (b < T(0))) quotient -= T(1);
-  if (quotient == T(0)) return ::copysign(T(0), a / b);
-  const T down = ::floor(quotient);
-  return quotient - down > T(0.5) ? down + T(1) : down;
-}
-
-// With the sign of the divisor, that of a zero too.
-template <typename T>
-inline T float_remainder(T a, T b) {
-  T rest = ::fmod(a, b);
-  if (rest != T(0) && (rest < T(0)) != (b < T(0))) rest += b;
-  return ::copysign(rest, b);
-}
-
-inline float floor_divide(float a, float b) { return float_floor_divide(a, b); }
-inline double floor_divide(double a, double b) { return float_floor_divide(a, b); }
-inline float remainder(float a, float b) { return float_remainder(a, b); }
-inline double remainder(double a, double b) { return float_remainder(a, b); }
-
-// A whole power, which wraps. Of negative exponents only the powers of 1 and -1 are whole; all others are 0.
-template <typename T>
-inline T pow(T base, typename Same<T>::type exponent) {
-  if (exponent < T(0)) {
-    if (base != T(1) && T(base + 1) != T(0)) return 0;
-    return base == T(1) || exponent % 2 == 0 ? T(1) : base;
-  }
-  T result = 1;
-  for (; exponent != 0; exponent /= 2) {
-    if (exponent % 2 != 0) result = T(result * base);
-    base = T(base * base);
-  }
-  return result;
-}
-
-// Bits that are moved by more than there are, or by a negative number, are all moved out.
-template <typename T>
-inline T left_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
-  return inside ? T(uint64_t(a) << by) : T(0);
-}
-
-template <typename T>
-inline T right_shift(T a, typename Same<T>::type by) {
-  const bool inside = by >= T(0) && uint64_t(by) < 8 * sizeof(T);
-  return inside ? T(a >> by) : a < T(0) ? T(-1) : T(0);
-}
-
-template <typename T>
-inline bool signbit(T a) {
-  return a < T(0);
-}
-
-template <int Bytes>
-struct Bits {
-  using type = uint64_t;
-};
-template <>
-struct Bits<4> {
-  using type = uint32_t;
-};
-template <>
-struct Bits<2> {
-  using type = uint16_t;
-};
-
-// The bits of a float, as a whole number.
-template <typename T>
-inline typename Bits<sizeof(T)>::type bits_of(T a) {
-  typename Bits<sizeof(T)>::type bits;
-  __builtin_memcpy(&bits, &a, sizeof(T));
-  return bits;
-}
-
-inline bool signbit(float a) { return bits_of(a) >> 31 != 0; }
-inline bool signbit(double a) { return bits_of(a) >> 63 != 0; }
-
-// The next number after a towards b, for floats of any width: adjacent numbers have adjacent bits.
-template <typename T>
-inline T nextafter(T a, typename Same<T>::type b) {
-  using Word = typename Bits<sizeof(T)>::type;
-  if (a != a || b != b) return a != a ? a : b;
-  if (a == b) return b;
-  Word bits = bits_of(a);
-  const Word sign = Word(Word(1) << (8 * sizeof(T) - 1));
-  if (Word(bits & ~sign) == 0) {
-    bits = Word(1 | (bits_of(b) & sign));  // the least of numbers, on the side of b
-  } else {
-    bits = Word((a < b) == ((bits & sign) == 0) ? bits + 1 : bits - 1);
-  }
-  T next;
-  __builtin_memcpy(&next, &bits, sizeof(T));
-  return next;
-}
+SCALAR_FUNCTIONS
 
 // exp of a float, to about 1 ULP, with NaN, infinities and subnormal results as they should be. Without branches and
 // calls: it vectorizes, and leaves the registers of the loop around it alone. Bounds are taken of the bits as integers,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, INDEX
 from serrate.fusion.proof import Bounds
-from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, reads, rebuild
+from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
 from serrate.fusion.simplify import simplify
 from serrate.kernel.ir import (
     Allocate,

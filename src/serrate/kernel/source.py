@@ -35,8 +35,10 @@ _RESERVED = frozenset(_WORDS.split())
 
 @cache
 def prelude(name: str) -> str:
-    """The text of a file of this package."""
-    return files("serrate.kernel").joinpath(name).read_text()
+    """The text of a prelude, with the scalar functions that C lacks."""
+    folder = files("serrate.kernel")
+    text = folder.joinpath(name).read_text()
+    return text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
 
 
 def identifier(name: str) -> str:

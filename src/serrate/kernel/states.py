@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from serrate.errors import ScheduleError
+from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import INDEX, accumulator
+from serrate.fusion.dtypes import accumulator
 from serrate.fusion.monoids import MONOIDS, Monoid
 from serrate.fusion.scalar import Scalar, cast, const, load, symbol
 from serrate.fusion.types import Memory, ParallelType
@@ -173,7 +174,7 @@ class States:
     def _store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
         """All new values before any is stored, as each may read all old ones; what they have in common first."""
         if len(values) > 1:
-            for term in _common(values):
+            for term in common(values):
                 self.builder.let(f"{state.buffers[0]}_term", term)
             values = [self.builder.let(f"{b}_next", v) for b, v in zip(state.buffers, values, strict=True)]
         for buffer, value in zip(state.buffers, values, strict=True):
@@ -265,19 +266,6 @@ def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
             )
         count *= loop.extent.value
     return count
-
-
-def _common(values: Sequence[Scalar]) -> list[Scalar]:
-    """Subexpressions that occur more than once, smaller ones first."""
-    readers: dict[Scalar, int] = {}
-    nodes = list(dict.fromkeys(node for value in values for node in value.walk()))
-    for node in nodes:
-        for argument in node.args:
-            readers[argument] = readers.get(argument, 0) + 1
-    for value in values:
-        readers[value] = readers.get(value, 0) + 1
-    plain = ("const", "symbol", "load", "cast")
-    return [node for node in nodes if readers.get(node, 0) > 1 and node.op not in plain and node.dtype != INDEX]
 
 
 def _rule(state: State) -> CombineRule:

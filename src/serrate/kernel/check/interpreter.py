@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from serrate.fusion.scalar import Scalar, evaluate
+from serrate.fusion.analysis import evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
 from serrate.kernel.check.accesses import GlobalMemory, SharedMemory, Strand, Violation, outside
 from serrate.kernel.check.numbers import CONVERT, array, environment, numpy_dtype, values
