@@ -18,10 +18,10 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 
 
-def typed(op: Op, text: str, kind: TensorType) -> Typed:
-    """The types of a sample's results, `x` being of a type."""
+def sample_arguments(text: str, kind: TensorType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a sample with types in the place of tensors, `x` being of a type."""
     unknown = [size for size in (kind.rows, *kind.features) if isinstance(size, Polynomial)]
-    run = AbstractRun(point=Point({}, scale=SCALES[len(unknown) > 2]))
+    run = AbstractRun(point=Point({}, scale=SCALES[len(unknown) > 1]))
     with run.entered():
         x = run.tensor(kind)
 
@@ -34,8 +34,12 @@ def typed(op: Op, text: str, kind: TensorType) -> Typed:
                 return part.expression
             return run.size(part) if type(part) is int else part
 
-        args, options = mapped(arguments(text, x), as_type)
-    return meta(op, args, options)
+        return mapped(arguments(text, x), as_type)  # type: ignore[no-any-return]
+
+
+def typed(op: Op, text: str, kind: TensorType) -> Typed:
+    """The types of a sample's results, `x` being of a type."""
+    return meta(op, *sample_arguments(text, kind))
 
 
 class Bindings:

@@ -22,6 +22,7 @@ from serrate.eager.reducing import (
 from serrate.eager.segments import Segments
 from serrate.errors import AxisError
 from serrate.ops.record import operation, record
+from serrate.tensor import abstract
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -183,7 +184,7 @@ def _last_axes(x: Any, shape: Any) -> tuple[int, ...]:
     """torch's normalized_shape: the last axes, which must be uniform and of these sizes."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     tensor = as_tensor(x)
-    if tensor.shape[tensor.ndim - len(sizes) :] != sizes:
+    if abstract.unlike(tensor.shape[tensor.ndim - len(sizes) :], sizes):
         raise ValueError(f"normalized_shape must be the last axes of shape {tensor.shape}, got {sizes}")
     return tuple(range(-len(sizes), 0))
 

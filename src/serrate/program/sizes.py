@@ -141,16 +141,20 @@ _NEAR = 2
 
 
 class _Primes:
-    """Primes that stand for symbols, each smaller than the one before by no simple ratio: few sums meet."""
+    """Primes that stand for symbols, each smaller than the one before by no simple ratio: few sums meet.
 
-    def __init__(self, first: int, ratio: float, least: int) -> None:
-        self._first, self._ratio, self._least = first, ratio, least
+    Each is about `ratio` times the one before, less an irregular part of it, which is up to a `parts`-th.
+    """
+
+    def __init__(self, first: int, ratio: float, least: int, parts: int = 6_700) -> None:
+        self._first, self._ratio, self._least, self._parts = first, ratio, least, parts
         self._found: list[int] = []
 
     def __getitem__(self, number: int) -> int:
         while len(self._found) <= number:
             last = self._found[-1] if self._found else 0
-            scaled = int(last * self._ratio) - 7919 * len(self._found) % 10_007 if last else self._first
+            irregular = 7919 * len(self._found) % (last // self._parts + 1)
+            scaled = int(last * self._ratio) - irregular if last else self._first
             candidate = (scaled if scaled > self._least else last - 2) | 1
             while any(candidate % divisor == 0 for divisor in range(3, int(candidate**0.5) + 1, 2)):
                 candidate -= 2
@@ -184,9 +188,9 @@ SCALES = (
         added=256,
     ),
     Scale(
-        (_Primes(32_749, 0.98, 2**14), _Primes(31_543, 0.977, 2**14)),
+        (_Primes(32_749, 0.969, 2**13, parts=70), _Primes(31_543, 0.961, 2**13, parts=60)),
         (_Primes(4_093, 0.99, 2**11), _Primes(3_907, 0.99, 2**11)),
-        large=2**14,
+        large=2**13,
         few=16,
         added=64,
     ),
@@ -222,6 +226,8 @@ class Point:
         self._replacements = replacements
         self.scale, self._plain = scale, plain
         self._primes, self._lengths = scale.primes[which], scale.lengths[which]
+        self.guessed: set[int] = set()
+        """Numbers whose reading may be wrong, since it is no product of large primes."""
         self._numbers: dict[Symbol, int] = {}
         self._read: dict[int, Size] = {}
 
@@ -251,7 +257,7 @@ class Point:
     def _is_length(self, symbol: Symbol) -> bool:
         """Whether it is a length of rows, or a part of one."""
         if symbol.kind in _PARTS:
-            sizes = [size for size in symbol.of if isinstance(size, (int, Polynomial))]
+            sizes = [size for size in symbol.of if isinstance(size, Polynomial)]
             return any(self.number(size) <= self._lengths[0] for size in sizes)
         return symbol.kind == "longest"
 
@@ -269,17 +275,14 @@ class Point:
         found = self._read.get(number)
         if found is None:
             found = self._product(number)
+            if found is None or number <= self.scale.large:
+                self.guessed.add(number)
             found = self._summed(number) if found is None else found
             if found == number > self.scale.large and self._numbers:
                 found = symbol("unsaid", number)
                 self._numbers[Symbol("unsaid", (number,))] = number
             self._read[number] = found
         return found
-
-    @property
-    def unsaid(self) -> frozenset[int]:
-        """The numbers that no sum of products of symbols gives."""
-        return frozenset(number for each, number in self._numbers.items() if each.kind == "unsaid")
 
     def _product(self, number: int) -> Size | None:
         """A number as a product of symbols and a small coefficient; None if it is none."""
@@ -288,7 +291,8 @@ class Point:
             while number % prime == 0:
                 number //= prime
                 monomial.append(each)
-        if number >= _MANY and not any(self._numbers[each] > self.scale.large for each in monomial):
+        large = any(self._numbers[each] > self.scale.large for each in monomial)
+        if not large and (number >= _MANY or not monomial):
             return None
         return _of({tuple(sorted(monomial, key=str)): number})
 
@@ -297,17 +301,26 @@ class Point:
         sum; the number itself, where it is none.
         """
         found: set[Size] = set()
-        products = self._known_products()
+        products = self._known_products(number > self.scale.large)
         for one, size in products.items():
             times, rest = _nearest(number, one)
-            if 0 < times < _MANY and abs(rest) < self.scale.added:
+            if 0 < times < _MANY and abs(rest) <= _NEAR:
                 return _sum(_product(size, times), rest)
+        exact: set[Size] = set()
         for one, size in products.items():
             for times in range(1, min(number // one + 1, self.scale.few) + 1):
                 for other, further in products.items():
                     count, rest = _nearest(number - times * one, other)
                     if count and other != one and abs(count) < _MANY and abs(rest) <= _NEAR:
-                        found.add(_sum(_sum(_product(size, times), _product(further, count)), rest))
+                        total = _sum(_sum(_product(size, times), _product(further, count)), rest)
+                        found.add(total)
+                        if not rest:
+                            exact.add(total)
+        for one, size in products.items() if len(exact) != 1 else ():
+            times, rest = _nearest(number, one)
+            if 0 < times < _MANY and abs(rest) < self.scale.added:
+                return _sum(_product(size, times), rest)
+        found = exact or found
         for known, size in tuple(self._read.items()) if not found and depth else ():
             if not isinstance(size, int) and number > known:
                 left = self._product(number - known)
@@ -319,10 +332,10 @@ class Point:
             raise TypeError(f"a size may be any of {', '.join(map(str, found))}")
         return found.pop() if found else number
 
-    def _known_products(self) -> dict[int, Size]:
+    def _known_products(self, large: bool) -> dict[int, Size]:
         """The products of symbols in all sizes that were met, by the numbers that stand for them.
 
-        Lengths of rows are left out: their numbers are so small that a size which is a number may lie near a multiple.
+        Large numbers are sums of large ones, and small numbers of lengths of rows.
         """
         found: dict[int, Size] = {}
         for size in tuple(self._read.values()):
@@ -330,4 +343,4 @@ class Point:
                 if monomial:
                     term = _of({monomial: 1})
                     found[self.number(term)] = term
-        return {number: term for number, term in found.items() if number > self.scale.large}
+        return {number: term for number, term in found.items() if (number > self.scale.large) == large}
