@@ -12,7 +12,8 @@ from serrate.ops.meta import Typed, meta
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped
 from serrate.program.partitions import AbstractPartition, Expression
-from serrate.program.sizes import SCALES, Point, Polynomial, Size, Symbol
+from serrate.program.points import SCALES, Point
+from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged

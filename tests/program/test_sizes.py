@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serrate.program.sizes import (
-    POINTS,
-    SCALES,
-    Point,
-    Polynomial,
-    Scale,
-    Size,
-    Symbol,
-    is_said,
-    replaced,
-    symbol,
-)
+from serrate.program.points import POINTS, SCALES, Point, Scale
+from serrate.program.sizes import Polynomial, Size, Symbol, is_said, replaced, symbol
 
 B, N, M = symbol("size", "B"), symbol("size", "N"), symbol("size", "M")
 

@@ -18,7 +18,8 @@ from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped, unsaid
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
-from serrate.program.sizes import POINTS, SCALES, Point, Polynomial
+from serrate.program.points import POINTS, SCALES, Point
+from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
 

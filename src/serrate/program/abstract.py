@@ -20,7 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.program.guards import Known, Meeting
 from serrate.program.partitions import AbstractPartition, Call, Expression
-from serrate.program.sizes import Point, Size, Slice, is_said, symbol
+from serrate.program.points import Point
+from serrate.program.sizes import Size, Slice, is_said, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
