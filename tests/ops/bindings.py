@@ -12,16 +12,17 @@ from serrate.ops.meta import Typed, meta
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped
 from serrate.program.partitions import AbstractPartition, Expression
-from serrate.program.sizes import SCALES, Point, Polynomial, Size, Symbol
+from serrate.program.points import SCALES, Point
+from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 
 
-def typed(op: Op, text: str, kind: TensorType) -> Typed:
-    """The types of a sample's results, `x` being of a type."""
+def sample_arguments(text: str, kind: TensorType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a sample with types in the place of tensors, `x` being of a type."""
     unknown = [size for size in (kind.rows, *kind.features) if isinstance(size, Polynomial)]
-    run = AbstractRun(point=Point({}, scale=SCALES[len(unknown) > 2]))
+    run = AbstractRun(point=Point({}, scale=SCALES[len(unknown) > 1]))
     with run.entered():
         x = run.tensor(kind)
 
@@ -34,8 +35,12 @@ def typed(op: Op, text: str, kind: TensorType) -> Typed:
                 return part.expression
             return run.size(part) if type(part) is int else part
 
-        args, options = mapped(arguments(text, x), as_type)
-    return meta(op, args, options)
+        return mapped(arguments(text, x), as_type)  # type: ignore[no-any-return]
+
+
+def typed(op: Op, text: str, kind: TensorType) -> Typed:
+    """The types of a sample's results, `x` being of a type."""
+    return meta(op, *sample_arguments(text, kind))
 
 
 class Bindings:

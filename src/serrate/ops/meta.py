@@ -14,10 +14,11 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from serrate.ops.call import TRACER
 from serrate.ops.record import Op
-from serrate.program.abstract import AbstractRun, mapped, require_said
+from serrate.program.abstract import AbstractRun, mapped, unsaid
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
-from serrate.program.sizes import POINTS, SCALES, Point, Polynomial
+from serrate.program.points import POINTS, SCALES, Point
+from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
 
@@ -63,20 +64,34 @@ def meta(
                     f"{op.name} makes a tensor of so many unknown sizes that torch cannot count it"
                 ) from None
             continue
-        alike = frozenset.intersection(*(point.unsaid for point in points))
-        if alike:  # Numbers that do not depend on what stands for symbols are known.
-            plain |= alike
-        elif isinstance(made[0], Meeting):
-            if made[0].guard in guards:
-                raise TypeError(f"{op.name} meets {made[0].guard} again, though it was taken for given")
-            guards = (*guards, made[0].guard)
-        elif isinstance(made[0], Exception):
-            raise made[0]
+        first = made[0]
+        if isinstance(first, Exception) or not _is_settled(made):
+            alike = frozenset.intersection(*(frozenset(point.guessed) for point in points))
+            if alike:  # Numbers that do not depend on what stands for symbols are known.
+                plain |= alike
+                continue
+        if isinstance(first, Meeting) and first.guard not in guards:
+            guards = (*guards, first.guard)
+        elif isinstance(first, Meeting):
+            raise TypeError(f"{op.name} meets {first.guard} again, though it was taken for given")
+        elif isinstance(first, Exception):
+            raise first
+        elif _is_settled(made):
+            return Typed(first, guards)
         else:
-            mapped(made[0], lambda part: require_said(part) if isinstance(part, TensorType) else None)
-            if any(other != made[0] for other in made):
-                raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
-            return Typed(made[0], guards)
+            raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
+
+
+def _is_settled(made: list[Any]) -> bool:
+    """Whether all points give the same types, and these say all of their sizes."""
+    wrong: list[TensorType] = []
+
+    def look(part: Any) -> None:
+        if isinstance(part, TensorType) and unsaid(part) is not None:
+            wrong.append(part)
+
+    mapped(made[0], look)
+    return not wrong and all(other == made[0] for other in made)
 
 
 class TooManyElements(Exception):
@@ -95,6 +110,8 @@ def _at_points(
         try:
             made.append(_result(function, run, arguments, named))
         except (Meeting, TypeError, ValueError, LookupError) as error:
+            if "Overflow when unpacking" in str(error):
+                raise TooManyElements from None
             error.args = tuple(run.said(part) if isinstance(part, str) else part for part in error.args)
             made.append(error)
         except (DynamicOutputShapeException, DataDependentOutputException) as error:
@@ -103,7 +120,7 @@ def _at_points(
             if "overflow" in str(error):
                 raise TooManyElements from None
             raise
-        if isinstance(made[0], Exception) and not run.point.unsaid:
+        if isinstance(made[0], Exception) and not run.point.guessed:
             break
     return made
 

@@ -27,6 +27,7 @@ from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Kind, operation, record, torch_names
+from serrate.tensor import abstract
 from serrate.tensor.combine import exact
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.join import concat
@@ -321,6 +322,8 @@ def _diff_once(call: Along) -> Tensor:
     if call.dim is not None:
         size = x.values.shape[call.dim]
         upper, lower = (x.values.narrow(call.dim, start, max(size - 1, 0)) for start in (min(size, 1), 0))
+        if not abstract.is_known(size):
+            upper = lower = abstract.resized(lower, call.dim, abstract.most(size - 1, 0))
         return x._with(less(upper, lower))
     if call.depended_on:
         call = along(exact(x), call.axis)

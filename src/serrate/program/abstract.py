@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,19 +20,39 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.program.guards import Known, Meeting
 from serrate.program.partitions import AbstractPartition, Call, Expression
-from serrate.program.sizes import Point, Size, Slice, is_said, symbol
+from serrate.program.points import Point
+from serrate.program.sizes import Size, Slice, is_said, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
+_RUNNING = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
+
+
+class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch's fake tensors, but for running sums and products, whose type torch finds from all pairs of entries: of
+    these there may be more than it can count."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func in _RUNNING:
+            counted = args[0].dtype.is_floating_point or args[0].dtype.is_complex
+            dtype = named.get("dtype") or (args[0].dtype if counted else torch.int64)
+            func, args, named = torch.ops.aten.empty_like.default, args[:1], {"dtype": dtype}
+        elif func is torch.ops.aten.cumsum.out:
+            return named["out"]
+        return super().__torch_dispatch__(func, types, args, named)
+
 
 class _Mode(threading.local):
     """torch's mode for fake tensors, one for each thread."""
 
     def __init__(self) -> None:
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake = _Fakes(allow_non_fake_inputs=True)
 
 
 _mode = _Mode()
@@ -231,16 +251,14 @@ class AbstractRun:
         return tuple(axes)
 
 
-def require_said(kind: TensorType) -> None:
-    """A TypeError if one of the sizes in a type follows from others in a way that no type can say."""
+def unsaid(kind: TensorType) -> Size | None:
+    """A size in the type that follows from others in a way that no type can say; None if there is none."""
     sizes: list[Size] = list(kind.features)
     sizes += [axis for axis in kind.axes if not isinstance(axis, RaggedAxis)]
     sizes += [size for each in kind.partitions for size in (each.components, each.values)]
     if kind.rows is not None:
         sizes.append(kind.rows)
-    for size in sizes:
-        if not is_said(size):
-            raise TypeError(f"a size of the result, {size}, follows from sizes of operands in a way no type can say")
+    return next((size for size in sizes if not is_said(size)), None)
 
 
 def mapped(given: Any, change: Callable[[Any], Any]) -> Any:

@@ -119,6 +119,15 @@ def differ(one: Any, other: Any) -> bool:
     return True if run is None else run.differ(one, other)
 
 
+def unlike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two shapes that have to be the same differ."""
+    if _state.run is None:
+        return tuple(one) != tuple(other)
+    return len(one) != len(other) or any(
+        differ(a, b) if isinstance(a, int) and isinstance(b, int) else a != b for a, b in zip(one, other, strict=True)
+    )
+
+
 def meet(*shapes: Sequence[int]) -> None:
     """Let sizes of values meet, aligned at the right, before torch broadcasts them.
 
@@ -148,6 +157,11 @@ def places(mask: torch.Tensor, count: int) -> torch.Tensor:
     if _state.run is None:
         return mask.nonzero().flatten()
     return torch.empty(count, dtype=torch.int64, device=mask.device)
+
+
+def first(values: torch.Tensor, count: int) -> torch.Tensor:
+    """The first `count` rows of values, which have at least as many."""
+    return values[:count] if _state.run is None else resized(values, 0, count)
 
 
 def is_known(size: int) -> bool:

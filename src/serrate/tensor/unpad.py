@@ -96,7 +96,7 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
             raise TypeError(f"mask must be boolean, got {m.dtype}")
         if m.device != full.device:
             raise OffsetsDeviceError(f"mask lies on {m.device}, dense on {full.device}")
-        if m.ndim <= covered or m.shape != full.shape[: m.ndim]:
+        if m.ndim <= covered or abstract.unlike(m.shape, full.shape[: m.ndim]):
             raise RaggednessError(
                 f"mask must have at least {covered + 1} axes (each of several one more than the one before), "
                 f"those of dense, {list(full.shape)}, got {list(m.shape)}"
