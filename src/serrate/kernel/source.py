@@ -42,8 +42,10 @@ _RESERVED = {*_WORDS.split(), *(name + suffix for name in _LIBRARY for suffix in
 
 @cache
 def prelude(name: str) -> str:
-    """The text of a file of this package."""
-    return files("serrate.kernel").joinpath(name).read_text()
+    """The text of a file of this package, with what it includes of Serrate in its place."""
+    shared = "exponential.h"
+    text = files("serrate.kernel").joinpath(name).read_text()
+    return text.replace(f'#include "{shared}"\n', files("serrate.runtime").joinpath(shared).read_text())
 
 
 def identifier(name: str) -> str:
