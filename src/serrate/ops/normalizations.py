@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager import softmax
 from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
 from serrate.eager.reducing import (
@@ -19,9 +20,10 @@ from serrate.eager.reducing import (
     root,
     sum_values,
 )
+from serrate.eager.runs import settled
 from serrate.eager.segments import Segments
 from serrate.errors import AxisError
-from serrate.ops.record import operation, record
+from serrate.ops.record import Implementation, operation, record
 from serrate.tensor import abstract
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable
@@ -60,7 +62,7 @@ def _along_a_dimension(function: Callable[..., torch.Tensor], x: Tensor, axis: A
 
 @untraced
 def _softmax_of_rows(x: Tensor, axis: int | Sequence[int]) -> Tensor:
-    call = reduction(x, axis)
+    call = reduction(settled(x), axis)
     segments = call.segments
     if segments is not None and not call.dims:
         made = _Softmax.call(call.x.values, segments)
@@ -81,12 +83,12 @@ class _Softmax(Differentiable):
         top = segments.extreme(values, largest=True)
         made = segments.spread(top)
         torch.sub(values, made, out=made).exp_()
-        return made.div_(segments.spread(segments.sum(made)))
+        total = segments.spread(segments.sum(made))
+        return made.div_(total if segments.covers else total.masked_fill_(total == 0, 1))
 
     @staticmethod
     def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
-        raised = (values - segments.spread(segments.extreme(values.detach(), largest=True))).exp()
-        return raised / segments.spread(segments.sum(raised))
+        return softmax.composed_softmax(values, segments, log=False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -96,8 +98,7 @@ class _Softmax(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (out,) = ctx.saved_tensors
-        segments: Segments = ctx.segments
-        return out * (gradient - segments.spread(segments.sum(gradient * out))), None
+        return softmax.composed_gradient(gradient, out, ctx.segments, log=False), None
 
 
 @operation
@@ -110,7 +111,9 @@ def _log_softmax(x: Any, /, *, axis: int | Sequence[int] = -1) -> Tensor:
 
 @untraced
 def _log_softmax_of_rows(x: Tensor, axis: int | Sequence[int]) -> Tensor:
-    call = reduction(x, axis)
+    call = reduction(settled(x), axis)
+    if call.segments is not None and not call.dims:
+        return call.x._with(softmax.composed_softmax(call.x.values, call.segments, log=True))
     shifted = _shifted(call)
     return call.x._with(shifted - call.spread(sum_values(call, shifted.exp()).log()))
 
@@ -226,6 +229,7 @@ def _record(
     call: str,
     gives: str,
     gradient: str,
+    native: tuple[Implementation, ...] = (),
 ) -> None:
     record(
         "normalizations",
@@ -237,6 +241,7 @@ def _record(
         gradient=gradient,
         kinds=("float",),
         traced=name != "normalize",
+        native=native,
         samples=("x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(
             ("x, axis=5", AxisError, "axis 5 is out of range"),
@@ -249,10 +254,12 @@ def _record(
 _record("softmax", _softmax, _answer_softmax(_softmax),
         "exp(x) divided by its sum along `axis`; an empty row stays empty.",
         "sr.softmax(sr.ragged([[0., 0.], [], [7.]]), axis=1).tolist()", "[[0.5, 0.5], [], [1.0]]",
-        "out * (g - spread(sum(g * out)))")
+        "out * (g - spread(sum(g * out)))",
+        (Implementation("native", softmax.softmax, softmax.applies),))
 _record("log_softmax", _log_softmax, _answer_softmax(_log_softmax), "The logarithm of softmax along `axis`.",
         "sr.log_softmax(sr.ragged([[7.], []]), axis=1).tolist()", "[[0.0], []]",
-        "g - exp(out) * spread(sum(g))")
+        "g - exp(out) * spread(sum(g))",
+        (Implementation("native", softmax.log_softmax, softmax.applies),))
 _record("layer_norm", _layer_norm, _answer_layer_norm,
         "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
         "sr.layer_norm(sr.ragged([[-1., 1.], []]), axis=1, eps=0).tolist()", "[[-1.0, 1.0], []]",
