@@ -298,8 +298,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows.add_runs(torch.ones(3), t([0]), t([3]), 3) is None
     monkeypatch.setattr(padded, "_library", lambda: None)
     assert padded.total(t([0, 3])) is None
-    assert padded.pad(torch.ones(3), t([0, 3]), 2) is None
-    assert padded.unpad(torch.ones(1, 3), t([0, 3]), 3) is None
+    assert padded.pad(torch.ones(3), (t([0, 3]),), (2,)) is None
+    assert padded.unpad(torch.ones(1, 3), (t([0, 3]),), 3) is None
     assert padded.padded_sum(torch.ones(3), t([0, 3]), torch.ones(1, 3)) is None
     monkeypatch.setattr(row_products, "_library", lambda: None)
     assert not row_products.serves(torch.ones(1))

@@ -39,6 +39,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     ),
     # as the operation's summary says
     "own": (
+        "expand_like",
         *("Tensor.getitem", "Tensor.rows", "Tensor.to_dense", "Tensor.mask", "Tensor.flat", "Tensor.combine"),
         *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "meshgrid"),
         *("reshape", "broadcast_to", "broadcast_arrays", "moveaxis", "permute_dims", "expand_dims", "squeeze"),
@@ -102,7 +103,7 @@ DTYPES_OF_RESULTS: dict[str, tuple[str, ...]] = {
         *("Tensor.contiguous", "Tensor.clone", "Tensor.detach", "Tensor.copy_"),
         *("zeros_like", "ones_like", "empty_like", "full_like", "tril", "triu"),
         *("reshape", "broadcast_to", "broadcast_arrays", "moveaxis", "permute_dims", "expand_dims", "squeeze"),
-        "unstack",
+        *("unstack", "expand_like"),
         *("split", "flip", "roll", "repeat", "tile"),
         *("mean", "var", "std", "logsumexp", "max", "min"),
         "attention",

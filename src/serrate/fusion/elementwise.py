@@ -11,7 +11,6 @@ x * (1.0 / (1.0 + exp(-x)))
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +92,7 @@ def enter(
     reference: Callable[..., torch.Tensor],
     *,
     in_floats: bool = False,
+    in_own_dtype: bool = False,
 ) -> Elementwise:
     """Add an operation that is composed of others. Options are the keyword arguments of the expression, all of which
     have defaults; `reference` takes them by the same names.
@@ -110,7 +110,7 @@ def enter(
         raise ValueError(f"there is an elementwise operation {name!r} already")
     parameters = inspect.signature(expression).parameters.values()
     options = {each.name: each.default for each in parameters if each.kind == each.KEYWORD_ONLY}
-    COMPOSED[name] = Elementwise(name, arity, expression, reference, options, in_floats)
+    COMPOSED[name] = Elementwise(name, arity, expression, reference, options, in_floats, in_own_dtype)
     return COMPOSED[name]
 
 
@@ -150,26 +150,3 @@ def __getattr__(name: str) -> Callable[..., Scalar]:
     if not is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and there is no operation of that name")
     return named(name)
-
-
-# What networks need.
-
-
-def _relu(x: Scalar) -> Scalar:
-    return scalar.where(scalar.less(x, 0), 0, x)
-
-
-def _sigmoid(x: Scalar) -> Scalar:
-    return 1 / (1 + scalar.call("exp", -x))
-
-
-def _gelu(x: Scalar) -> Scalar:
-    return 0.5 * x * (1 + scalar.call("erf", x * (1 / math.sqrt(2))))
-
-
-enter("reciprocal", 1, lambda x: 1 / x, torch.reciprocal)
-enter("square", 1, lambda x: x * x, torch.square)
-enter("relu", 1, _relu, torch.relu)
-enter("sigmoid", 1, _sigmoid, torch.sigmoid, in_floats=True)
-enter("silu", 1, lambda x: x * _sigmoid(x), torch.nn.functional.silu, in_floats=True)
-enter("gelu", 1, _gelu, torch.nn.functional.gelu, in_floats=True)

@@ -92,6 +92,18 @@ class Scalar:
     def __rpow__(self, other: Operand) -> Scalar:
         return call("pow", other, self)
 
+    def __lt__(self, other: Operand) -> Scalar:
+        return less(self, other)
+
+    def __le__(self, other: Operand) -> Scalar:
+        return less_equal(self, other)
+
+    def __gt__(self, other: Operand) -> Scalar:
+        return call("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Scalar:
+        return call("greater_equal", self, other)
+
     def __neg__(self) -> Scalar:
         return call("negative", self)
 

@@ -15,6 +15,8 @@ VECTOR_FORMS
 #endif
 #endif
 
+#include "exponential.h"
+
 namespace sr {
 
 template <typename T>
@@ -36,37 +38,6 @@ inline T min(T a, typename Same<T>::type b) {
 }
 
 SCALAR_FUNCTIONS
-
-// exp of a float, to about 1 ULP, with NaN, infinities and subnormal results as they should be. Without branches and
-// calls: it vectorizes, and leaves the registers of the loop around it alone. Bounds are taken of the bits as integers,
-// one instruction each, which the same of floats would not be.
-inline float exp(float x) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &x, 4);
-  bits = bits < 0x42b20000 ? bits : 0x42b20000;  // at most 89
-  uint32_t word = bits;
-  word = word < 0xc2d00000 ? word : 0xc2d00000;  // at least -104
-  float bounded;
-  __builtin_memcpy(&bounded, &word, 4);
-  const float shifted = fmaf(bounded, 0x1.715476p+0f, 0x1.8p+23f);  // the last bits are n, x = n ln 2 + r
-  const float n = shifted - 0x1.8p+23f;
-  const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, bounded));
-  float p = 0x1.6a23d0p-10f;
-  p = fmaf(p, r, 0x1.123a20p-7f);
-  p = fmaf(p, r, 0x1.5558f2p-5f);
-  p = fmaf(p, r, 0x1.555492p-3f);
-  p = fmaf(p, r, 0x1.fffffcp-2f);
-  p = fmaf(p, r * r, r) + 1.0f;
-  int32_t k;
-  __builtin_memcpy(&k, &shifted, 4);
-  k -= 0x4b400000;  // n; 2^n in two halves, as it may be subnormal
-  const int32_t half = k >> 1;
-  const int32_t low = (half + 127) << 23, high = (k - half + 127) << 23;
-  float a, b;
-  __builtin_memcpy(&a, &low, 4);
-  __builtin_memcpy(&b, &high, 4);
-  return x == x ? p * a * b : x;
-}
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].
 template <typename Offset, typename Index>

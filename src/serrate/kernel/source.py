@@ -35,10 +35,11 @@ _RESERVED = frozenset(_WORDS.split())
 
 @cache
 def prelude(name: str) -> str:
-    """The text of a prelude, with the scalar functions that C lacks."""
-    folder = files("serrate.kernel")
+    """The text of a prelude, with the scalar functions that C lacks, and the exponential that native code has too."""
+    folder, exponential = files("serrate.kernel"), "exponential.h"
     text = folder.joinpath(name).read_text()
-    return text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
+    text = text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
+    return text.replace(f'#include "{exponential}"\n', files("serrate.runtime").joinpath(exponential).read_text())
 
 
 def identifier(name: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, record, torch_names
+from serrate.ops.record import ALL, Error, Implementation, operation, record, torch_names
 from serrate.tensor import assignment, combine, dense, indexing, memory
 
 
@@ -85,6 +86,7 @@ _record(
     example=(f"{_X}.to_dense(-1).tolist()", "[[1, 2], [-1, -1], [3, -1]]"),
     samples=("x", "x, 1", "x, 0, 1"),
     errors=(("x, 0, -1", ValueError, "integers of 0 or more"), ("x, 0, None, 2", AxisError, "is not ragged")),
+    native=(Implementation("native", padding.to_dense, padding.pads),),
 )
 _record(
     "mask",
@@ -93,6 +95,7 @@ _record(
     example=(f"{_X}.mask().tolist()", "[[True, True], [False, False], [True, False]]"),
     samples=("x", "x, 1"),
     errors=(("x, -1", ValueError, "integers of 0 or more"),),
+    native=(Implementation("native", padding.mask, padding.masks),),
 )
 _record(
     "flat",
@@ -142,6 +145,8 @@ _record(
     "detach",
     memory.detach,
     "The same values without their history.",
+    primitive="stop_gradient",
+    flat="the derivative is cut off",
     example=(f"{_X}.detach().tolist()", "[[1, 2], [], [3]]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.manipulation import keep_elements, listed
-from serrate.ops.record import operation
+from serrate.ops.record import operation, ops
 from serrate.tensor import join, rearrange
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -76,6 +77,12 @@ def _answer_repeat_interleave(input: Any, repeats: Any, dim: Any = None, *, outp
 _LATE = ("x, axis=5", AxisError, "axis 5 is out of range")
 _record = partial(keep_elements, "arrangement")
 
+
+def _roll_vjp(g: Any, out: Any, x: Any, *, shift: int | Sequence[int], axis: int | Sequence[int] | None) -> Any:
+    back = [-each for each in shift] if isinstance(shift, Sequence) else -shift
+    return ops.roll(g, back, axis=axis)
+
+
 # fmt: off
 _record("concat", concat, "Tensors joined along `axis`; on a ragged axis row by row, lengths adding.",
         ("sr.concat([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])], axis=1).tolist()", "[[1, 2, 3], [4]]"),
@@ -93,10 +100,11 @@ _record("split", split, "Pieces along `axis`, of one size or of given sizes; eac
         errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, 0", ValueError, "must be positive")))
 _record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
         ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
-        {"flip": _answer_flip}, ("x, axis=0", "x, axis=1", "x"), "flip(g, axis=axis)", errors=(_LATE,))
+        {"flip": _answer_flip}, ("x, axis=0", "x, axis=1", "x"), errors=(_LATE,),
+        primitive="movement", vjp=lambda g, out, x, *, axis: ops.flip(g, axis=axis))
 _record("roll", roll, "Entries moved along `axis`, those that fall off the end of a row returning at its start.",
         ("sr.roll(sr.ragged([[1, 2], [], [3, 4, 5]]), 1, axis=1).tolist()", "[[2, 1], [], [5, 3, 4]]"),
-        {"roll": _answer_roll}, ("x, 1, axis=0", "x, -2, axis=1", "x, 1, axis=-1"), "roll(g, -shift, axis=axis)",
+        {"roll": _answer_roll}, ("x, 1, axis=0", "x, -2, axis=1", "x, 1, axis=-1"), primitive="movement", vjp=_roll_vjp,
         errors=(("x, 1, axis=5", AxisError, "axis 5 is out of range"),
                 ("x, (1, 2), axis=0", ValueError, "one shift per axis")))
 _record("repeat", repeat, "Each entry along `axis` repeated: an int, a count per entry, or a ragged tensor of counts.",

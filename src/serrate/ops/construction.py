@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, record
+from serrate.ops.record import ALL, Error, Implementation, operation, record
 from serrate.tensor import construct, rearrange, unpad, views
 
 
@@ -18,6 +19,7 @@ def _record(
     errors: tuple[Error, ...],
     operands: tuple[str, ...],
     decides: tuple[str, ...] = (),
+    native: tuple[Implementation, ...] = (),
 ) -> None:
     record(
         "construction",
@@ -30,6 +32,7 @@ def _record(
         errors=errors,
         operands=operands,
         decides=decides,
+        native=native,
         kinds=ALL,
         gradient="",
     )
@@ -152,6 +155,7 @@ _record(
     ),
     operands=("dense", "lengths", "offsets", "mask", "like"),
     decides=("lengths", "offsets", "mask"),
+    native=(Implementation("native", padding.from_dense, padding.packs),),
 )
 _record(
     rearrange.positions,

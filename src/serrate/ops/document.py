@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from serrate.ops import operators as _operators  # noqa: F401 (fills the table)
-from serrate.ops.record import TABLE, Op
+from serrate.ops.record import BY_TORCH, TABLE, Op
 
 INTRODUCTION = """# Operations
 
@@ -38,15 +38,30 @@ def page() -> str:
         families.setdefault(op.family, []).append(op)
     parts = [INTRODUCTION]
     for family, ops in families.items():
-        parts.append(f"## {family.capitalize()}\n\n| operation | gives | elements | gradient |\n|---|---|---|---|")
+        parts.append(
+            f"## {family.capitalize()}\n\n| operation | gives | elements | is | derivative |\n|---|---|---|---|---|"
+        )
         parts.append("\n".join(_row(op) for op in sorted(ops, key=lambda op: op.name)) + "\n")
     return "\n".join(parts)
 
 
 def _row(op: Op) -> str:
-    gradient = f"`{op.gradient}`" if op.gradient else ""
     names = " ".join([f"`{_call(op)}`", *(f"`sr.{each}.{op.name}`" for each in op.also)])
-    return f"| {names} | {op.summary} | {', '.join(op.kinds)} | {gradient} |"
+    return f"| {names} | {op.summary} | {', '.join(op.kinds)} | {_kind(op)} | {_derivative(op)} |"
+
+
+def _kind(op: Op) -> str:
+    """What an operation is for a program: a primitive of some kind, or a composition of others."""
+    return op.primitive.replace("_", " ") if op.primitive else "composition"
+
+
+def _derivative(op: Op) -> str:
+    """Where the derivative of an operation comes from, or why there is none."""
+    if op.flat:
+        return f"none: {op.flat}"
+    if op.vjp is None:
+        return "composition"
+    return "torch's" if op.vjp == BY_TORCH else "rule"
 
 
 def _call(op: Op) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from serrate.ops.derivatives import in_dtype
 from serrate.ops.record import ALL, operation, record
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -166,6 +167,11 @@ def _answer_type_as(self: Any, other: Any) -> Tensor:
     return as_tensor(self).to(device=other.device, dtype=other.dtype)
 
 
+def _astype_vjp(g: Any, out: Any, x: Any, *, dtype: torch.dtype, **_: Any) -> Any:
+    inexact = all(each.is_floating_point or each.is_complex for each in (x.dtype, dtype))
+    return in_dtype(g, x.dtype) if inexact else None
+
+
 record(
     "dtypes",
     "astype",
@@ -177,7 +183,9 @@ record(
     },
     summary="x in another dtype; a copy, unless `copy=False` allows x itself.",
     example=("sr.astype(sr.ragged([[1.5, 2.], []]), torch.int64).tolist()", "[[1, 2], []]"),
-    gradient="astype(g, x.dtype)",
+    operands=("x",),
+    primitive="cast",
+    vjp=_astype_vjp,
     kinds=ALL,
     traced=True,
     samples=("x, torch.complex64", "x, x.dtype", "x, x.dtype, copy=False"),

@@ -13,7 +13,7 @@ from serrate.eager.elementwise import apply
 from serrate.eager.reducing import AxisLike, Reduction, extreme_values, reduction, sum_values
 from serrate.eager.unsigned import comparable
 from serrate.ops.record import REAL, operation
-from serrate.ops.reductions import reduces
+from serrate.ops.reductions import extreme_vjp, reduces
 from serrate.tensor import host
 from serrate.tensor.combine import exact
 from serrate.tensor.differentiable import beyond_gradients
@@ -131,14 +131,15 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
 
 
 # fmt: off
+_PLACE = "the result is a position"
 reduces("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
-        "[[1, 2], [3]]", "[2, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amax",),
+        "[[1, 2], [3]]", "[2, 3]", REAL, vjp=extreme_vjp, others=("amax",),
         answers=dict.fromkeys((torch.max, torch.Tensor.max), _answer_extreme(largest=True)))
 reduces("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
-        "[[1, 2], [3]]", "[1, 3]", "spread(g / sum(x == spread(out))) * (x == spread(out))", REAL, others=("amin",),
+        "[[1, 2], [3]]", "[1, 3]", REAL, vjp=extreme_vjp, others=("amin",),
         answers=dict.fromkeys((torch.min, torch.Tensor.min), _answer_extreme(largest=False)))
 reduces("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[1, -1, 0]", "", REAL)
+        "[[1, 2], [], [3]]", "[1, -1, 0]", REAL, flat=_PLACE)
 reduces("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[0, -1, 0]", "", REAL)
+        "[[1, 2], [], [3]]", "[0, -1, 0]", REAL, flat=_PLACE)
 # fmt: on

@@ -14,6 +14,7 @@ from serrate.eager.products import product
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.ops.record import TABLE, operation, record
+from serrate.tensor import abstract
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -108,6 +109,11 @@ def _einsum(equation: str, /, *operands: Any) -> Tensor:
     inputs, out = _parse(equation, tensors)
     labelled = [Labelled(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     if not any(x.is_ragged for x in tensors):
+        for label in {label for labels in inputs for label in labels}:
+            sizes = [
+                n for one in labelled for n, own in zip(one.x.values.shape, one.labels, strict=True) if own == label
+            ]
+            abstract.meet(*[(size,) for size in sizes])
         return _back(Tensor(torch.einsum(equation, *[x.values for x in tensors]), team=tensors[0].team), dtype)
     for one in labelled:
         if len(set(one.labels)) < len(one.labels):

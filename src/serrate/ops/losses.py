@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from serrate.eager.elementwise import apply
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.record import TABLE, operation, record
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import align
 from serrate.tensor.combine import zeroed
 from serrate.tensor.structure import Ragged
@@ -121,6 +122,10 @@ def _cross_entropy(
     if not logits.is_floating_point():
         raise TypeError(f"cross_entropy needs floating-point elements, got {logits.dtype}")
     if not logits.is_ragged:
+        sizes = logits.values.shape
+        sizes = sizes if wanted.is_floating_point() else sizes[:1] + sizes[2:]
+        if len(sizes) == wanted.ndim:
+            abstract.meet(wanted.values.shape, sizes)
         classes = None if weight is None else as_tensor(weight).torch()
         options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
         return Tensor(F.cross_entropy(logits.values, wanted.torch(), classes, ignore_index=ignore_index, **options))
@@ -163,7 +168,7 @@ def _same_shape(given: Tensor, like: Tensor) -> Tensor:
     if given.ndim != like.ndim:
         raise ValueError(f"target must have shape {like.shape}, got {given.shape}")
     for i, (a, b) in enumerate(zip(given.shape, like.shape, strict=True)):
-        if isinstance(a, Ragged) != isinstance(b, Ragged) or a != b:
+        if isinstance(a, Ragged) != isinstance(b, Ragged) or abstract.unlike((a,), (b,)):
             error = RaggednessError if isinstance(a, Ragged) or isinstance(b, Ragged) else ValueError
             raise error(f"axis {i} of the target must be {b}, got {a}")
     return like._with(align(given, like).expand(like.values.shape))

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from serrate.eager.reducing import AxisLike, expanded, reduction
 from serrate.eager.reshaping import reshape
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.creation import home
-from serrate.ops.record import ALL, operation, record, torch_names
+from serrate.ops.derivatives import in_dtype
+from serrate.ops.record import ALL, operation, ops, record, torch_names
 from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
 from serrate.tensor.layout import canonical, read_shape
@@ -98,6 +100,11 @@ def _followed(x: Tensor, wanted: tuple[Axis, ...]) -> tuple[Axis, ...]:
         if isinstance(axis, Ragged) and isinstance(given, Ragged) and given.partition.same_as(axis.partition):
             made[i + shift] = Ragged(axis.partition, (p + shift for p in axis.parents))
     return tuple(made)
+
+
+@operation
+def _expand_like(x: Any, like: Any, /, *, axis: AxisLike = None) -> Tensor:
+    return expanded(reduction(like, axis), as_tensor(x))
 
 
 @operation
@@ -202,6 +209,17 @@ def _unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(tensor[(*[slice(None)] * number, i)] for i in abstract.entries(size, "unstack"))
 
 
+def _permute_vjp(g: Any, out: Any, x: Any, *, axes: Sequence[int]) -> Any:
+    places = [axis % x.ndim for axis in axes]
+    return ops.permute_dims(g, [places.index(axis) for axis in range(x.ndim)])
+
+
+def _squeeze_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int]) -> Any:
+    for each in sorted(a % x.ndim for a in (axis if isinstance(axis, Sequence) else (axis,))):
+        g = ops.expand_dims(g, axis=each)
+    return g
+
+
 # ---------------------------------------------------------------------------------------------------------- records
 
 _LATE = ("x, axis=5", AxisError, "axis 5 is out of range")
@@ -233,7 +251,8 @@ _record("reshape", _reshape, "x in another shape: uniform axes split and merged,
         {"reshape": _answer_reshape, "view": _answer_view, "flatten": _answer_flatten, "unflatten": _answer_unflatten,
          "view_as": lambda self, other: _answer_view(self, other.shape),
          "reshape_as": lambda self, other: _answer_reshape(self, other.shape)},
-        ("x, x.shape", "x, (*x.shape, 1)", "x, x.shape, copy=True"), "reshape(g, x.shape)",
+        ("x, x.shape", "x, (*x.shape, 1)", "x, x.shape, copy=True"),
+        primitive="movement", vjp=lambda g, out, x, **_: ops.reshape(g, x.shape),
         errors=(("x, (6, 2)", RaggednessError, "x.combine"), ("x, (3, x.shape[1], 3)", ValueError, "hold 2 entries"),
                 ("x, (3, sr.Ragged([1, 2, 3]), 2)", RaggednessError, "in its place"),
                 ("x, 'ab'", TypeError, "a shape is an int or a tuple")))
@@ -251,24 +270,34 @@ _record("broadcast_arrays", _broadcast_arrays, "Tensors stretched to their commo
                                                                    else t)))},
         ("x, x", "x, torch.ones(())"),
         errors=(("x, torch.ones(3)", ValueError, "do not broadcast"),))
+_record("expand_like", _expand_like,
+        "What a reduction of `like` along `axis` gave, or a tensor of that shape, beside each element of `like`.",
+        ("sr.expand_like(sr.asarray([1., 2.]), sr.ragged([[0, 0], [0]]), axis=1).tolist()", "[[1.0, 1.0], [2.0]]"), {},
+        tuple(f"sr.sum(x, axis={axis}, dtype=x.dtype), x, axis={axis}" for axis in (1, 0, -1)),
+        errors=(("x, x, axis=1", ValueError, "what was reduced along axes"),
+                ("sr.sum(x, axis=1), x, axis=5", AxisError, "axis 5 is out of range"),
+                ("sr.from_lengths(torch.ones(6, 2), [1, 2, 3])[..., 0], x, axis=2", RaggednessError, "raggedness")),
+        primitive="movement", vjp=lambda g, out, x, like, *, axis: (in_dtype(ops.sum(g, axis=axis), x.dtype), None))
 _record("moveaxis", _moveaxis, "x with some axes moved to other places; a view.",
         ("sr.moveaxis(sr.zeros((2, sr.Ragged([3, 1]), 4)), 2, 1).shape", "(2, 4, Ragged([3, 1]))"),
         {"movedim": _answer_movedim, "moveaxis": _answer_movedim}, ("x, -1, 0", "x, (0, 1), (1, 0)"),
-        "moveaxis(g, destination, source)",
+        operands=("x",), primitive="movement",
+        vjp=lambda g, out, x, *, source, destination: ops.moveaxis(g, destination, source),
         errors=(("x, 5, 0", AxisError, "axis 5 is out of range"), ("x, (0, 1), 1", ValueError, "as many sources")))
 _record("permute_dims", permute_dims, "The same storage with its axes in another order; a view.",
         ("sr.permute_dims(sr.zeros((2, sr.Ragged([1, 2]), 4)), (0, 2, 1)).shape", "(2, 4, Ragged([1, 2]))"),
         {"permute": _answer_permute, "transpose": _answer_transpose, "swapaxes": _answer_transpose,
          "swapdims": _answer_transpose},
-        ("x, tuple(range(x.ndim))[::-1]",), "permute_dims(g, [axes.index(a) for a in range(len(axes))])",
+        ("x, tuple(range(x.ndim))[::-1]",), primitive="movement", vjp=_permute_vjp, operands=("x",),
         errors=(("x, (0, 0, 1)", AxisError, "name each of the 3 axes once"),))
 _record("expand_dims", expand_dims, "A new axis of size 1 at `axis`; a view.",
         ("sr.expand_dims(sr.ragged([[1, 2], [3]]), axis=1).shape", "(2, 1, Ragged([2, 1]))"),
-        {"unsqueeze": _answer_unsqueeze}, ("x, axis=0", "x, axis=1", "x, axis=-1"), "squeeze(g, axis)", errors=(_LATE,))
+        {"unsqueeze": _answer_unsqueeze}, ("x, axis=0", "x, axis=1", "x, axis=-1"), errors=(_LATE,),
+        primitive="movement", vjp=lambda g, out, x, *, axis: ops.squeeze(g, axis=axis))
 _record("squeeze", squeeze, "Axes of size 1 removed.",
         ("sr.squeeze(sr.ragged([[1, 2, 3]]), axis=0).shape", "(3,)"),
-        {"squeeze": _answer_squeeze}, ("x[..., None], axis=-1", "x[None], axis=0"), "reshape(g, x.shape)",
-        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")))
+        {"squeeze": _answer_squeeze}, ("x[..., None], axis=-1", "x[None], axis=0"),
+        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")), primitive="movement", vjp=_squeeze_vjp)
 _record("unstack", _unstack, "The entries along a uniform axis, as a tuple.",
         ("[row.tolist() for row in sr.unstack(sr.ragged([[1, 2], []]))]", "[[1, 2], []]"),
         {"unbind": lambda input, dim=0: _unstack(input, axis=dim)}, ("x", "x[..., None], axis=-1"),

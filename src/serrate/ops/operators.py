@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from serrate.ops import access as _access  # noqa: F401
+from serrate.ops import activations as _activations  # noqa: F401
 from serrate.ops import answers
 from serrate.ops import arrangement as _arrangement  # noqa: F401
 from serrate.ops import attention as _attention  # noqa: F401

@@ -18,6 +18,12 @@ from serrate.ops.call import call
 from serrate.tensor.tracing import part, untraced
 
 Kind = Literal["float", "complex", "int", "bool"]
+Primitive = Literal["scalar", "monoid", "scan", "movement", "cast", "stop_gradient", "random_bits", "library"]
+"""What a primitive is: a function of single elements, a reduction that combines states, a scan, a movement of elements
+from place to place, a change of dtype, a value whose derivative is cut off, a source of random bits, or a call of a
+library (contraction, attention, sort, decomposition)."""
+BY_TORCH: Literal["torch"] = "torch"
+"""The rule of a library call whose derivative is what torch's autograd makes of its implementation."""
 FLOAT: tuple[Kind, ...] = ("float",)
 FLOATS: tuple[Kind, ...] = ("float", "complex")
 REAL: tuple[Kind, ...] = ("float", "int")
@@ -69,12 +75,6 @@ class Op:
     called. The first is also the reference that the per-row oracle applies."""
     kinds: tuple[Kind, ...]
     """The kinds of dtypes it takes."""
-    gradient: str
-    """The rule for the compiler: an expression in `g`, `out`, the operands and operations; empty if there is none.
-
-    In the rule of an operation along an axis, reductions are along that axis, `spread(v)` stands for what was reduced
-    put back beside each element, `count` for the number of elements of each result.
-    """
     example: tuple[str, str]
     """A call and what it gives, shown in the docstring and run by the tests."""
     samples: tuple[str, ...] = ("x",)
@@ -85,8 +85,18 @@ class Op:
     """Extensions of the array API that have the same function under the same name."""
     decides: tuple[str, ...] = ()
     """The operands whose elements, and not their structure alone, decide about the raggedness of the result."""
+    primitive: Primitive | None = None
+    """What kind of primitive it is; None if it has a body."""
     body: Callable[..., Any] | None = None
-    """A program over other operations that gives the same; without one the record is opaque."""
+    """A program over other operations that gives the same, for the arguments of the public function. A record that has
+    neither a body nor is a primitive is opaque."""
+    vjp: Callable[..., Any] | Literal["torch"] | None = None
+    """The rule of its derivative, a program over operations: the gradients of its operands, given the gradient of its
+    result, its result, its operands by position and its attributes by name. The rule gives a tuple if there are several
+    operands, with None for those that have no gradient. Without a rule the derivative is that of the body."""
+    gradient: str = ""
+    flat: str = ""
+    """Why it has no derivative by nature; empty if it has one."""
     traced: bool = False
     """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
     signature: inspect.Signature = field(init=False)
@@ -99,6 +109,10 @@ class Op:
             raise ValueError(f"{self.name} has no parameters {', '.join(sorted(unknown))}, which it names as operands")
         if not set(self.decides) <= set(self.operands):
             raise ValueError(f"{self.name} names {self.decides} as deciding, of which some are no operands")
+        if self.body is not None and self.primitive is not None:
+            raise ValueError(f"{self.name} has a body, and is a primitive too")
+        if self.flat and self.vjp is not None:
+            raise ValueError(f"{self.name} has a derivative, and a reason why it has none: {self.flat}")
 
     @property
     def torch(self) -> tuple[Callable[..., Any], ...]:
@@ -108,12 +122,31 @@ class Op:
     @property
     def is_opaque(self) -> bool:
         """Whether only its implementations say what it computes."""
-        return self.body is None
+        return self.body is None and self.primitive is None
 
     @property
     def home(self) -> str:
         """Where its public function is found: "" for `sr` itself, else an extension, or `Tensor`."""
         return self.name.rpartition(".")[0]
+
+
+class _Operations:
+    """The public functions of all operations by their names, for programs over operations: bodies and derivatives.
+
+    `ops.exp` is that of `exp`, `ops["linalg.cross"]` that of `linalg.cross`. A name is looked up when the program runs,
+    so that a body may use operations of files that are imported later.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self[name]
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in TABLE:
+            raise AttributeError(f"there is no operation {name}")
+        return TABLE[name].function
+
+
+ops = _Operations()
 
 
 def operation(implementation: Callable[P, R]) -> Callable[P, R]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from serrate.eager.precision import ACCUMULATE
 from serrate.eager.reducing import (
     AxisLike,
     extreme_values,
@@ -22,8 +24,13 @@ from serrate.eager.reducing import (
 )
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.record import ALL, NUMERIC, Kind, operation, record, torch_names
+from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.record import ALL, NUMERIC, Kind, operation, ops, record, torch_names
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from serrate.fusion.monoids import Monoid
 
 
 @operation
@@ -106,14 +113,17 @@ def reduces(
     summary: str,
     given: str,
     gives: str,
-    gradient: str,
     kinds: tuple[Kind, ...],
     sums: bool = False,
     others: tuple[str, ...] = (),
     answers: dict[Callable[..., Any], Callable[..., Any]] | None = None,
+    body: Callable[..., Any] | None = None,
+    vjp: Callable[..., Any] | None = None,
+    flat: str = "",
+    monoid: Monoid | None = None,
     **defaults: Any,
 ) -> None:
-    """Define a reduction.
+    """Define a reduction, which is a monoid unless it has a body: one that kernels know, or the `monoid` given.
 
     `sums`: torch's function sums integers in another dtype than the array API's. `answers` are functions of torch that
     take other arguments than its reductions do.
@@ -127,7 +137,10 @@ def reduces(
         torch=(function, *torch_names(name, *others)),
         spellings=answers,
         kinds=kinds,
-        gradient=gradient,
+        primitive="monoid" if body is None else None,
+        body=body,
+        vjp=vjp,
+        flat=flat,
         example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
         samples=("x, axis=1", "x, axis=0", "x, axis=-1, keepdims=True", "x"),
         errors=(
@@ -135,6 +148,11 @@ def reduces(
             ("None, axis=1", TypeError, "expected an sr.Tensor"),
         ),
     )
+
+    if monoid is not None:
+        from serrate.fusion import monoids
+
+        monoids.enter(monoid)
 
 
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) -> Callable[..., Tensor]:
@@ -160,28 +178,175 @@ def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) 
     return handler
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def axes_of(x: Any, axis: AxisLike) -> tuple[int, ...]:
+    """The axes that `axis` names, counted from the first."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    return tuple(each % x.ndim for each in given)
+
+
+def accumulating(x: Any) -> Any:
+    """x in the dtype that sums of its elements are kept in."""
+    return ops.astype(x, ACCUMULATE[x.dtype]) if x.dtype in ACCUMULATE else x
+
+
+def count(x: Any, axis: AxisLike) -> Any:
+    """How many elements of x each result of a reduction has: a number if no axis is ragged or has ragged ones on it."""
+    sizes = [x.shape[axis] for axis in axes_of(x, axis)]
+    if x.is_ragged and not (all(isinstance(n, int) for n in sizes) and _are_features(x, axis)):
+        return ops.sum(ops.ones_like(x, dtype=torch.int64), axis=axis)
+    return math.prod(sizes)
+
+
+def _are_features(x: Any, axis: AxisLike) -> bool:
+    """Whether no ragged axis depends on one of the axes."""
+    parents = {parent for size in x.shape if isinstance(size, Ragged) for parent in size.parents}
+    return not parents & set(axes_of(x, axis))
+
+
+def _kept(made: Any, x: Any, axis: AxisLike, keepdims: bool) -> Any:
+    """A result with axes of size 1 in the place of those that are gone, if they are to be kept."""
+    for each in sorted(axes_of(x, axis)) if keepdims else ():
+        made = ops.expand_dims(made, axis=each)
+    return made
+
+
+def _dropped(gradient: Any, x: Any, axis: AxisLike, keepdims: bool) -> Any:
+    """The gradient of a result without the axes of size 1 that were kept."""
+    return ops.squeeze(gradient, axis=axes_of(x, axis)) if keepdims else gradient
+
+
+def _mean_body(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Any:
+    made = ops.sum(accumulating(x), axis=axis) / count(x, axis)
+    return _kept(ops.astype(made, x.dtype), x, axis, keepdims)
+
+
+def _var_body(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    wide = accumulating(x)
+    once = wide - ops.expand_like(ops.mean(wide, axis=axis), wide, axis=axis)
+    centred = once - ops.expand_like(ops.mean(once, axis=axis), wide, axis=axis)  # the first mean is rounded
+    many = count(x, axis)
+    left = max(many - correction, 0.0) if isinstance(many, int) else ops.maximum(many - float(correction), 0.0)
+    squares = ops.sum(centred * centred, axis=axis)
+    made = squares / (ops.astype(left, wide.dtype) if isinstance(left, Tensor) else left)
+    return _kept(ops.astype(made, x.dtype), x, axis, keepdims)
+
+
+def _std_body(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    return square_root(ops.var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def square_root(x: Any, order: float = 2) -> Any:
+    """The root of each element; its derivative at 0, where there is none, is 0, as in torch."""
+    zero = ops.equal(x, 0)
+    positive = ops.where(zero, 1, x)
+    return ops.where(zero, 0, ops.sqrt(positive) if order == 2 else ops.pow(positive, 1 / order))
+
+
+def _count_nonzero_body(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Any:
+    return ops.sum(ops.not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+def _logsumexp_body(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> Any:
+    wide = accumulating(x)
+    top = ops["Tensor.detach"](ops.max(wide, axis=axis))
+    top = ops.where(ops.isfinite(top), top, 0)
+    total = ops.sum(ops.exp(wide - ops.expand_like(top, wide, axis=axis)), axis=axis)
+    return _kept(ops.astype(ops.log(total) + top, x.dtype), x, axis, keepdims)
+
+
+def _norm_body(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False, ord: float = 2) -> Any:
+    wide = accumulating(x)
+    if ord == 2:
+        squares = ops.square(ops.real(wide)) + ops.square(ops.imag(wide)) if x.is_complex() else wide * wide
+        made = square_root(ops.sum(squares, axis=axis))
+    else:
+        made = _norm_of_sizes(ops.abs(wide), axis, ord)
+    dtype = made.dtype if x.is_complex() else x.dtype
+    return _kept(ops.astype(made, dtype), x, axis, keepdims)
+
+
+def _norm_of_sizes(sizes: Any, axis: AxisLike, ord: float) -> Any:
+    """The norm of absolute values."""
+    if ord == 0:
+        return ops.sum(ops.astype(ops.not_equal(sizes, 0), sizes.dtype), axis=axis)
+    if ord == 1:
+        return ops.sum(sizes, axis=axis)
+    if abs(ord) == math.inf:
+        made, many = (ops.max if ord > 0 else ops.min)(sizes, axis=axis), count(sizes, axis)
+        if isinstance(many, int):
+            return ops.zeros_like(made) if many == 0 else made
+        return ops.where(ops.equal(many, 0), 0, made)
+    if ord >= 2:
+        return square_root(ops.sum(ops.pow(sizes, ord), axis=axis), ord)
+    zero = ops.equal(sizes, 0)  # at which the derivative, where there is none, is 0, as in torch
+    powers = ops.where(zero, 0.0 if ord > 0 else math.inf, ops.pow(ops.where(zero, 1, sizes), ord))
+    return square_root(ops.sum(powers, axis=axis), ord)
+
+
+def _sum_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool, **_: Any) -> Any:
+    return in_dtype(ops.expand_like(_dropped(g, x, axis, keepdims), x, axis=axis), x.dtype)
+
+
+def _prod_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool, **_: Any) -> Any:
+    """The product of the other elements, written so that its derivative is right at 0 too."""
+
+    def beside(each: Any) -> Any:
+        return ops.expand_like(each, x, axis=axis)
+
+    zero = ops.equal(x, 0)
+    some = ops.where(zero, 1, x)
+    zeros, rest = beside(ops.sum(zero, axis=axis)), beside(ops.prod(some, axis=axis))
+    # The elements that are 0, as a sum: its value is 0, its derivative is not. It stands for the one 0 that there is,
+    # or for the other one of two.
+    vanishing = beside(ops.sum(ops.where(zero, x, 0), axis=axis))
+    of_zero = ops.where(ops.equal(zeros, 1), rest, ops.where(ops.equal(zeros, 2), rest * (vanishing - x), 0))
+    others = rest / some
+    of_others = ops.where(ops.equal(zeros, 0), others, ops.where(ops.equal(zeros, 1), others * vanishing, 0))
+    factor = conjugate(ops.where(zero, of_zero, of_others))
+    return in_dtype(beside(_dropped(g, x, axis, keepdims)) * factor, x.dtype)
+
+
+def extreme_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> Any:
+    """The rule of max and min: elements that are equal to the result share its gradient."""
+    chosen = ops.expand_like(_dropped(out, x, axis, keepdims), x, axis=axis)
+    has = ops.logical_or(ops.equal(x, chosen), ops.logical_and(ops.isnan(x), ops.isnan(chosen)))
+    shares = ops.astype(has, x.dtype)
+    shares = shares / ops.expand_like(ops.sum(shares, axis=axis), x, axis=axis)
+    return ops.expand_like(_dropped(g, x, axis, keepdims), x, axis=axis) * shares
+
+
+def _logsumexp_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> Any:
+    beside = ops.expand_like(_dropped(out, x, axis, keepdims), x, axis=axis)
+    finite = ops.where(ops.isfinite(beside), beside, 0)
+    return ops.expand_like(_dropped(g, x, axis, keepdims), x, axis=axis) * ops.exp(x - finite)
+
+
 # fmt: off
+_TRUTH = "the result is a truth value"
 reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64, unsigned ones in uint64.",
-        "[[1, 2], [], [3]]", "[3, 0, 3]", "spread(g)", ALL, sums=True)
+        "[[1, 2], [], [3]]", "[3, 0, 3]", ALL, sums=True, vjp=_sum_vjp)
 reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
-        "[[2, 3], [], [4]]", "[6, 1, 4]", "spread(g * out) / x", NUMERIC, sums=True)
+        "[[2, 3], [], [4]]", "[6, 1, 4]", NUMERIC, sums=True, vjp=_prod_vjp)
 reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
-        "[[1., 2.], [3.]]", "[1.5, 3.0]", "spread(g / count)", ("float", "complex"))
+        "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body)
 reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
-        "[[1., 3.], [3.]]", "[1.0, 0.0]", "2 * spread(g / (count - correction)) * (x - spread(mean(x)))", ("float",),
-        correction=1)
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, correction=1)
 reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
-        "[[1., 3.], [3.]]", "[1.0, 0.0]", "spread(g / ((count - correction) * out)) * (x - spread(mean(x)))",
-        ("float",), correction=1)
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_std_body, correction=1)
 reduces("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
-        "[[0, 2], [], [0]]", "[True, False, False]", "", ALL)
+        "[[0, 2], [], [0]]", "[True, False, False]", ALL, flat=_TRUTH)
 reduces("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
-        "[[0, 2], [], [1]]", "[False, True, True]", "", ALL)
+        "[[0, 2], [], [1]]", "[False, True, True]", ALL, flat=_TRUTH)
 reduces("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
-        "[[0, 2], [], [1]]", "[1, 0, 1]", "", ALL)
+        "[[0, 2], [], [1]]", "[1, 0, 1]", ALL, body=_count_nonzero_body, flat="the result is a number of elements")
 reduces("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",
-        "[[0.], []]", "[0.0, -inf]", "spread(g) * exp(x - spread(out))", ("float",))
+        "[[0.], []]", "[0.0, -inf]", ("float",), body=_logsumexp_body, vjp=_logsumexp_vjp)
 reduces("norm", _norm, torch.norm, "The `ord`-norm along `axis`, (sum |x|^ord)^(1/ord); 0 of nothing.",
-        "[[3., -4.], []]", "[5.0, 0.0]", "spread(g / out) * x", ("float", "complex"),
+        "[[3., -4.], []]", "[5.0, 0.0]", ("float", "complex"), body=_norm_body,
         answers=dict.fromkeys(torch_names("norm"), _answer_norm))
 # fmt: on

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
-from serrate.tensor import promotion
+from serrate.tensor import abstract, promotion
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
@@ -187,7 +187,7 @@ def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     if isinstance(row_ids, torch.Tensor) and row_ids.device != packed.device:
         raise OffsetsDeviceError(f"row_ids lie on {row_ids.device}, values on {packed.device}")
     partition = Partition.from_row_ids(row_ids, num_rows)
-    if partition.num_values != packed.shape[0]:
+    if abstract.differ(partition.num_values, packed.shape[0]):
         raise RaggednessError(f"row_ids must have one entry per value, {packed.shape[0]}, got {partition.num_values}")
     return _one_level(packed, partition)
 

@@ -70,6 +70,8 @@ def _giving_its_own(forward: Callable[..., torch.Tensor]) -> Callable[..., torch
             return forward(*args)
         with torch._C._ExcludeDispatchKeyGuard(_VIEWS):
             made = forward(*args)
+        if made is None:  # a kernel that refuses its arguments says so by None, and its caller asks torch instead
+            return made
         memory = made.untyped_storage()._cdata
         tensors = (given for given in args if isinstance(given, torch.Tensor))
         return made.clone() if any(given.untyped_storage()._cdata == memory for given in tensors) else made

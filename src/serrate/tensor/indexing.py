@@ -169,7 +169,9 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
                 return select.Span(entry, entry + 1, drop=True)
             return select.Pick(host.send(torch.tensor([entry], device=CPU), x.structure.home), drop=True, copies=1)
         if not -size <= entry < size:
-            raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
+            if abstract.is_known(entry) and abstract.is_known(size):
+                raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
+            entry = 0
         return select.Span(entry % size, entry % size + 1, drop=True)
     if isinstance(size, Ragged):
         return select.WHOLE if entry in (slice(None), slice(0, None), slice(None, None, 1)) else select.Cut(entry)
@@ -232,6 +234,8 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
     """values[key] with torch, which lacks negative slice steps: such an axis is flipped first."""
     taken = axes_taken(key)
     require_room(key, taken, tuple(values.shape))
+    if abstract.current() is not None:
+        return _index_abstract(values, key, taken)
     fixed: list[Any] = []
     flips: list[int] = []
     axis = 0
@@ -242,22 +246,40 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             entry = host.send(fitting_mask(entry, tuple(values.shape), axis), values.device)
         elif isinstance(entry, torch.Tensor):
             entry = within_reach(entry, values.shape[axis], axis, values)
-        elif isinstance(entry, slice) and axis < values.ndim:
-            entry = _forward(entry, values.shape[axis])
-            if (entry.step or 1) < 0:
-                entry = _from_behind(entry, values.shape[axis])
-                flips.append(axis)
+        elif isinstance(entry, slice) and axis < values.ndim and (entry.step or 1) < 0:
+            entry = _from_behind(entry, values.shape[axis])
+            flips.append(axis)
         axis += axes_taken((entry,))
         fixed.append(entry)
     return bits.index(values, tuple(fixed), flips)
 
 
-def _forward(entry: slice, size: int) -> slice:
-    """A slice of an axis of which a type may not know the size: there, as many positions from the start on."""
-    if abstract.current() is None:
-        return entry
-    start, stop, step = abstract.sliced(entry, size)
-    return entry if start >= 0 and stop <= size and abstract.is_known(size) else slice(0, (stop - start) // step)
+def _index_abstract(values: torch.Tensor, key: tuple[Any, ...], taken: int) -> torch.Tensor:
+    """values[key] of values without elements: an axis that is sliced has another size, a mask is index arrays."""
+    fixed: list[Any] = []
+    axis, skipped = 0, values.ndim - taken
+    for entry in key:
+        if entry is Ellipsis:
+            axis += skipped
+            fixed.append(entry)
+        elif is_mask(entry) and entry.ndim == 0:  # what it keeps lies along a new axis
+            fixed.append(torch.empty(abstract.number(entry, "mask"), dtype=torch.int64, device=values.device))
+            values = values.unsqueeze(axis)
+            axis += 1
+        elif is_mask(entry):
+            fixed += abstract.positions(fitting_mask(entry, tuple(values.shape), axis), "mask")
+            axis += entry.ndim
+        elif isinstance(entry, slice):
+            start, stop, step = abstract.sliced(entry, values.shape[axis])
+            values = abstract.resized(values, axis, (stop - start) // step)
+            fixed.append(slice(None))
+            axis += 1
+        else:
+            unknown = isinstance(entry, int) and not abstract.is_known(entry)
+            fixed.append(0 if unknown else entry)
+            axis += entry is not None
+    abstract.meet(*[entry.shape for entry in fixed if isinstance(entry, torch.Tensor)])
+    return bits.index(values, tuple(fixed))
 
 
 def _from_behind(entry: slice, size: int) -> slice:

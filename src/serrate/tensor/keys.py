@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import numpy as np
 import torch
 
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.structure import Axis
 
 FAR = 2**40  # further than any row is long
@@ -31,7 +32,7 @@ def read(given: Any) -> Any:
             raise IndexError(
                 f"an index is an int, slice, ..., None, or a list, array or tensor of ints or bools; got {given!r:.80}"
             ) from None
-        if abs(position) > FAR:
+        if abs(position) > FAR and abstract.current() is None:
             raise IndexError(f"index {position} is out of range")
         return position
     tensor = given if isinstance(given, torch.Tensor) else _tensor_from(given)
@@ -55,11 +56,15 @@ def _tensor_from(given: Any) -> torch.Tensor:
 
 
 def _tame(given: slice) -> slice:
-    """The slice with plain integers for bounds, huge ones cut down to what means the same."""
+    """The slice with plain integers for bounds, huge ones cut down to what means the same.
+
+    In an abstract run a huge number stands for a size, and is left as it is.
+    """
     bounds: list[int | None] = []
+    far = FAR if abstract.current() is None else sys.maxsize
     for bound in (given.start, given.stop, given.step):
         try:
-            bounds.append(None if bound is None else max(-FAR, min(FAR, operator.index(bound))))
+            bounds.append(None if bound is None else max(-far, min(far, operator.index(bound))))
         except TypeError:
             raise IndexError(f"slice bounds must be integers or None, got {given}") from None
     if bounds[2] == 0:
@@ -121,8 +126,11 @@ def fitting_mask(mask: torch.Tensor, shape: tuple[Axis, ...], axis: int) -> torc
     sizes = shape[axis : axis + mask.ndim]
     if tuple(mask.shape) == sizes:
         return mask
-    pairs = list(zip(mask.shape, sizes, strict=True))
-    if 0 in mask.shape and all(isinstance(size, int) and own in (size, 0) for own, size in pairs):
+    fits = all(
+        isinstance(size, int) and (own == 0 or not abstract.differ(own, size))
+        for own, size in zip(mask.shape, sizes, strict=True)
+    )
+    if fits and 0 in mask.shape:
         return mask.new_zeros([size for size in sizes if isinstance(size, int)])
     raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit axes {axis}… of shape {shape}")
 
@@ -131,4 +139,4 @@ def host_nonzero(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Positions of True, one tensor per axis; how many there are is data, so a device makes the host wait."""
     if mask.is_cuda:
         mask = host.read(mask, "indexing by a mask")
-    return mask.nonzero(as_tuple=True)
+    return abstract.positions(mask, "mask")

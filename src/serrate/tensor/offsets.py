@@ -76,8 +76,7 @@ def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tens
     """[0, l0, l0+l1, …]; int64, or int32 if the lengths are and the known total fits."""
     narrow = lengths.dtype == torch.int32 and total is not None and total <= INT32_MAX
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int32 if narrow else torch.int64, device=lengths.device)
-    if abstract.current() is None:  # torch finds the type of sums from all pairs of entries, too many for an int64
-        torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
+    torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
     return offsets
 
 

@@ -384,7 +384,7 @@ class Partition:
         capacity: int | None = None,
         bound: int | None = None,
         exact: bool = False,
-        name: tuple[Hashable, ...] = (),
+        name: tuple[Any, ...] = (),
     ) -> Partition:
         """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
 
@@ -412,7 +412,7 @@ class Partition:
         *,
         capacity: int | None = None,
         exact: bool = False,
-        name: tuple[Hashable, ...] = (),
+        name: tuple[Any, ...] = (),
     ) -> Partition:
         """The partition whose component i is component `components[i]` of this one (−1: an empty one).
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from serrate.tensor import combine, host, plan, select
+from serrate.tensor import abstract, combine, host, plan, select
 from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.storage import stored_as_seen
 from serrate.tensor.structure import Axis, Nest, Structure, step_into
@@ -35,6 +35,7 @@ def select_points(
         for e in entries
         if isinstance(e, (int, torch.Tensor))
     ]
+    abstract.meet(*[g.shape for g in given])
     try:
         common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
     except RuntimeError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.convert.chain import cells_of, to_levels
 from serrate.tensor.structure import Ragged
 
@@ -67,7 +67,7 @@ def to_text(x: Tensor) -> str:
 
 
 def _body_lines(x: Tensor, indent: int) -> list[str]:
-    if x.device.type == "meta":
+    if x.device.type == "meta" or abstract.current() is not None:  # There are no elements to show.
         return ["..."]
     tree = _shown(x, _per_axis(x.ndim))
     cells = _format([leaf for leaf in _leaves(tree) if leaf is not _GAP])

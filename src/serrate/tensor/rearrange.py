@@ -137,18 +137,20 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         )
     counts = host.read(counts, "repeating by counts that lie on a device") if counts.is_cuda else counts
     counts = counts.to(torch.int64)
-    if bool((counts < 0).any()):
-        raise ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
+    if counts.numel() == 1:
+        return _repeat_alike(tensor, abstract.number(counts, "repeats"), number)
+    host.defer(
+        (counts < 0).any().to(torch.int64), lambda _: ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
+    )
     if isinstance(size, Ragged):
-        if counts.numel() != 1:
-            raise RaggednessError(
-                f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
-            )
-        return _repeat_alike(tensor, int(counts), number)
-    if counts.ndim == 1 and counts.numel() not in (1, size):
+        raise RaggednessError(
+            f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
+        )
+    if abstract.differ(counts.numel(), size):
         raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
-    picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts.expand(size))
-    return _pick(tensor, number, picks, int(counts.max()) if counts.numel() else 1)
+    total = abstract.number(counts.sum(), "repeats")
+    picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts, output_size=total)
+    return _pick(tensor, number, picks, abstract.number(counts.max(), "most repeats") if counts.numel() else 1)
 
 
 def _repeat_alike(x: Tensor, times: int, axis: int) -> Tensor:

@@ -8,9 +8,9 @@ nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -152,14 +152,14 @@ class Cut(_Kind):
             return None
         return max(0, -((start - stop) // step))
 
-    def _name(self) -> tuple[Hashable, ...]:
+    def _name(self) -> tuple[Any, ...]:
         """What tells the lengths it leaves from others; slices that leave as many positions have one name."""
         start, stop, step = self.slice.start or 0, self.slice.stop, self._step
         if step == 1 and (stop is None or start == 0):
             if (start >= 0) if stop is None else (stop < 0):
-                return "shortened", str(start if stop is None else -stop)
-            return "at_most", str(-start if stop is None else stop)
-        return "cut", f"{start}:{'' if stop is None else stop}:{step}"
+                return "shortened", start if stop is None else -stop
+            return "at_most", -start if stop is None else stop
+        return "cut", slice(start, stop, step)
 
     def level(self, at: Place) -> int | Partition:
         if at.is_own and self.slice.start is None and self.slice.stop is None and abs(self._step) == 1:

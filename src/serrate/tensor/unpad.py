@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
+
+Gather = Callable[[torch.Tensor, Structure, tuple[int, ...], Any], torch.Tensor]
+"""What reads packed values for a structure, and an order of axes, out of a padded tensor, and pads past its end."""
 
 
 @untraced
@@ -39,6 +43,13 @@ def from_dense(
     >>> sr.from_dense(d, mask=d != 2).tolist()
     [[1, 0], [3, 0, 0]]
     """
+    return packed_by(padded.gather_from, dense, lengths, offsets, mask, like, padding_value)
+
+
+def packed_by(
+    gather: Gather, dense: Any, lengths: Any, offsets: Any, mask: Any, like: Tensor | None, padding_value: Any
+) -> Tensor:
+    """`from_dense`, which reads rows by `gather`."""
     given = [
         name
         for name, g in (("lengths", lengths), ("offsets", offsets), ("mask", mask), ("like", like))
@@ -56,7 +67,7 @@ def from_dense(
         if full.ndim != like.ndim and not (featureless and full.ndim > like.ndim):
             raise RaggednessError(f"dense must have the {like.ndim} axes of like, got shape {list(full.shape)}")
         order = (*like.order, *range(like.ndim, full.ndim))
-        return Tensor(padded.gather_from(full, like.structure, order, padding_value), like.structure, order)
+        return Tensor(gather(full, like.structure, order, padding_value), like.structure, order)
     if mask is not None:
         return _from_masks(full, mask)
     what, levels = ("lengths", lengths) if offsets is None else ("offsets", offsets)
@@ -75,7 +86,7 @@ def from_dense(
         raise RaggednessError(
             f"dense must have at least {len(axes)} axes for {len(partitions)} levels, got {list(full.shape)}"
         )
-    return Tensor(padded.gather_from(full, structure, tuple(range(full.ndim)), padding_value), structure)
+    return Tensor(gather(full, structure, tuple(range(full.ndim)), padding_value), structure)
 
 
 def _read(given: Any) -> torch.Tensor:
@@ -96,7 +107,7 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
             raise TypeError(f"mask must be boolean, got {m.dtype}")
         if m.device != full.device:
             raise OffsetsDeviceError(f"mask lies on {m.device}, dense on {full.device}")
-        if m.ndim <= covered or m.shape != full.shape[: m.ndim]:
+        if m.ndim <= covered or abstract.unlike(m.shape, full.shape[: m.ndim]):
             raise RaggednessError(
                 f"mask must have at least {covered + 1} axes (each of several one more than the one before), "
                 f"those of dense, {list(full.shape)}, got {list(m.shape)}"
