@@ -80,5 +80,7 @@ def test_building_a_library_imports_no_loop_layer() -> None:
         "print(*sorted(name for name in sys.modules if name.startswith(('serrate.fusion', 'serrate.kernel'))))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    scalars = {f"serrate.fusion.{name}" for name in ("dtypes", "elementwise", "forms", "functions", "scalar")}
+    scalars = {
+        f"serrate.fusion.{name}" for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "scalar")
+    }
     assert set(done.stdout.split()) <= {"serrate.fusion", *scalars}
