@@ -12,10 +12,16 @@ from serrate.fusion.scalar import Scalar
 
 def reads(expression: Scalar, name: Scalar) -> int:
     """How often an expression, written out, reads a symbol; twice counts as many."""
-    found: dict[Scalar, int] = {}
-    for node in expression.walk():
-        found[node] = 1 if node == name else min(2, sum(found[argument] for argument in node.args))
-    return found[expression]
+    if name not in expression.symbols:
+        return 0
+    if expression == name:
+        return 1
+    found = 0
+    for argument in expression.args:
+        found += reads(argument, name)
+        if found > 1:  # no need to look further, which would take long where parts are shared
+            return 2
+    return found
 
 
 def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:

@@ -196,7 +196,8 @@ class Fusion:
     def elementwise(self, name: str, *operands: TensorView | float, **options: Any) -> TensorView:
         """An elementwise operation, by its name in `fusion.elementwise`. Tensors have one dtype, and numbers take it;
         whole numbers become float32 where floating-point numbers are computed of them."""
-        check_known(name, elementwise.names(len(operands)))
+        if not elementwise.is_known(name) or elementwise.named(name).arity != len(operands):
+            check_known(name, elementwise.names(len(operands)))
         row = elementwise.named(name)
         if not any(isinstance(x, TensorView) for x in operands):
             raise TypeError(f"{name} needs at least one tensor, got {' and '.join(map(repr, operands))}")
