@@ -229,7 +229,7 @@ class _Joined:
     def moved(
         self, each: list[torch.Tensor], nest: Nest, device: torch.device, fill: int | None = None
     ) -> torch.Tensor:
-        """One tensor with a row per cell of the joined nest, from a tensor per part with a row per cell of its `nest`."""
+        """The rows for the cells of the joined nest, from those that each part has for its own cells of `nest`."""
         each = _of_one_dtype(each)
         if nest[0] == self.c and self.host_born:
             return torch.cat(each)

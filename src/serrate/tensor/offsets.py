@@ -1,4 +1,4 @@
-"""Offsets and lengths as users hand them in: read, checked with the first bad position named, and printed."""
+"""Offsets and lengths as users give them: how they are read, checked and shown. Errors name the first bad position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_index_vector(given: Any, name: str) -> torch.Tensor:
     if given.dtype in (torch.int8, torch.int16, torch.uint8, torch.uint16, torch.uint32):
         return host.settled(given.to(torch.int64))
     if given.is_floating_point() and given.numel() and given.device.type == "cpu":
-        odd = (given != given.floor()).nonzero()  # NaN is unequal to itself; an infinity is its own floor
+        odd = (given != given.floor()).nonzero()  # NaN is unequal to its floor, and an infinity equals it.
         odd = odd if odd.numel() else given.isinf().nonzero()
         if odd.numel():
             position = int(odd[0])
@@ -73,7 +73,7 @@ def _shares_memory(made: torch.Tensor, given: Any) -> bool:
 
 
 def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tensor:
-    """[0, l0, l0+l1, …]; int64, or int32 if the lengths are and the known total fits."""
+    """The offsets [0, l0, l0+l1, …]: int32 if the lengths are int32 and the total is known to fit, else int64."""
     narrow = lengths.dtype == torch.int32 and total is not None and total <= INT32_MAX
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int32 if narrow else torch.int64, device=lengths.device)
     torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])

@@ -428,7 +428,7 @@ class Partition:
         )
 
     def scaled(self, factor: int) -> Partition:
-        """Each length times `factor`: the partition of a ragged axis that is merged with a uniform axis inside of it."""
+        """Each length times `factor`: the partition of a ragged axis merged with a uniform axis inside of it."""
         lengths = self.lengths.to(torch.int64) * factor
         made = self.with_lengths(lengths, capacity=self._num_values * factor, exact=self._exact)
         if self._uniform_length is not None:
@@ -436,7 +436,7 @@ class Partition:
         return made
 
     def coarsened(self, outer: Partition | int, count: int) -> Partition:
-        """The partition whose components are groups of those of this one, as `outer`, a partition or a size, groups them.
+        """The partition whose components are groups of those of this one, as `outer`, a partition or size, says.
 
         `count` is how many components result.
         """
