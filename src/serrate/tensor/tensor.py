@@ -329,7 +329,7 @@ class Tensor(Operations):
         if self.is_ragged:
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
         if copy is False and (self.values.is_conj() or self.values.is_neg()):
-            raise ValueError("torch has put off conjugating these elements, so they become an array only by a copy")
+            raise ValueError("torch has put off conjugating these elements, so they become no array without a copy")
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
