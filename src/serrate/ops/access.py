@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -75,8 +75,10 @@ def _copy_body(x: Any, /, other: Any, non_blocking: bool = False) -> Any:
 
 
 def _to_dense_vjp(g: Any, out: Any, x: Any, *, padding_value: Any, max_lengths: Any, axis: Any) -> Any:
-    if axis is None:
-        return ops.from_dense(g, like=x) if x.is_ragged else g
+    ragged = {number for number, size in enumerate(x.shape) if isinstance(size, Ragged)}
+    chosen = ragged if axis is None else {a % x.ndim for a in (axis if isinstance(axis, Sequence) else [axis])}
+    if chosen == ragged:
+        return ops.from_dense(g, like=x) if ragged else g
     return ops.collect(g, ops["Tensor.to_dense"](ops.numbered(x), -1, max_lengths, axis), x)
 
 
