@@ -10,12 +10,6 @@ import serrate as sr
 from serrate.ops.record import TABLE
 
 PRODUCTS = {
-    "matmul": [
-        ("x", "x[0].torch().mT @ x[0].torch()"),
-        ("x", "sr.matrix_transpose(x)"),
-        ("sr.matrix_transpose(x)", "x"),
-    ],
-    "outer": [("x[..., 0]", "x[..., 1]")],
     "linear": [("x", "x[0].torch()", "x[0].torch()[:, 0]")],
 }
 
