@@ -285,13 +285,10 @@ def test_products_of_wrong_operands() -> None:
         row_products.weighted_sums(torch.ones(1, 2), torch.ones(3, 4), t([0, 3]), 2)
 
 
-# ------------------------------------------------------------------------------------------- without a compiler
+# -------------------------------------------------------------------------------------------- without a library
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
-    assert loading.load("row_products.cpp", {}) is None
-    assert loading.load("rows.cpp", []) is None
+def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_library", lambda: None)
     assert rows.complete(t([1])) is None
     assert rows.sums(torch.ones(3), t([0, 3])) is None

@@ -23,9 +23,9 @@ from serrate.tensor import abstract
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
-_TILE = 64  # rows; fewer where components have fewer
-_COPIES = 2**26  # elements
-_FEW = 4  # length classes
+_TILE = 64  # So many rows are in a tile, or fewer where components have fewer.
+_COPIES = 2**26  # At most so many elements are copied at once.
+_FEW = 4  # Up to so many length classes are faster than tiles.
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Contraction:
 
     @cached_property
     def equation(self) -> str:
-        """The product of two batches of blocks, for torch.einsum."""
+        """The equation for torch.einsum of two batches of blocks."""
         letters: dict[str, str] = {}
         for label in (*self.left.labels, *self.right.labels):
             letters.setdefault(label, "abcdefghijklmopqrstuvwxyz"[len(letters)])
@@ -91,7 +91,7 @@ def _features(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> lis
 
 
 def _compose(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The product without a write in place: the blocks of all classes, and then each row out of its own."""
+    """The product without a write in place: blocks of all classes are joined, then each row is taken from its block."""
     features, rows, device = _features(plan, left, right), plan.out.rows.num_values, left.device
     if not plan.lengths.partitions:
         return _whole(plan, left, right, features)
@@ -103,7 +103,7 @@ def _compose(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     if not made:
         return left.new_zeros((rows, *features))
     joined = torch.cat(made)
-    found = torch.full((rows + 1,), joined.shape[0], device=device)  # a row in no class is 0
+    found = torch.full((rows + 1,), joined.shape[0], device=device)  # A row in no class is 0.
     found = found.scatter(0, torch.cat(places), torch.arange(joined.shape[0], device=device))[:rows]
     return torch.cat([joined, joined.new_zeros((1, *features))]).index_select(0, found)
 
@@ -125,7 +125,7 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
         if tiles.fits and (waits or (len(lengths.classes) > _FEW and tiles.at_once)):
             return tiles.compute()
     rows = plan.out.rows.num_values
-    out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
+    out = left.new_zeros((rows + 1, *features))  # What stands for no entry is written to a spare row past the last.
     for group in lengths.classes:
         first = _block(plan, plan.left, left, group)
         same = left is right and plan.left.tail == plan.right.tail
@@ -135,7 +135,7 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
 
 
 def _whole(plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> torch.Tensor:
-    """No ragged axis inside the components: all of them form one batch."""
+    """The product of components that have no ragged axis inside: all of them form one batch."""
     count = plan.out.rows.num_components
     pairs = ((plan.left, left), (plan.right, right))
     blocks = [values.reshape(count, *plan.lengths.sizes(side), *values.shape[1:]) for side, values in pairs]
@@ -162,7 +162,7 @@ def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: Le
 
 
 def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
-    """torch's grouped matmul, where the product is one: bfloat16 on CUDA, one ragged axis, matrices."""
+    """The product by torch's grouped matmul, for matrices of bfloat16 on CUDA with one ragged axis; else None."""
     if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
         return None
     label = tuple(plan.lengths.number)
@@ -187,7 +187,7 @@ def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
 
 
 def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> torch.Tensor | None:
-    """None where the kernel would refuse: it wants contiguous lines of multiples of 16 bytes."""
+    """torch's grouped matmul; None if it would refuse: lines must be contiguous and multiples of 16 bytes long."""
     lines = [next((n for n, step in zip(x.shape, x.stride(), strict=True) if step == 1), 0) for x in (left, right)]
     if 0 in (*left.shape, *right.shape, ends.numel()) or any(n % 8 or not n for n in lines):
         return None
@@ -195,7 +195,7 @@ def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> 
 
 
 class _Tiles:
-    """Tiles of rows of one component each: the host needs no length to know how many there can be."""
+    """Tiles, each of rows of one component. The host needs no length to know how many there can be."""
 
     def __init__(self, plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> None:
         self.plan, self.left, self.right, self.features = plan, left, right, features
@@ -203,13 +203,13 @@ class _Tiles:
         ragged = tuple(plan.lengths.number)
         self.fits = len(ragged) == 1 and all(tail in ((), ragged) for tail in tails)
         sizes = (math.prod(left.shape[1:]), math.prod(right.shape[1:]), math.prod(features))
-        # What a tile needs of its component is copied for it: so many tiles at once, lest the copies fill the memory.
+        # Each tile gets a copy of what it needs of its component, so only some tiles are computed at once.
         copied = [size for size, tail in zip(sizes, tails, strict=True) if not tail]
         self.chunk = max(_COPIES // max(1, *copied), 1) if copied else _COPIES
 
     @cached_property
     def cells(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows of each tile, which of them there are, and each tile's component."""
+        """The rows of each tile, which of these exist, and the component of each tile."""
         (partition,) = self.plan.lengths.partitions
         device = self.left.device
         return partition.derived(("tiles", device), lambda: _make_tiles(partition, device))
@@ -221,12 +221,12 @@ class _Tiles:
 
     @property
     def is_empty(self) -> bool:
-        """Whether an operand has no rows: lengths may come from the other, which has room for some, all undefined."""
+        """Whether an operand has no rows. The other may then have room for rows, all of which are undefined."""
         sides = ((self.plan.left, self.left), (self.plan.right, self.right))
         return any(side.tail and not values.shape[0] for side, values in sides)
 
     def compute(self) -> torch.Tensor:
-        """The product; what stands past the last offset is in no tile."""
+        """The product. Rows past the last offset are in no tile."""
         plan, rows = self.plan, self.plan.out.rows.num_values
         wide = WAITING.get(self.left.dtype, self.left.dtype)
         summed = not plan.out.tail
@@ -252,13 +252,13 @@ class _Tiles:
         if not tail:
             return values.index_select(0, of)
         made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
-        if self.plan.out.tail:  # what stands for no row is stored nowhere
+        if self.plan.out.tail:  # What stands for no row is stored nowhere.
             return made
         return made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0)
 
 
 def _make_tiles(partition: Partition, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows of each tile [tiles, rows], which of them there are, and each tile's component."""
+    """The rows of each tile, [tiles, rows], which of these exist, and the component of each tile."""
     entries, components = partition.num_values, partition.num_components
     tile = next((t for t in (_TILE, _TILE // 2) if entries >= t * components), _TILE // 4)
     count = (entries + components * (tile - 1)) // tile if entries and components else 0

@@ -64,7 +64,7 @@ class Stack:
     x: Tensor
     own: int
     values: torch.Tensor
-    """[*stack, *own]: half types as float32; undefined rows, which must not make a matrix singular, the identity."""
+    """[*stack, *own]. Half types are float32, and an undefined row is the identity, which is not singular."""
 
     @property
     def depth(self) -> int:
@@ -72,10 +72,10 @@ class Stack:
         return self.values.ndim - self.own
 
     def result(self, values: torch.Tensor) -> Tensor:
-        """The Tensor around [*stack, *any number of new axes], which stand last; half types as they came."""
+        """The Tensor of values [*stack, *new axes], whose new axes stand last; half types become what they were."""
         if self.x.dtype in ACCUMULATE and values.is_floating_point():
             values = values.to(self.x.dtype)
-        values = values.resolve_conj()  # torch conjugates late; numpy and DLPack take no such tensors
+        values = values.resolve_conj()  # torch puts off conjugation; numpy and DLPack do not take such tensors.
         if not self.x.is_ragged:
             return Tensor(values, team=self.x.team)
         gone = self.x.order[self.x.ndim - self.own :]
@@ -115,7 +115,7 @@ class Stack:
 
 
 def stack(name: str, x: Any, own: int = 2, *, square: bool = False, as_is: bool = False) -> Stack:
-    """`x` as a stack of its last `own` axes (`as_is`: their values a view), or an error that says why it is none."""
+    """`x` as a stack of its last `own` axes, with `as_is` as a view; or an error that says why it is none."""
     tensor = as_tensor(x)
     if tensor.ndim < own:
         many = "two axes" if own == 2 else "one axis"
@@ -137,7 +137,7 @@ def filled(values: torch.Tensor, structure: Structure) -> torch.Tensor:
 
 
 def last(x: Any, axes: Any) -> Tensor:
-    """`x` with the axes named at the end, in that order: where torch lets its callers choose."""
+    """`x` with the named axes at the end, in that order; for functions of torch in which callers choose axes."""
     tensor = as_tensor(x)
     chosen = [tensor._axis(a) for a in axes]
     if len(set(chosen)) < len(chosen):

@@ -4,6 +4,8 @@
 // component. If offsets do not start with 0, decrease or end past the rows, a function returns -1 and neither reads nor
 // writes a row.
 
+#include "common.h"
+
 namespace {
 
 bool are_wrong(const int64_t* offsets, int64_t components, int64_t rows) {

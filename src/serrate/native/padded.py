@@ -27,7 +27,7 @@ _NUMBERS = {torch.float32: "float32", torch.float64: "float64", torch.int32: "in
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     forms = ("packed_sum", "packed_product", "padded_sum", "padded_product")
     return load("padded.cpp", ["total", "pad", "unpad", *(f"{f}_{kind}" for f in forms for kind in _NUMBERS.values())])
 

@@ -4,7 +4,13 @@
 // wrong or cut more than `rows` rows, a function returns -1 and neither reads nor writes a row. A product of matrices,
 // C[m, n] = Σ_k A[m, k] · B[k, n], is computed in tiles that stay in registers.
 
+#include "common.h"
+
 #include <vector>
+
+#ifdef __clang__
+#pragma clang fp contract(fast)  // Other compilers multiply and add in one instruction anyway.
+#endif
 
 namespace {
 

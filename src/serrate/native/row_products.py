@@ -28,9 +28,9 @@ _LETTERS = {"product": ("blk", "bkm", "blm"), "weighted": ("bhl", "blhd", "bhd")
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     names = [f"{form}_{kind}" for form in ("product", "weighted") for kind in _NAMES.values()]
-    return load("row_products.cpp", names, flags=("-ffp-contract=fast",))
+    return load("row_products.cpp", names)
 
 
 def serves(*operands: torch.Tensor) -> bool:

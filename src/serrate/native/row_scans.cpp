@@ -3,6 +3,8 @@
 // Running sums of float32 are kept in float64. Those of float64 are added up in groups of rows, and what rounding takes
 // from the sum of all groups before is kept beside it. For wrong offsets a function returns -1 and writes nothing.
 
+#include "runs.h"
+
 namespace {
 
 template <class T>
@@ -225,18 +227,18 @@ int64_t extremes(const T* x, const int64_t* offsets, int64_t components, int64_t
 
 }  // namespace
 
-SERRATE_EXPORT(sums_float32, of_runs<WideSums, float>)
-SERRATE_EXPORT(sums_float64, of_runs<CarriedSums, double>)
-SERRATE_EXPORT(sums_int64, of_runs<WideSums, int64_t>)
-SERRATE_EXPORT(products_float32, of_runs<Products, float>)
-SERRATE_EXPORT(products_float64, of_runs<Products, double>)
-SERRATE_EXPORT(products_int64, of_runs<Products, int64_t>)
+SERRATE_EXPORT(running_sums_float32, of_runs<WideSums, float>)
+SERRATE_EXPORT(running_sums_float64, of_runs<CarriedSums, double>)
+SERRATE_EXPORT(running_sums_int64, of_runs<WideSums, int64_t>)
+SERRATE_EXPORT(running_products_float32, of_runs<Products, float>)
+SERRATE_EXPORT(running_products_float64, of_runs<Products, double>)
+SERRATE_EXPORT(running_products_int64, of_runs<Products, int64_t>)
 SERRATE_EXPORT(recurrence_float32, recurrence<float>)
 SERRATE_EXPORT(recurrence_float64, recurrence<double>)
 
 #define SERRATE_FOR_NUMBERS(NAME, T)               \
-  SERRATE_EXPORT(largest_##NAME, extremes<true, T>) \
-  SERRATE_EXPORT(least_##NAME, extremes<false, T>)
+  SERRATE_EXPORT(running_largest_##NAME, extremes<true, T>) \
+  SERRATE_EXPORT(running_least_##NAME, extremes<false, T>)
 
 SERRATE_FOR_NUMBERS(float32, float)
 SERRATE_FOR_NUMBERS(float64, double)

@@ -16,14 +16,17 @@ from serrate.native.loading import Routines, empty, load, plain, size_of, thread
 
 _FLOATS = {torch.float32: "float32", torch.float64: "float64"}
 _NUMBERS = {**_FLOATS, torch.int64: "int64"}
-_FORMS = {"sums": _NUMBERS, "products": _NUMBERS, "recurrence": _FLOATS, "largest": _NUMBERS, "least": _NUMBERS}
+_FORMS = {
+    **dict.fromkeys(("running_sums", "running_products", "running_largest", "running_least"), _NUMBERS),
+    "recurrence": _FLOATS,
+}
 
 
 @cache
 def _library() -> Routines | None:
     """Return the compiled source; None if it does not compile."""
     names = [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()]
-    return load("row_scans.cpp", names, headers=("runs.h",))
+    return load("row_scans.cpp", names)
 
 
 def is_there() -> bool:
@@ -37,14 +40,14 @@ def sums(values: torch.Tensor, offsets: torch.Tensor, reverse: bool) -> torch.Te
     Rows of no component are 0.
     """
     if values.is_complex():
-        made = _call("sums", (torch.view_as_real(values.resolve_conj()),), offsets, int(reverse))
+        made = _call("running_sums", (torch.view_as_real(values.resolve_conj()),), offsets, int(reverse))
         return None if made is None else torch.view_as_complex(made)
-    return _call("sums", (values,), offsets, int(reverse))
+    return _call("running_sums", (values,), offsets, int(reverse))
 
 
 def products(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
     """Return [N, …]: the product of each row and all before it in its component."""
-    return _call("products", (values,), offsets, 0)
+    return _call("running_products", (values,), offsets, 0)
 
 
 def recurrence(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, reverse: bool) -> torch.Tensor | None:
@@ -58,7 +61,7 @@ def extremes(values: torch.Tensor, offsets: torch.Tensor, largest: bool) -> tupl
     NaN is the greatest (least) of all. Positions are int64.
     """
     positions = empty(values.shape, torch.int64)
-    made = _call("largest" if largest else "least", (values,), offsets, positions.data_ptr())
+    made = _call("running_largest" if largest else "running_least", (values,), offsets, positions.data_ptr())
     return None if made is None else (made, positions)
 
 

@@ -4,6 +4,9 @@
 // float32 are added up in float64, groups of four rows first; sums of float64 are added up in groups of 64 rows. For
 // wrong offsets a function returns -1 and writes nothing.
 
+#include "exponential.h"
+#include "runs.h"
+
 namespace {
 
 

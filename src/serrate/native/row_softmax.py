@@ -21,7 +21,7 @@ _FORMS = ("softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient")
 def _library() -> Routines | None:
     """Return the compiled source; None if it does not compile."""
     names = [f"{form}_{number}" for form in _FORMS for number in _FLOATS.values()]
-    return load("row_softmax.cpp", names, headers=("../runtime/exponential.h", "runs.h"))
+    return load("row_softmax.cpp", names)
 
 
 def is_there() -> bool:

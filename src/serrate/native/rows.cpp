@@ -3,6 +3,8 @@
 // A row has `width` bytes. Functions that take lengths, indices or offsets from a user check them before they use them,
 // and return -1 if these are wrong. The other functions say what they rely on.
 
+#include "common.h"
+
 // ------------------------------------------------------------------------------------------------- runs of rows
 
 namespace {

@@ -25,7 +25,7 @@ _BY_LENGTHS = ("copy_runs", "put_runs", "select_runs", "slice_runs", "complete",
 
 @cache
 def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
-    """Return the compiled functions by name and dtypes; None if the source does not compile."""
+    """Return the compiled functions by name and dtypes; None if there is no library with them."""
     names: dict[tuple[Any, ...], str] = {
         (name, lengths): f"{name}_{kind}" for name in _BY_LENGTHS for lengths, kind in _INTEGERS.items()
     }

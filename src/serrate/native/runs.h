@@ -4,9 +4,13 @@
 // like: several rows of few columns are one line, and rows of many columns are cut into tiles of columns. Lines are cut
 // into pieces of kPiece lines, which several threads may share; how they are cut depends on sizes alone.
 
+#pragma once
+
 #include <cmath>
 #include <memory>
 #include <new>
+
+#include "common.h"
 
 namespace {
 

@@ -23,7 +23,9 @@ from serrate.eager.reducing import (
 from serrate.eager.runs import settled
 from serrate.eager.segments import Segments
 from serrate.errors import AxisError
-from serrate.ops.record import Implementation, operation, record
+from serrate.ops.derivatives import in_dtype, reduced_to
+from serrate.ops.record import Implementation, operation, ops, record
+from serrate.ops.reductions import accumulating, square_root
 from serrate.tensor import abstract
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable
@@ -228,8 +230,8 @@ def _record(
     summary: str,
     call: str,
     gives: str,
-    gradient: str,
-    native: tuple[Implementation, ...] = (),
+    samples: tuple[str, ...] = (),
+    **fields: Any,
 ) -> None:
     record(
         "normalizations",
@@ -238,37 +240,153 @@ def _record(
         answer,
         summary=summary,
         example=(call, gives),
-        gradient=gradient,
         kinds=("float",),
         traced=name != "normalize",
-        native=native,
-        samples=("x, axis=1", "x, axis=0", "x, axis=-1"),
+        samples=("x, axis=1", "x, axis=0", "x, axis=-1", *samples),
         errors=(
             ("x, axis=5", AxisError, "axis 5 is out of range"),
             ("x.to(torch.int64), axis=1", TypeError, f"{name} needs floating-point elements"),
         ),
+        **fields,
     )
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _softmax_body(x: Any, /, *, axis: int | Sequence[int] = -1) -> Any:
+    raised = ops.exp(_less_greatest(x, axis))
+    return ops.astype(raised / _total(raised, axis), x.dtype)
+
+
+def _log_softmax_body(x: Any, /, *, axis: int | Sequence[int] = -1) -> Any:
+    shifted = _less_greatest(x, axis)
+    return ops.astype(shifted - ops.log(_total(ops.exp(shifted), axis)), x.dtype)
+
+
+def _less_greatest(x: Any, axis: int | Sequence[int]) -> Any:
+    """x less the greatest along the axis, so that no exponential overflows; the result does not depend on it."""
+    wide = accumulating(x)
+    return wide - ops.expand_like(ops["Tensor.detach"](ops.max(wide, axis=axis)), wide, axis=axis)
+
+
+def _total(x: Any, axis: int | Sequence[int]) -> Any:
+    """The sum along the axis beside each element that is in it."""
+    return ops.expand_like(ops.sum(x, axis=axis), x, axis=axis)
+
+
+def _average(x: Any, axis: int | Sequence[int]) -> Any:
+    """The mean along the axis beside each element that is in it."""
+    return ops.expand_like(ops.mean(x, axis=axis), x, axis=axis)
+
+
+def _softmax_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int]) -> Any:
+    wide, share = accumulating(g), accumulating(out)
+    return in_dtype(share * (wide - _total(wide * share, axis)), x.dtype)
+
+
+def _log_softmax_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int]) -> Any:
+    wide = accumulating(g)
+    return in_dtype(wide - ops.exp(accumulating(out)) * _total(wide, axis), x.dtype)
+
+
+def _standardized(x: Any, axis: int | Sequence[int], eps: float) -> tuple[Any, Any]:
+    """x with mean 0 and variance 1 along the axis, and what its distances from the mean were multiplied by."""
+    wide = accumulating(x)
+    once = wide - _average(wide, axis)
+    centred = once - _average(once, axis)  # the first mean is rounded
+    scale = ops.rsqrt(_average(centred * centred, axis) + eps)
+    return centred * scale, scale
+
+
+def _layer_norm_body(
+    x: Any, /, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5
+) -> Any:
+    made, _ = _standardized(x, axis, eps)
+    made = made if weight is None else made * weight
+    return ops.astype(made if bias is None else made + bias, x.dtype)
+
+
+def _layer_norm_vjp(
+    g: Any, out: Any, x: Any, weight: Any, bias: Any, *, axis: int | Sequence[int], eps: float
+) -> tuple[Any, Any, Any]:
+    made, scale = _standardized(x, axis, eps)
+    wide, to_weight = _before_weight(g, made, weight)
+    to_x = scale * (wide - _average(wide, axis) - made * _average(wide * made, axis))
+    return in_dtype(to_x, x.dtype), to_weight, reduced_to(accumulating(g), bias)
+
+
+def _before_weight(g: Any, made: Any, weight: Any) -> tuple[Any, Any]:
+    """The gradients of what was multiplied by the weight, and of the weight."""
+    wide = accumulating(g)
+    if weight is None:
+        return wide, None
+    return reduced_to(wide * weight, made), reduced_to(wide * made, weight)
+
+
+def _by_mean_square(x: Any, axis: int | Sequence[int], eps: float | None) -> tuple[Any, Any]:
+    """x divided by the root of its mean square along the axis, and what it was multiplied by for that."""
+    wide = accumulating(x)
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = ops.rsqrt(_average(wide * wide, axis) + small)
+    return wide * scale, scale
+
+
+def _rms_norm_body(x: Any, /, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float | None = None) -> Any:
+    made, _ = _by_mean_square(x, axis, eps)
+    return ops.astype(made if weight is None else made * weight, x.dtype)
+
+
+def _rms_norm_vjp(
+    g: Any, out: Any, x: Any, weight: Any, *, axis: int | Sequence[int], eps: float | None
+) -> tuple[Any, Any]:
+    made, scale = _by_mean_square(x, axis, eps)
+    wide, to_weight = _before_weight(g, made, weight)
+    return in_dtype(scale * (wide - made * _average(wide * made, axis)), x.dtype), to_weight
+
+
+def _length(x: Any, axis: int | Sequence[int]) -> Any:
+    """The length of x along the axis, beside each element that is in it."""
+    return ops.expand_like(square_root(ops.sum(x * x, axis=axis)), x, axis=axis)
+
+
+def _normalize_body(x: Any, /, *, axis: int | Sequence[int] = -1, eps: float = 1e-12) -> Any:
+    wide = accumulating(x)
+    return ops.astype(wide / ops.clip(_length(wide, axis), min=eps), x.dtype)
+
+
+def _normalize_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int], eps: float) -> Any:
+    """What points along x does not change it, unless its length is too small to be divided by."""
+    wide, x_wide = accumulating(g), accumulating(x)
+    length = _length(x_wide, axis)
+    divisor = ops.clip(length, min=eps)
+    made = x_wide / divisor
+    along = ops.where(length < eps, 0, made * _total(wide * made, axis))
+    return in_dtype((wide - along) / divisor, x.dtype)
+
+
 # fmt: off
+_WEIGHT = "torch.linspace(0.5, 2, x.shape[-1] if isinstance(x.shape[-1], int) else 1, dtype=x.dtype)"
 _record("softmax", _softmax, _answer_softmax(_softmax),
         "exp(x) divided by its sum along `axis`; an empty row stays empty.",
         "sr.softmax(sr.ragged([[0., 0.], [], [7.]]), axis=1).tolist()", "[[0.5, 0.5], [], [1.0]]",
-        "out * (g - spread(sum(g * out)))",
-        (Implementation("native", softmax.softmax, softmax.applies),))
+        ("x, axis=(0, 1)",), body=_softmax_body, vjp=_softmax_vjp,
+        native=(Implementation("native", softmax.softmax, softmax.applies),))
 _record("log_softmax", _log_softmax, _answer_softmax(_log_softmax), "The logarithm of softmax along `axis`.",
         "sr.log_softmax(sr.ragged([[7.], []]), axis=1).tolist()", "[[0.0], []]",
-        "g - exp(out) * spread(sum(g))",
-        (Implementation("native", softmax.log_softmax, softmax.applies),))
+        body=_log_softmax_body, vjp=_log_softmax_vjp,
+        native=(Implementation("native", softmax.log_softmax, softmax.applies),))
 _record("layer_norm", _layer_norm, _answer_layer_norm,
         "x with mean 0 and variance 1 along `axis`, then times weight, plus bias.",
         "sr.layer_norm(sr.ragged([[-1., 1.], []]), axis=1, eps=0).tolist()", "[[-1.0, 1.0], []]",
-        "(g - spread(mean(g)) - out * spread(mean(g * out))) * spread(rsqrt(var(x) + eps))")
+        (f"x, {_WEIGHT}, {_WEIGHT}", f"x, weight={_WEIGHT}, axis=1"), operands=("x", "weight", "bias"),
+        body=_layer_norm_body, vjp=_layer_norm_vjp)
 _record("rms_norm", _rms_norm, _answer_rms_norm,
         "x divided by the root of its mean square along `axis`, then times weight.",
         "sr.rms_norm(sr.ragged([[2., -2.], []]), axis=1, eps=0).tolist()", "[[1.0, -1.0], []]",
-        "(g - out * spread(mean(g * out))) * spread(rsqrt(mean(x * x) + eps))")
+        (f"x, {_WEIGHT}", f"x, {_WEIGHT}, axis=1, eps=0.1"), operands=("x", "weight"),
+        body=_rms_norm_body, vjp=_rms_norm_vjp)
 _record("normalize", _normalize, _answer_normalize, "x divided by its length along `axis`.",
         "sr.normalize(sr.ragged([[0., -4.], []]), axis=1).tolist()", "[[0.0, -1.0], []]",
-        "(g - out * spread(sum(g * out))) / spread(sqrt(sum(x * x)))")
+        ("x, axis=1, eps=2.0",), body=_normalize_body, vjp=_normalize_vjp)
 # fmt: on

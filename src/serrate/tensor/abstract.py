@@ -2,8 +2,8 @@
 
 `serrate.program` enters such a run, and only the thread that entered it is in it. There, offsets and values have sizes
 and dtypes, but nobody can look at their elements. Eager code asks the functions of this file wherever it needs a number
-that only elements tell, or compares numbers that a type may not know. Outside an abstract run these functions do the
-plain thing, at the cost of one look at a variable of the thread.
+that only elements tell, or compares numbers that a type may not know. Outside an abstract run these functions
+compute with the numbers at hand, and all that they cost is one look at a variable of the thread.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def most(one: int, other: int) -> int:
 
 
 def sliced(key: slice, size: int) -> tuple[int, int, int]:
-    """Start, stop and step of a slice of an axis, the stop so that the slice has all of its positions."""
+    """Start, stop and step of a slice of an axis; stop less start is the number of positions times the step."""
     run = _state.run
     if run is None:
         start, stop, step = key.indices(size)
@@ -165,12 +165,12 @@ def first(values: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def is_known(size: int) -> bool:
-    """Whether a size is a number, and not one that stands for a size which no type knows."""
+    """Whether a type knows the size. In an abstract run, a number may stand for a size that no type knows."""
     return _state.run is None or _state.run.is_known(size)
 
 
 def entries(size: int, name: str) -> range:
-    """The positions of an axis that the operation `name` makes a result of each; a type has to know how many."""
+    """The positions of an axis, for each of which the operation `name` gives a result; a type has to know how many."""
     if not is_known(size):
         raise TypeError(
             f"{name} gives one result for each entry of an axis, and the type of its operand does not say how many "

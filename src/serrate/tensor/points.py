@@ -1,4 +1,4 @@
-"""Several index arrays on the first axes: they meet point by point, and each point brings what lies under it."""
+"""Several index arrays on the first axes. They meet point by point, and each point selects all that lies under it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from serrate.tensor.structure import Axis, Nest, Structure, step_into
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-Entry = int | slice | torch.Tensor  # a key entry for one axis; a tensor holds integers
+Entry = int | slice | torch.Tensor  # An entry of a key for one axis. A tensor holds integers.
 
 
 def select_points(
     x: Tensor, per_axis: dict[int, Entry], arrays: list[int], reader: plan.Reader
 ) -> tuple[Tensor, dict[int, Entry]]:
-    """Several index arrays on the first axes: one point, or subtree, per entry."""
+    """x at the points where index arrays on its first axes meet, and the entries of the key for the other axes."""
     depth = max(arrays) + 1
     entries = [per_axis.get(a) for a in range(depth)]
     if any(isinstance(e, slice) or e is None for e in entries):
@@ -57,7 +57,7 @@ def select_points(
 
 
 def _rank_points(structure: Structure, nest: Nest, points: list[torch.Tensor]) -> torch.Tensor:
-    """The cells of `nest` at the given points, every position checked against its own row."""
+    """The cells of `nest` at the given points; an error if a position does not lie in its row."""
     cells = torch.zeros_like(points[0])
     for depth, index in enumerate(points):
         level = structure.level(nest[: depth + 1])

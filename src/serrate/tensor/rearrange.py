@@ -83,7 +83,7 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Entries moved along `axis` by `shift` places, those that fall off the end of a row returning at its start.
+    """Entries moved along `axis` by `shift` places, and what leaves a row at its end comes in again at its start.
 
     Without `axis` the packed values roll as one vector and the raggedness stays.
 
@@ -168,11 +168,11 @@ def _counts(repeats: Any) -> torch.Tensor:
     if isinstance(repeats, torch.Tensor):
         return repeats
     counts = torch.as_tensor(repeats, device=CPU)
-    return counts if counts.numel() else counts.to(torch.int64)  # no numbers have no type of their own
+    return counts if counts.numel() else counts.to(torch.int64)  # An empty list has no type of its own.
 
 
 def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
-    """x[b, i] repeated repeats[b, i] times: a gather within rows whose index names each entry so often."""
+    """x[b, i] repeated repeats[b, i] times: a gather within rows, whose index names each entry that many times."""
     if repeats.ndim != axis + 1 or repeats.is_floating_point() or repeats.dtype == torch.bool:
         raise TypeError(
             f"ragged repeats must hold integers and end at axis {axis}, got {repeats.dtype} of shape {repeats.shape}"
@@ -206,7 +206,7 @@ def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
-    """The whole of each axis repeated, rows on their own; `repetitions` count from the last axis.
+    """Each axis as a whole repeated, and each row on its own. The last of `repetitions` is for the last axis.
 
     >>> import serrate as sr
     >>> sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()

@@ -96,7 +96,7 @@ def _read(given: Any) -> torch.Tensor:
 
 
 def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
-    """One ragged axis per mask; every mask is read at the places of the padded tensor."""
+    """A tensor with one ragged axis per mask. Each mask is read at the places that the masks before it keep."""
     given = mask if isinstance(mask, tuple) else (mask,)
     masks = [_read(m) for m in given]
     if not masks:
@@ -113,7 +113,7 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
                 f"those of dense, {list(full.shape)}, got {list(m.shape)}"
             )
         covered = m.ndim
-    cells = torch.arange(1, device=full.device)  # the places of the padded tensor kept so far
+    cells = torch.arange(1, device=full.device)  # These are the places of the padded tensor that are kept so far.
     axes: list[Axis] = []
     for m in masks:
         outer, size = m.ndim - 1, m.shape[-1]

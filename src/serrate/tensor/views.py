@@ -1,4 +1,4 @@
-"""Seeing packed data as ragged without copying it: view_as_nested."""
+"""view_as_nested: packed data seen as ragged, without a copy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bo
 
 def _table(offsets: Any) -> torch.Tensor:
     try:
-        return torch.from_numpy(np.array(offsets))  # on the host, whatever torch's default device
+        return torch.from_numpy(np.array(offsets))  # This lies on the host, whatever torch's default device is.
     except (TypeError, ValueError):
         raise RaggednessError(f"offsets must be 1-D or [outer…, K+1] integers, got {offsets!r:.80}") from None
 
