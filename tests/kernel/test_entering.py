@@ -159,7 +159,7 @@ def test_what_occurs_twice_in_an_expression_is_computed_once() -> None:
     elementwise.enter("doubled", 1, doubled, lambda x: x)
     fusion = Fusion()
     y = fusion.output(fusion.unary("doubled", fusion.input("x", [2])), "y")
-    source = lower(fusion, y).source.partition("// namespace sr")[2]
+    source = lower(fusion, y).source.rpartition("// namespace sr")[2]
     assert source.count("sr::exp") == 20
     # Also where it is read elsewhere than it is computed, which is guarded.
     padded = Fusion()

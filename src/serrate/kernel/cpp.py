@@ -21,7 +21,7 @@ def source(kernels: Sequence[Kernel]) -> str:
     >>> double = Store("y", i, load("x", i, "float32") + load("x", i, "float32"))
     >>> x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
     >>> kernel = Kernel("double_it", (x, y), (n,), (For(i, n, (double,), "position"),))
-    >>> print(source([kernel]).partition("// namespace sr")[2].strip())
+    >>> print(source([kernel]).rpartition("// namespace sr")[2].strip())
     extern "C" void double_it(
         const float* __restrict__ x,  // [n]
         float* __restrict__ y,  // [n]
