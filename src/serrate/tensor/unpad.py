@@ -18,8 +18,8 @@ from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
 
 Gather = Callable[[torch.Tensor, Structure, tuple[int, ...], Any], torch.Tensor]
-"""A function that reads packed values for a structure and an order of axes out of a padded tensor. Where a row is longer
-than the padded tensor, it gives padding."""
+"""A function that reads packed values for a structure and an order of axes out of a padded tensor. Where a row is
+longer than the padded tensor, it gives padding."""
 
 
 @untraced
