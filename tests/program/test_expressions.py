@@ -285,8 +285,30 @@ def test_sizes_that_torch_compares_itself_are_guards(inputs: Inputs) -> None:
     assert guards("einsum", "ii->i", dense(n, m)) == ["n0 == n1"]
     assert guards("einsum", "...i,...i->...", dense(n, m), dense(1, m)) == []
     assert guards("cross_entropy", dense(n, 4, m), dense(k, j, dtype=torch.int64)) == ["n3 == n1", "n2 == n0"]
+    labels = dense(n, dtype=torch.int64)
+    assert guards("cross_entropy", dense(n, m), labels, weight=dense(k)) == ["n2 == n1"]
     with pytest.raises(ValueError, match="has size 4 and 5"):
         typed("add", dense(n, 4), dense(n, 5))
+
+
+def test_transforms_without_the_half_that_mirrors_the_other(inputs: Inputs) -> None:
+    n, m = (inputs.type_of(torch.zeros(3)).features[0] for _ in range(2))
+    assert str(result("fft.rfft", dense(2, n)).features[1]) == "sliced(n0 + 1, ::2)"
+    assert str(result("fft.rfft", dense(2, 8), n=m).features[1]) == "sliced(n1 + 1, ::2)"
+    assert str(result("fft.rfftn", dense(m, n)).features[1]) == "sliced(n0 + 1, ::2)"
+    assert result("fft.rfft", dense(n, 8)).features == (n, 5)
+    for size in range(1, 9):
+        assert torch.fft.rfft(torch.zeros(size)).shape[0] == len(range(size + 1)[::2])
+
+
+def test_pieces_of_unknown_sizes(inputs: Inputs) -> None:
+    n, m, k = (inputs.type_of(torch.zeros(3)).features[0] for _ in range(3))
+    made = typed("split", dense(n, 4), [m, k], axis=0)
+    assert [str(guard) for guard in made.guards] == ["n2 + n1 == n0"]
+    pieces = typed("split", inputs.type_of(ragged(4)), [2, 3], axis=1)  # that no row is longer is for eager code to say
+    assert [str(piece.partitions[0]) for piece in pieces.result] == ["at_most(p0, 2)", "cut(p0, 2:5:1)"]
+    with pytest.raises(ValueError, match="cover axis 0"):
+        typed("split", dense(5, 4), [2, 2], axis=0)
 
 
 def test_slices_whose_bounds_are_symbols(inputs: Inputs) -> None:

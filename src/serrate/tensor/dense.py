@@ -35,7 +35,7 @@ def to_dense(x: Tensor, /, padding_value: Any = 0, max_lengths: Any = None, axis
     cuts = any(size < x.structure.partition_of(c).max_length_bound for c, size in sizes.items())
     if len(chosen) == len(x.partitions) and not cuts:
         return _scatter(x, sizes, padding_value)
-    # Work in proportion to the result, not to what is cut off.
+    # What is cut off goes first, so that the work is in proportion to the result.
     walk = plan.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
     return assemble(x, walk.read(x.values, padding_value), walk.result(), x.order)
 
@@ -56,7 +56,7 @@ def chosen_axes(x: Tensor, axis: Any) -> list[int]:
 
 
 def padded_sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
-    """The padded size of each chosen axis: as given, in the same order, or the longest row."""
+    """The padded size of each chosen axis: the one that is given for it, or the length of its longest row."""
     if max_lengths is None or isinstance(max_lengths, (int, np.integer)):
         max_lengths = [max_lengths] * len(chosen)
     if not isinstance(max_lengths, Sequence) or len(max_lengths) != len(chosen):
@@ -72,13 +72,14 @@ def padded_sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, in
 
 
 def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
-    """All ragged axes padded, none cut: each packed row is written to its place, undefined ones to a spare last one."""
+    """All ragged axes padded, and none cut: each packed row is written to its place, undefined ones to a spare row."""
     structure, values = x.structure, x.values
     grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
     spare = not _is_exact(structure)
     cells = math.prod(grid)
-    if cells == values.shape[0] and not spare:  # every cell has its row, in order
-        bits.constant(padding_value, values.dtype, values.device)  # wrong is wrong, though nothing is padded
+    if cells == values.shape[0] and not spare:  # Every cell has its row, and in order.
+        # A padding value that does not fit is an error, even if nothing is padded.
+        bits.constant(padding_value, values.dtype, values.device)
         return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
     place = _places(structure, grid, values.device, cells if spare else None)
     packed = bits.padded(cells + spare, place, values, padding_value)[:cells]
@@ -86,7 +87,7 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
 
 
 def _places(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
-    """`grid_cells`, kept with the partition where it is the only one."""
+    """What `grid_cells` gives. If the tensor has one partition only, it is kept with that partition."""
     if len(grid) != 2 or drop is not None:
         return grid_cells(structure, grid, device, drop)
     key = ("places", grid[1], device)
@@ -103,7 +104,8 @@ def grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, 
     outside: torch.Tensor | None = None
     for depth, size in enumerate(grid):
         rows, positions = structure.rows_and_positions(structure.whole[: depth + 1], device)
-        outer = rows if depth == 1 else cells[rows] if cells is not None else None  # at depth 1, cells count themselves
+        # At depth 1 the rows are the cells outside.
+        outer = rows if depth == 1 else cells[rows] if cells is not None else None
         cells = positions if outer is None else outer * size + positions
         if drop is not None:
             here = positions >= size

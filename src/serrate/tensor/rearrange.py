@@ -254,7 +254,9 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
             raise ValueError(f"the size of the pieces must be positive, got {sizes}")
         starts = abstract.entries(longest, "split")[::sizes]
         sizes = [min(sizes, longest - start) for start in starts] or [0]
-    if min(sizes, default=0) < 0 or (sum(sizes) != longest if isinstance(extent, int) else sum(sizes) < longest):
+    covered = sum(sizes)
+    lacks = abstract.differ(covered, longest) if isinstance(extent, int) else covered < longest
+    if min(sizes, default=0) < 0 or (lacks and abstract.is_known(covered) and abstract.is_known(longest)):
         raise ValueError(f"sizes must be 0 or more and cover axis {axis} of length {longest}, got {list(sizes)}")
     made, start = [], 0
     for size in sizes:

@@ -18,7 +18,8 @@ from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
 
 Gather = Callable[[torch.Tensor, Structure, tuple[int, ...], Any], torch.Tensor]
-"""What reads packed values for a structure, and an order of axes, out of a padded tensor, and pads past its end."""
+"""A function that reads packed values for a structure and an order of axes out of a padded tensor. Where a row is
+longer than the padded tensor, it gives padding."""
 
 
 @untraced
@@ -49,7 +50,7 @@ def from_dense(
 def packed_by(
     gather: Gather, dense: Any, lengths: Any, offsets: Any, mask: Any, like: Tensor | None, padding_value: Any
 ) -> Tensor:
-    """`from_dense`, which reads rows by `gather`."""
+    """What `from_dense` gives, with rows read by `gather`."""
     given = [
         name
         for name, g in (("lengths", lengths), ("offsets", offsets), ("mask", mask), ("like", like))
@@ -128,5 +129,5 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
 
 
 def _inside(cells: torch.Tensor, size: int) -> torch.Tensor:
-    """The places inside `cells` when each is divided into `size`."""
+    """The places that lie in `cells` once each cell is divided into `size` places."""
     return (cells[:, None] * size + torch.arange(size, device=cells.device)).flatten()
