@@ -16,7 +16,6 @@ PRODUCTS = {
         ("sr.matrix_transpose(x)", "x"),
     ],
     "outer": [("x[..., 0]", "x[..., 1]")],
-    "linear": [("x", "x[0].torch()", "x[0].torch()[:, 0]")],
 }
 
 
