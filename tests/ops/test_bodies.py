@@ -27,6 +27,10 @@ WRONG_IN_TORCH = {
 }
 
 
+# Operations whose results have elements that are undefined: only shapes and dtypes are compared.
+UNDEFINED = ("empty", "empty_like")
+
+
 def tensors(result: Any) -> list[sr.Tensor]:
     """The tensors of a result, in order."""
     if isinstance(result, (tuple, list)):
@@ -48,6 +52,8 @@ def same(op: Op, structure: str, dtype: torch.dtype, text: str) -> None:
         where = f"{op.name}({text}) of {structure}, {dtype}"
         assert mine.shape == theirs.shape, where
         assert mine.dtype == theirs.dtype, where
+        if op.name in UNDEFINED:
+            continue
         near = TOLERANCE.get(mine.dtype, 1e-9)
         torch.testing.assert_close(
             mine.contiguous().values, theirs.contiguous().values, rtol=near, atol=near, equal_nan=True, msg=where

@@ -15,7 +15,8 @@ import torch
 
 from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
-from serrate.ops.record import operation, record
+from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.record import operation, ops, record
 from serrate.tensor import abstract, bits, broadcast, host, trees
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.differentiable import Differentiable
@@ -383,6 +384,30 @@ def count_of(given: Any, name: str) -> int:
     return count
 
 
+# ------------------------------------------------------------------------------------------- derivatives
+
+
+def _group_by_vjp(g: Any, out: Any, values: Any, keys: Any, weights: Any, *, num_groups: int) -> tuple[Any, ...]:
+    """Rows get the gradients of their entries. Weights count when entries come back, and not before."""
+    return ops.collect(g, ops.group_by(ops.numbered(values), keys, num_groups), values), None, None
+
+
+def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any) -> tuple[Any, ...]:
+    """Each entry gets the gradient of the row it came from, times its weight."""
+    features = [axis for axis, size in enumerate(y.shape) if axis and not isinstance(size, Ragged)]
+    sizes = [y.shape[axis] for axis in features]
+    width = math.prod(sizes)
+    # Rows are stored one after the other, and so are the features of each.
+    within = ops.reshape(
+        ops.arange(width, device=y.device), [1 if a not in features else y.shape[a] for a in range(y.ndim)]
+    )
+    at = ops.expand_like(g.source, y, axis=features) * width + within
+    made = ops.distribute(gradient, at, out)
+    if g.weights is not None:
+        made = made * conjugate(ops.expand_like(g.weights, y, axis=features))
+    return None, in_dtype(made, y.dtype)
+
+
 record(
     "grouping",
     "group_by",
@@ -393,7 +418,9 @@ record(
         "sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2).tolist()",
         "[[6.0], [5.0, 7.0]]",
     ),
-    gradient="",
+    operands=("values", "keys", "weights"),
+    primitive="movement",
+    vjp=_group_by_vjp,
     kinds=("float", "complex", "int", "bool"),
     decides=("keys",),
     samples=(
@@ -422,7 +449,8 @@ record(
         "(lambda g: g.ungroup(g * 10).tolist())(sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2))",
         "[50.0, 60.0, 70.0]",
     ),
-    gradient="",
+    primitive="movement",
+    vjp=_ungroup_vjp,
     kinds=("float", "complex", "int", "bool"),
     samples=(f"*[{_G}] * 2", f"*(lambda g: (g, g[..., None]))({_G})", f"*[{_TWICE}] * 2"),
     errors=(

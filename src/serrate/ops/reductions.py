@@ -290,16 +290,23 @@ def _prod_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool, **_: 
         return ops.expand_like(each, x, axis=axis)
 
     zero = ops.equal(x, 0)
-    some = ops.where(zero, 1, x)
-    zeros, rest = beside(ops.sum(zero, axis=axis)), beside(ops.prod(some, axis=axis))
-    # The elements that are 0, as a sum: its value is 0, its derivative is not. It stands for the one 0 that there is,
-    # or for the other one of two.
-    vanishing = beside(ops.sum(ops.where(zero, x, 0), axis=axis))
-    of_zero = ops.where(ops.equal(zeros, 1), rest, ops.where(ops.equal(zeros, 2), rest * (vanishing - x), 0))
-    others = rest / some
-    of_others = ops.where(ops.equal(zeros, 0), others, ops.where(ops.equal(zeros, 1), others * vanishing, 0))
-    factor = conjugate(ops.where(zero, of_zero, of_others))
+    zeros, rest = ops.sum(zero, axis=axis), ops.prod(ops.where(zero, 1, x), axis=axis)
+    vanishing = ops.sum(ops.where(zero, x, 0), axis=axis)
+    factor = conjugate(product_of_others(x, beside(zeros), beside(rest), beside(vanishing)))
     return in_dtype(beside(_dropped(g, x, axis, keepdims)) * factor, x.dtype)
+
+
+def product_of_others(x: Any, zeros: Any, rest: Any, vanishing: Any) -> Any:
+    """For each factor the product of the others, given how many of all are 0, and the product of those that are not.
+
+    `vanishing` is the sum of those that are 0: its value is 0, its derivative is not. It stands for the one 0 that
+    there is, or for the other one of two.
+    """
+    zero = ops.equal(x, 0)
+    of_zero = ops.where(ops.equal(zeros, 1), rest, ops.where(ops.equal(zeros, 2), rest * (vanishing - x), 0))
+    others = rest / ops.where(zero, 1, x)
+    of_others = ops.where(ops.equal(zeros, 0), others, ops.where(ops.equal(zeros, 1), others * vanishing, 0))
+    return ops.where(zero, of_zero, of_others)
 
 
 def extreme_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> Any:
