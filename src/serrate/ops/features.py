@@ -51,7 +51,12 @@ def _embedding(
     sparse: bool = False,
 ) -> Tensor:
     tensor = as_tensor(x)
-    options = {"max_norm": max_norm, "norm_type": norm_type, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    options: dict[str, Any] = {
+        "max_norm": max_norm,
+        "norm_type": norm_type,
+        "scale_grad_by_freq": scale_grad_by_freq,
+        "sparse": sparse,
+    }
     if tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"embedding looks up int32 or int64 indices, got {tensor.dtype}")
     table = as_tensor(weight).torch()
@@ -63,14 +68,14 @@ def _embedding(
         host.defer((given != values).any().to(torch.int64), lambda _: _out_of_table(given, rows))
     try:
         if (values.numel() and table.shape[-1]) or sparse:
-            made = F.embedding(values, table, padding_idx, **options)  # type: ignore[arg-type]
+            made = F.embedding(values, table, padding_idx, **options)
         else:  # torch has no derivative of an embedding without elements, and checks no index of a table without width
             width = table.shape[-1]
             looked_up = F.embedding(
                 values,
                 table.detach() if width else table.new_zeros((rows, 1)),
                 padding_idx,
-                **options,  # type: ignore[arg-type]
+                **options,
             )
             made = looked_up[..., :width] + 0 * table[:0].sum()
         made = zeroed(made, tensor.structure)
@@ -97,7 +102,12 @@ def _answer_embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    options = {"max_norm": max_norm, "norm_type": norm_type, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    options: dict[str, Any] = {
+        "max_norm": max_norm,
+        "norm_type": norm_type,
+        "scale_grad_by_freq": scale_grad_by_freq,
+        "sparse": sparse,
+    }
     return _embedding(input, weight, padding_idx=padding_idx, **options)
 
 
