@@ -15,7 +15,7 @@ from serrate.eager.runs import along
 from serrate.eager.sums import blocks_of, sum_of_runs
 from serrate.errors import AxisError
 from serrate.ops.record import operation, ops, record
-from serrate.ops.reductions import accumulating, count
+from serrate.ops.reductions import accumulating
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
@@ -314,21 +314,20 @@ def _embedding_bag_body(
     x: Any, weight: Any, /, *, mode: str = "mean", per_sample_weights: Any = None, padding_idx: int | None = None
 ) -> Any:
     axis = max((a for a, size in enumerate(x.shape) if isinstance(size, Ragged)), default=x.ndim - 1)
-    each, many, left_out = accumulating(ops.embedding(x, weight)), count(x, axis), None
-    if padding_idx is not None:
-        left_out = ops.equal(x, padding_idx % weight.shape[0])
-        many = ops.sum(ops.logical_not(left_out), axis=axis)
-        left_out = ops.expand_dims(left_out, axis=-1)
-    many = ops.expand_dims(many, axis=-1) if isinstance(many, Tensor) else many
-    if mode == "max":
-        each = each if left_out is None else ops.where(left_out, -math.inf, each)
-        made = ops.where(ops.equal(many, 0), 0, ops.max(each, axis=axis))
-        return ops.astype(made, weight.dtype)
+    each, counted = accumulating(ops.embedding(x, weight)), ops.ones_like(x, dtype=torch.bool)
     if per_sample_weights is not None:
-        factors = ops.astype(per_sample_weights, weight.dtype)
-        each = each * ops.expand_dims(factors, axis=-1)
-    made = ops.sum(each if left_out is None else ops.where(left_out, 0, each), axis=axis)
-    return ops.astype(made / ops.maximum(many, 1) if mode == "mean" else made, weight.dtype)
+        each = each * ops.expand_dims(ops.astype(per_sample_weights, weight.dtype), axis=-1)
+    if padding_idx is not None:
+        counted = ops.not_equal(x, padding_idx % weight.shape[0])
+        each = ops.where(ops.expand_dims(counted, axis=-1), each, -math.inf if mode == "max" else 0)
+    if mode == "sum":
+        return ops.astype(ops.sum(each, axis=axis), weight.dtype)
+    many = ops.expand_dims(ops.sum(counted, axis=axis), axis=-1)
+    if mode == "max":
+        made = ops.where(ops.equal(many, 0), 0, ops.max(each, axis=axis))
+    else:
+        made = ops.sum(each, axis=axis) / ops.maximum(many, 1)
+    return ops.astype(made, weight.dtype)
 
 
 record(
