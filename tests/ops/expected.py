@@ -28,6 +28,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
         *("scatter", "index_add"),
         *("softmax", "log_softmax", "layer_norm", "rms_norm", "normalize"),
         *("random.uniform", "random.normal", "random.exponential", "random.randint", "random.bernoulli", "dropout"),
+        "random.bits",
         *("cummax", "cummin"),
         *("sort", "argsort"),
     ),
@@ -155,7 +156,7 @@ DTYPES_OF_RESULTS: dict[str, tuple[str, ...]] = {
     # always int64
     "int64": (
         *("count_nonzero", "argmax", "argmin"),
-        *("positions", "numbered"),
+        *("positions", "numbered", "random.bits"),
         "linalg.matrix_rank",
         "nonzero",
         *("argsort", "searchsorted"),

@@ -213,7 +213,8 @@ def _buffer(spare: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
 
 # ----------------------------------------------------------------------------- elements start … start + count of a call
 
-_DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""How many random bits a number between 0 and 1 has."""
 
 
 def wide_words(key: Key, start: int, count: int, device: torch.device) -> torch.Tensor:
@@ -225,7 +226,7 @@ def uniform_values(key: Key, start: int, count: int, dtype: torch.dtype, device:
     """Multiples of the dtype's precision in [0, 1)."""
     if dtype == torch.float64:
         return (wide_words(key, start, count, device) & (2**53 - 1)).to(dtype).mul_(2.0**-53)
-    digits = _DIGITS[dtype]
+    digits = DIGITS[dtype]
     return (words(key, start, count, device) & ((1 << digits) - 1)).to(dtype).mul_(2.0**-digits)
 
 

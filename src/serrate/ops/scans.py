@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
 from serrate.native import row_scans as library
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Implementation, Kind, operation, record, torch_names
+from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Implementation, Kind, operation, ops, record, torch_names
+from serrate.ops.reductions import accumulating
 from serrate.tensor import abstract, host
 from serrate.tensor.combine import exact
 from serrate.tensor.join import concat
@@ -244,6 +247,101 @@ def _diff_once(call: Along) -> Tensor:
     return settled(behind._with(less(behind.values, x[(*key, slice(None, -1))].values)))
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _carries_others(x: Any, axis: int) -> bool:
+    """Whether ragged axes depend on this one, so that rows lack some of the positions that others have."""
+    return any(axis in size.parents for size in x.shape if isinstance(size, Ragged))
+
+
+def _slice(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+    return ops["Tensor.getitem"](x, (*[slice(None)] * axis, slice(start, stop)))
+
+
+def _without_gaps(x: Any, axis: int) -> Any:
+    """Along an axis that others depend on: the positions of what there is, in order, without those that lack it."""
+    numbers = ops.positions(x, axis=axis)
+    for each, size in enumerate(x.shape):
+        if isinstance(size, int) and not _carries_others(x, each):
+            numbers = ops.expand_dims(numbers, axis=each)
+    numbers = numbers + ops.zeros_like(x, dtype=torch.int64)
+    return ops.topk(numbers, sys.maxsize, axis=axis, largest=False).values
+
+
+def _scanned(g: Any, x: Any, axis: int, include_initial: bool) -> Any:
+    """The gradient of a scan, in the dtype it is summed in, without that of what the scan starts from."""
+    g = accumulating(g)
+    if not include_initial:
+        return g
+    entries = _slice(g, axis, 1, None)
+    if _carries_others(x, axis):
+        return ops.scatter(ops.zeros_like(x, dtype=g.dtype), _without_gaps(x, axis), entries, axis=axis)
+    return entries
+
+
+def _from_behind(x: Any, axis: int) -> Any:
+    """The sum of each entry and all behind it."""
+    return ops.flip(ops.cumulative_sum(ops.flip(x, axis=axis), axis=axis), axis=axis)
+
+
+def _cumulative_sum_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_initial: bool, **_: Any) -> Any:
+    if not (x.is_floating_point() or x.is_complex()):
+        return None
+    along = (axis or 0) % x.ndim
+    return in_dtype(_from_behind(_scanned(g, x, along, include_initial), along), x.dtype)
+
+
+def _cumulative_prod_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_initial: bool, **_: Any) -> Any:
+    """For each entry the products, from it on, of all others; written so that its derivative is right at 0 too.
+
+    Products of the entries that are not 0 are divided by the entry. Of those that are 0, the entry itself counts as 1,
+    one other as itself (its value is 0, its derivative is not), and more make the product vanish.
+    """
+    if not (x.is_floating_point() or x.is_complex()):
+        return None
+    along = (axis or 0) % x.ndim
+    g = _scanned(g, x, along, include_initial)
+    wide = conjugate(in_dtype(x, g.dtype))
+    zero = ops.equal(wide, 0)
+    some, zeros = ops.where(zero, 1, wide), ops.cumulative_sum(zero, axis=along)
+    terms = g * ops.cumulative_prod(some, axis=along)
+    vanishing = ops.cumulative_sum(ops.where(zero, wide, 0), axis=along)
+
+    def those(count: int) -> Any:
+        """The terms of products in which so many entries are 0."""
+        return ops.where(ops.equal(zeros, count), terms, 0)
+
+    one, two = those(1), those(2)
+    of_others = _from_behind(those(0) + one * vanishing, along) / some
+    of_zero = _from_behind(one + two * vanishing, along) - _from_behind(two, along) * wide
+    return in_dtype(ops.where(zero, of_zero, of_others), x.dtype)
+
+
+def named_vjp(g: Any, out: Any, x: Any, *, axis: int, **_: Any) -> Any:
+    """The rule of what gives elements of x and their positions along the axis: gradients go back to those."""
+    if g[0] is None:
+        return None
+    return ops.scatter(ops.zeros_like(x), out[1], g[0], axis=axis, reduce="sum")
+
+
+def _diff_body(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+    along = axis % x.ndim
+    parts = [part for part in (prepend, x, append) if part is not None]
+    made = ops.concat(parts, axis=along) if n and len(parts) > 1 else x
+    for _ in range(n):
+        made = _differences(made, along)
+    return made
+
+
+def _differences(x: Any, axis: int) -> Any:
+    """Each entry's successor less the entry; a row that lacks a position is stepped over there."""
+    if _carries_others(x, axis):
+        x = ops.take_along_axis(x, _without_gaps(x, axis), axis=axis)
+    upper, lower = _slice(x, axis, 1, None), _slice(x, axis, None, -1)
+    return ops.logical_xor(upper, lower) if x.dtype == torch.bool else upper - lower
+
+
 # ------------------------------------------------------------------------------------------------ records
 
 
@@ -275,7 +373,6 @@ def _record(
     torch_name: str,
     summary: str,
     example: tuple[str, str],
-    gradient: str,
     kinds: tuple[Kind, ...],
     wrong: Error,
     sums: bool = False,
@@ -291,7 +388,6 @@ def _record(
         torch=torch_names(torch_name),
         summary=summary,
         example=example,
-        gradient=gradient,
         kinds=kinds,
         samples=("x, axis=1", "x, axis=0", "x, axis=-1", *more),
         errors=(BAD_AXIS, NO_TENSOR, wrong),
@@ -306,28 +402,31 @@ _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
 _record("cumulative_sum", _cumulative_sum, "cumsum",
         "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
-        "flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis)",
         _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
+        primitive="scan", vjp=_cumulative_sum_vjp,
         native=(Implementation("native", _compiled_sum, _takes(_SUMMED)),))
 _record("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
-        "flip(cumulative_sum(flip(g * out, axis=axis), axis=axis), axis=axis) / x",
         _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
+        primitive="scan", vjp=_cumulative_prod_vjp,
         native=(Implementation("native", _compiled_product, _takes(_MULTIPLIED)),))
 _record("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
+        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
+        primitive="scan", vjp=named_vjp,
         native=(Implementation("native", _compiled_extreme(largest=True), _compares),))
 _record("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
+        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
+        primitive="scan", vjp=named_vjp,
         native=(Implementation("native", _compiled_extreme(largest=False), _compares),))
 _record("diff", _diff, "diff",
         "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
         ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),
-        "", _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
-        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff)
+        _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
+        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff,
+        operands=("x", "prepend", "append"), body=_diff_body)
 # fmt: on
