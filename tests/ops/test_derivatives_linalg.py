@@ -216,3 +216,146 @@ def test_vecdot_tensordot_and_outer(dtype: torch.dtype) -> None:
     check(lambda a, b: sr.tensordot(a, b, axes=0), x, dense(2, dtype=dtype))
     check(sr.outer, x[..., 0], Y.to(dtype)[..., 1])
     check(sr.outer, dense(3, 2, dtype=dtype), dense(3, 4, dtype=dtype))
+
+
+# -------------------------------------------------------------------------------------------------------- matrices
+
+
+def matrices(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(5, *shape, dtype=dtype, generator=generator)
+
+
+def packed(values: torch.Tensor) -> sr.Tensor:
+    """Five matrices as rows of 2, 0 and 3."""
+    return sr.from_lengths(values, L)
+
+
+def hermitian(x: Any) -> Any:
+    return x @ sr.conj(sr.matrix_transpose(x)) + torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize(
+    "function",
+    [
+        sr.linalg.det,
+        sr.linalg.inv,
+        lambda x: sr.linalg.slogdet(x).logabsdet,
+        lambda x: sr.linalg.matrix_power(x, 5),
+        lambda x: sr.linalg.matrix_power(x, -1),
+        lambda x: sr.linalg.cholesky(hermitian(x)),
+        lambda x: sr.linalg.cholesky(hermitian(x), upper=True),
+        lambda x: sr.linalg.eigvalsh(hermitian(x)),
+        lambda x: sr.linalg.svdvals(x),
+        lambda x: sr.linalg.matrix_norm(x, ord="nuc"),
+        lambda x: sr.linalg.matrix_norm(x, ord=2, keepdims=True),
+        lambda x: sr.linalg.matrix_norm(x, ord=-2),
+        lambda x: sr.linalg.pinv(x),
+        lambda x: sr.linalg.trace(x, offset=-1),
+        lambda x: sr.linalg.diagonal(x, offset=1),
+    ],
+)
+def test_functions_of_matrices(function: Function, dtype: torch.dtype) -> None:
+    check(function, packed(matrices(3, 3, dtype=dtype)), near=1e-6)
+    check(function, sr.asarray(matrices(3, 3, dtype=dtype)[0]), near=1e-6)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_vectors_of_decompositions_where_no_phase_counts(dtype: torch.dtype) -> None:
+    def exponential(x: Any) -> Any:
+        values, vectors = sr.linalg.eigh(hermitian(x))
+        scaled = vectors * sr.expand_dims(sr.exp(-values), axis=-2)
+        return scaled @ sr.conj(sr.matrix_transpose(vectors))
+
+    def polar(x: Any) -> Any:
+        u, _, v = sr.linalg.svd(x, full_matrices=False)
+        return u @ v
+
+    def factors(x: Any) -> Any:
+        q, r = sr.linalg.qr(x)
+        return q @ (r * r)
+
+    check(exponential, packed(matrices(3, 3, dtype=dtype)), near=1e-6)
+    for shape in ((3, 3), (4, 2), (2, 4)):
+        check(polar, packed(matrices(*shape, dtype=dtype)), near=1e-6)
+        check(factors, packed(matrices(*shape, dtype=dtype)), near=1e-6, twice=shape != (2, 4))
+
+
+def test_vectors_beyond_the_singular_values_have_no_derivative() -> None:
+    check(lambda x: sr.linalg.svd(x).Vh, packed(matrices(2, 4)), twice=False)
+    _, back = pullback(lambda x: sr.linalg.qr(x, mode="complete").Q, packed(matrices(3, 2)))
+    with pytest.raises(NotImplementedError, match="the last 1 columns of Q have no derivative"):
+        back(packed(matrices(3, 3)))
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_the_sign_of_a_determinant_turns(dtype: torch.dtype) -> None:
+    check(lambda x: sr.linalg.slogdet(x).sign, packed(matrices(2, 2, dtype=dtype)), twice=dtype.is_complex)
+    check(lambda x: sr.multiply(*sr.linalg.slogdet(x)), packed(matrices(2, 2, dtype=dtype)))
+
+
+SINGULAR = [
+    torch.ones(2, 2),
+    torch.diag(torch.tensor([0.0, 2.0, 3.0])),
+    torch.zeros(3, 3),
+    torch.zeros(1, 1),
+    torch.diag(torch.ones(7), 1),
+    torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [5.0, 7.0, 9.0]]),
+]
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("given", SINGULAR, ids=lambda x: str(list(x.shape)))
+def test_the_determinant_of_a_singular_matrix_has_cofactors(given: torch.Tensor, dtype: torch.dtype) -> None:
+    """Against the determinants of what is left without a row and a column."""
+    x, size = given.to(dtype), given.shape[0]
+
+    def left(i: int, j: int) -> torch.Tensor:
+        rows, columns = ([k for k in range(size) if k != each] for each in (i, j))
+        return torch.linalg.det(x[rows][:, columns]) * (-1) ** (i + j)
+
+    want = torch.stack([torch.stack([left(i, j) for j in range(size)]) for i in range(size)]).conj()
+    out, back = pullback(sr.linalg.det, sr.asarray(x))
+    torch.testing.assert_close(back(sr.ones_like(out))[0].torch(), want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_solve(dtype: torch.dtype) -> None:
+    one, many = sr.asarray(matrices(3, 3, dtype=dtype)[0]), packed(matrices(3, 3, dtype=dtype))
+    vector, sides = sr.asarray(matrices(3, seed=1, dtype=dtype)[0]), packed(matrices(3, 2, seed=2, dtype=dtype))
+    side = sr.asarray(matrices(3, 2, seed=3, dtype=dtype)[0])
+    for x1, x2 in ((one, vector), (one, sides), (many, vector), (many, sides), (many, side), (one, side)):
+        check(sr.linalg.solve, x1, x2, near=1e-6)
+    stretched = sr.asarray(matrices(3, 3, seed=4, dtype=dtype)[:1])
+    check(sr.linalg.solve, stretched, sr.asarray(matrices(3, 2, seed=2, dtype=dtype)), near=1e-6)
+
+
+def test_matrices_row_by_row() -> None:
+    given = packed(matrices(3, 3))
+    for mine, theirs in (
+        (sr.linalg.inv, torch.linalg.inv),
+        (sr.linalg.det, torch.linalg.det),
+        (lambda x: sr.linalg.solve(x, x @ x), lambda x: torch.linalg.solve(x, x @ x)),
+        (lambda x: sr.linalg.diagonal(x, offset=-1), lambda x: x.diagonal(-1, -2, -1)),
+        (lambda x: sr.linalg.matrix_norm(x, ord=1), lambda x: torch.linalg.matrix_norm(x, 1)),
+    ):
+        by_rows(mine, theirs, given)
+    by_rows(lambda x, y: sr.linalg.cross(x, y), torch.linalg.cross, ragged(L, 3), ragged(L, 3, seed=4))
+
+
+def test_infinite_gradients_stay_on_their_diagonal() -> None:
+    x = sr.asarray(matrices(2, 3)[0])
+    for offset in (-1, 0, 1, 2):
+        out, back = pullback(lambda x, offset=offset: sr.linalg.diagonal(x, offset=offset), x)
+        made = back(sr.full_like(out, float("inf")))[0].torch()
+        assert torch.equal(made, torch.full_like(made, float("inf")).where(made.isinf(), torch.zeros(())))
+        assert int(made.isinf().sum()) == out.shape[-1]
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_cross_of_stretched_operands(dtype: torch.dtype) -> None:
+    x, y = ragged(L, 3, dtype=dtype), dense(3, dtype=dtype)
+    check(sr.linalg.cross, x, y)
+    check(lambda a, b: sr.linalg.cross(a, b, axis=2), x, ragged(L, 3, seed=4, dtype=dtype))
+    check(lambda a, b: sr.linalg.cross(a, b, axis=0), dense(3, 2, dtype=dtype), dense(3, 1, seed=4, dtype=dtype))
