@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from serrate.eager import padding
+from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.record import ALL, Error, Implementation, operation, record, torch_names
 from serrate.tensor import assignment, combine, dense, indexing, memory
@@ -61,6 +61,7 @@ _record(
     errors=(("x, 5", IndexError, "out of range"), ("x, 'a'", IndexError, "an index is an int, slice")),
     operands=("x", "key"),
     decides=("key",),
+    native=(Implementation("native", picking.getitem, picking.selects),),
 )
 _record(
     "setitem",
