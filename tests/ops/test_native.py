@@ -178,3 +178,37 @@ def test_selected_rows(ints: torch.dtype) -> None:
     halves.values.requires_grad_()
     (gradient,) = torch.autograd.grad(halves[index].values, halves.values, torch.ones(13, 2, dtype=torch.bfloat16))
     assert gradient[:, 0].tolist() == [1.0] * 3 + [2.0] * 5 + [0.0] * 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_of_rows(dtype: torch.dtype) -> None:
+    """[B, r, K] @ [B, K, M] and [B, K, r] @ [B, r, M] of each row in float64, and their derivatives."""
+    op = TABLE["matmul"]
+    for lengths in ([3, 0, 5, 1], [0, 0], [], [700], [2, 2]):
+        for k, m in ((1, 1), (3, 2), (16, 33), (2, 0), (0, 3)):
+            rows, count = sum(lengths), len(lengths)
+            x = sr.from_lengths(torch.randn(rows, k, dtype=dtype), lengths)
+            z, y = x._with(torch.randn(rows, m, dtype=dtype)), torch.randn(count, k, m, dtype=dtype)
+            both = (
+                list(zip(x.values.double().split(lengths), z.values.double().split(lengths), strict=True))
+                if count
+                else []
+            )
+            wants = [
+                torch.cat([a @ b.double() for (a, _), b in zip(both, y, strict=True)] or [torch.zeros(0, m).double()]),
+                torch.stack([a.T @ b for a, b in both]) if count else torch.zeros(0, k, m).double(),
+            ]
+            for args, want in zip(((x, y), (x.mT, z)), wants, strict=True):
+                assert chosen(op, args, {}).name == "native"
+                made = sr.matmul(*args)
+                room = 8 * torch.finfo(dtype).eps * (1 + want.abs().max() if want.numel() else 1) * 30
+                assert made.values.shape == want.shape
+                assert bool(((made.values.double() - want).abs() <= room).all())
+    x = sr.from_lengths(torch.randn(6, 2, dtype=torch.float64), [4, 0, 2])
+    given = (x.values.requires_grad_(), torch.randn(6, 3, dtype=torch.float64, requires_grad=True))
+    y = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda v, w: sr.matmul(x._with(v), w).values, (given[0], y))
+        assert check(lambda v, w: sr.matmul(x._with(v).mT, x._with(w)).values, given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert chosen(op, (x.to(torch.float32), y.float()), {}).name == "torch"
