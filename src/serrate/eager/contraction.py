@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
+from serrate.eager.compiled import reads
 from serrate.eager.precision import WAITING, for_products
+from serrate.native import row_products as library
 from serrate.tensor import abstract
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
@@ -115,9 +117,9 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
         return _whole(plan, left, right, features)
     if abstract.current() is not None:  # The type of a product does not depend on how it is computed.
         return left.new_empty((plan.out.rows.num_values, *features))
-    grouped = _grouped(plan, left, right)
-    if grouped is not None:
-        return grouped
+    for made in (_compiled(plan, left, right), _grouped(plan, left, right)):
+        if made is not None:
+            return made
     if len(lengths.partitions) == 1 and (left.is_cuda or not lengths.partitions[0].is_host_born):
         tiles = _Tiles(plan, left, right, features)
         # On CUDA tiles take a few launches, and length classes several each.
@@ -161,29 +163,62 @@ def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: Le
     out.index_copy_(0, plan.lengths.cells(plan.out, group, out.device).places(out.shape[0] - 1), flat)
 
 
-def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
-    """The product by torch's grouped matmul, for matrices of bfloat16 on CUDA with one ragged axis; else None."""
-    if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
-        return None
+class _Matrices(NamedTuple):
+    """A product along one ragged axis as one of matrices."""
+
+    sums: bool
+    """Whether it sums over the ragged axis: [a, rows] @ [rows, b] in each component. Else it is [rows, a] @ [a, b]."""
+    swapped: bool
+    """Whether the right operand is what stands on the left of that."""
+    turned: bool
+    """Whether the blocks [a, b] are stored as [b, a]."""
+
+
+def _matrices(plan: Contraction) -> _Matrices | None:
+    """The product as one of matrices; None where it is none."""
     label = tuple(plan.lengths.number)
     sides = (plan.left, plan.right, plan.out)
     if len(label) != 1 or any(side.tail not in ((), label) for side in sides):
         return None
-    ends = plan.lengths.partitions[0].offsets_on(left.device)[1:].to(torch.int32)
     a, b, out = (side.features for side in sides)
     match [bool(side.tail) for side in sides]:
-        case [True, False, True] if len(a) == len(out) == 1 and set(b) == {
-            *a,
-            *out,
-        }:  # [rows, a] @ [components, a, out]
-            return _grouped_mm(left, right if b == (*a, *out) else right.mT, ends)
-        case [False, True, True] if len(b) == len(out) == 1 and set(a) == {*b, *out}:
-            return _grouped_mm(right, left if a == (*b, *out) else left.mT, ends)
-        case [True, True, False] if len(a) == len(b) == 1 and out == (*a, *b):  # [a, rows] @ [rows, b]
-            return _grouped_mm(left.T, right, ends)
-        case [True, True, False] if len(a) == len(b) == 1 and out == (*b, *a):
-            return _grouped_mm(right.T, left, ends)
+        case [True, False, True] if len(a) == len(out) == 1 and sorted(b) == sorted((*a, *out)):
+            return _Matrices(False, False, b != (*a, *out))
+        case [False, True, True] if len(b) == len(out) == 1 and sorted(a) == sorted((*b, *out)):
+            return _Matrices(False, True, a != (*b, *out))
+        case [True, True, False] if len(a) == len(b) == 1 and out in ((*a, *b), (*b, *a)):
+            return _Matrices(True, out != (*a, *b), False)
     return None
+
+
+def _compiled(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """Products of the rows of each component by compiled code, where the product is one: floats on the CPU."""
+    if len(plan.lengths.partitions) != 1 or not library.serves(left, right) or not reads(left, right):
+        return None
+    form = _matrices(plan)
+    if form is None:
+        return None
+    first, second = (right, left) if form.swapped else (left, right)
+    ends, rows = plan.lengths.partitions[0].offsets_on(left.device), plan.out.rows.num_values
+    if form.sums:
+        return library.product(1, first, second, ends) if first.shape[0] == second.shape[0] else None
+    if first.shape[0] != rows:
+        return None
+    return library.product(0, second, first, ends) if form.turned else library.product(2, first, second, ends)
+
+
+def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """torch's grouped matmul, where the product is one: bfloat16 on CUDA, one ragged axis, matrices."""
+    if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
+        return None
+    form = _matrices(plan)
+    if form is None:
+        return None
+    ends = plan.lengths.partitions[0].offsets_on(left.device)[1:].to(torch.int32)
+    first, second = (right, left) if form.swapped else (left, right)
+    if form.sums:
+        return _grouped_mm(first.T, second, ends)
+    return _grouped_mm(first, second.mT if form.turned else second, ends)
 
 
 def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> torch.Tensor | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from serrate.eager import padding
+from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.derivatives import by_numbers, reduced_to
 from serrate.ops.manipulation import unstack_vjp
@@ -129,6 +129,7 @@ _record(
     decides=("key",),
     primitive="movement",
     vjp=by_numbers("Tensor.getitem"),
+    native=(Implementation("native", picking.getitem, picking.selects),),
 )
 _record(
     "setitem",

@@ -116,6 +116,13 @@ class Place:
         new = self.new
         return new.spread(each) if isinstance(new, Partition) else each.repeat_interleave(new)
 
+    def starts(self, device: torch.device, first: torch.Tensor | None = None) -> torch.Tensor:
+        """For each new row the old cell at position first[i] of its old row."""
+        starts = self.old_partition.offsets_on(device)[:-1].to(torch.int64)
+        if not (isinstance(self.outer, range) and len(self.outer) == self.old_partition.num_components):
+            starts = starts[self.outer_cells(device).clamp(min=0)]
+        return starts if first is None else starts + first
+
     def on_rows(self, device: torch.device, first: torch.Tensor | None = None, step: int = 1) -> torch.Tensor:
         """The old cells when position r of new row i is position first[i] + step·r of the old row."""
         old, new = self.old_partition, self.new
@@ -123,10 +130,7 @@ class Place:
         count = new.num_values if isinstance(new, Partition) else rows * new
         if rows == 0 or old.num_components == 0:
             return torch.full((count,), -1, device=device)  # Without old rows, all new cells come from nowhere.
-        starts = old.offsets_on(device)[:-1].to(torch.int64)
-        if not (isinstance(self.outer, range) and rows == old.num_components):
-            starts = starts[self.outer_cells(device).clamp(min=0)]
-        starts = starts if first is None else starts + first
+        starts = self.starts(device, first)
         # Cell i of new row c comes from starts[c] + step·(i − the first cell of c).
         firsts = new.offsets_on(device)[:-1] if isinstance(new, Partition) else torch.arange(rows, device=device) * new
         cells = torch.arange(count, device=device)
@@ -266,6 +270,26 @@ class Plan:
             self._own_level(nest[-1])  # This checks bounds before anything is read.
             found = self._sources[nest, device] = self._selection(nest[-1]).source(self._place(nest), device)
         return found
+
+    def runs(self, device: torch.device) -> tuple[torch.Tensor, Partition] | None:
+        """For each new row of the innermost axis the old cell it begins with, and the new rows.
+
+        None unless the result is a copy of such runs of old cells.
+        """
+        nest = self.structure.whole
+        new = self.level(nest)  # checks bounds before anything is read
+        if not isinstance(new, Partition):
+            return None
+        place = self._place(nest)
+        if not isinstance(place.old, Partition) or not place.old.num_components:
+            return None
+        starts = self._selection(nest[-1]).starts(place, device)
+        return None if starts is None else (starts, new)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some old cell may become several new ones."""
+        return self._copies(self.structure.whole) != 1
 
     def _selection(self, number: int) -> Selection:
         return self.selections.get(number, WHOLE)

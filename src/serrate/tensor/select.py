@@ -33,6 +33,10 @@ class _Kind:
     def misses(self) -> bool:
         return False
 
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        """For each new row the old cell it begins with, where each is a run of old cells in order; None otherwise."""
+        return None
+
 
 @dataclass(frozen=True)
 class Whole(_Kind):
@@ -54,6 +58,9 @@ class Whole(_Kind):
         if isinstance(at.old, int):
             return at.on_grid(torch.arange(at.old, device=device))
         return at.on_rows(device)
+
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        return None if isinstance(at.outer, range) else at.starts(device)
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,12 @@ class Cut(_Kind):
             begin = at.old_partition.span(at.outer.start, at.outer.stop)[0] + (0 if first is None else int(first))
             return range(begin, begin + (at.new if isinstance(at.new, int) else at.new.num_values))
         return at.on_rows(device, first, self._step)
+
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        if self._step != 1 or (isinstance(at.outer, range) and len(at.outer) == 1):
+            return None
+        start, _ = self._bounds(at.own.lengths_on(device).to(torch.int64))
+        return at.starts(device, None if start is None else at.of_component(start))
 
 
 @dataclass(frozen=True)
