@@ -78,7 +78,6 @@ record(
     torch=(F.scaled_dot_product_attention,),
     spellings={F.multi_head_attention_forward: multi_head_attention},
     operands=("query", "key", "value", "bias", "mask"),
-    gradient="",
     kinds=("float",),
     samples=(
         "x[..., None], x[..., None], x[..., None]",

@@ -129,7 +129,6 @@ record(
         "[[[3.0, 3.0]], [[3.0]]]",
     ),
     torch=(torch.conv1d,),
-    gradient="",
     kinds=("float", "complex", "int"),
     samples=(
         "sr.from_offsets(x.values.flatten()[:, None], [0, 0, x.values.numel()]).mT, torch.ones(3, 1, 2, dtype=x.dtype)",

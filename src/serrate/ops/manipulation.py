@@ -264,12 +264,11 @@ def keep_elements(
     example: tuple[str, str],
     answers: dict[str, Callable[..., Any]],
     samples: tuple[str, ...],
-    gradient: str = "",
     **fields: Any,
 ) -> None:
     """A record of an operation that keeps elements; `answers` are torch's functions by name, and what answers them."""
     found = {function: answer for each, answer in answers.items() for function in torch_names(each)}
-    fields |= {"summary": summary, "example": example, "samples": samples, "gradient": gradient, "kinds": ALL}
+    fields |= {"summary": summary, "example": example, "samples": samples, "kinds": ALL}
     record(family, name, eager, None, spellings=found, **fields)
 
 
