@@ -251,7 +251,7 @@ def _record(
     call = f"sr.fft.{name}(sr.ragged([[[1., 0.]], []], ragged_rank=1){options})"
     call = f"sr.abs({call}).tolist()" if is_complex else f"{call}.tolist()"
     function = (getattr(torch.fft, name),)
-    fields = {"torch": function, "example": (call, gives), "gradient": ""} | fields
+    fields = {"torch": function, "example": (call, gives)} | fields
     record("fourier", f"fft.{name}", eager, answer, summary=summary, **fields)
 
 
