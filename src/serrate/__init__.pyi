@@ -35,9 +35,6 @@ from serrate.ops.dtypes import result_type as result_type
 from serrate.ops.grouping import Grouped as Grouped
 from serrate.ops.hooks import register_full_backward_hook as register_full_backward_hook
 from serrate.ops.hooks import register_full_backward_pre_hook as register_full_backward_pre_hook
-from serrate.table import Table as Table
-from serrate.table import TableWriter as TableWriter
-from serrate.table import open_table as open_table
 from serrate.tensor.broadcast import broadcast_shapes as broadcast_shapes
 from serrate.tensor.collate import collate as collate
 from serrate.tensor.construct import asarray as asarray
@@ -58,6 +55,9 @@ from serrate.tensor.partition import Partition as Partition
 from serrate.tensor.structure import Ragged as Ragged
 from serrate.tensor.tensor import Tensor as Tensor
 from serrate.tensor.trees import register as register
+from serrate.table import Table as Table
+from serrate.table import TableWriter as TableWriter
+from serrate.table import open_table as open
 from serrate.eager.runs import Indexed
 from serrate.ops.sets import UniqueAll
 from serrate.ops.sets import UniqueCounts

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.derivatives import by_numbers, reduced_to
 from serrate.ops.manipulation import unstack_vjp
-from serrate.ops.record import ALL, Error, operation, ops, record, torch_names
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names
 from serrate.tensor import assignment, combine, dense, indexing, memory
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -128,6 +129,7 @@ _record(
     decides=("key",),
     primitive="movement",
     vjp=by_numbers("Tensor.getitem"),
+    native=(Implementation("native", picking.getitem, picking.selects),),
 )
 _record(
     "setitem",
@@ -165,6 +167,7 @@ _record(
     primitive="movement",
     vjp=_to_dense_vjp,
     errors=(("x, 0, -1", ValueError, "integers of 0 or more"), ("x, 0, None, 2", AxisError, "is not ragged")),
+    native=(Implementation("native", padding.to_dense, padding.pads),),
 )
 _record(
     "mask",
@@ -173,6 +176,7 @@ _record(
     example=(f"{_X}.mask().tolist()", "[[True, True], [False, False], [True, False]]"),
     samples=("x", "x, 1"),
     errors=(("x, -1", ValueError, "integers of 0 or more"),),
+    native=(Implementation("native", padding.mask, padding.masks),),
     body=_mask_body,
     flat="the result is a truth value",
 )

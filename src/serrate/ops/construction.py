@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.derivatives import by_numbers
-from serrate.ops.record import ALL, Error, operation, ops, record
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record
 from serrate.tensor import construct, rearrange, unpad, views
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -209,6 +210,7 @@ _record(
     ),
     operands=("dense", "lengths", "offsets", "mask", "like"),
     decides=("lengths", "offsets", "mask"),
+    native=(Implementation("native", padding.from_dense, padding.packs),),
 )
 _record(
     rearrange.positions,

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from serrate.eager.elementwise import apply
 from serrate.eager.stacks import LinAlgError, Stack, answer, filled, floating, stack
-from serrate.ops import elementwise as _elementwise  # noqa: F401 (the operations used below)
-from serrate.ops import reductions as _reductions  # noqa: F401
+from serrate.ops import matrix_rules as rules
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import TABLE, Error, operation, record
+from serrate.ops.record import Error, operation, ops, record
+from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import canonical
@@ -114,18 +114,21 @@ def _qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ValueError(f"mode of qr is 'reduced' or 'complete', got {mode!r}")
     given = _oblong("qr", x)
+    given.require_smaller("qr")
     return given.results(torch.linalg.qr(given.values, mode), QRResult)  # type: ignore[no-any-return]
 
 
 @operation
 def _svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     given = _oblong("svd", x)
+    given.require_smaller("svd")
     return given.results(torch.linalg.svd(given.values, full_matrices), SVDResult)  # type: ignore[no-any-return]
 
 
 @operation
 def _svdvals(x: Any, /) -> Tensor:
     given = _oblong("svdvals", x)
+    given.require_smaller("svdvals")
     return given.result(torch.linalg.svdvals(given.values))
 
 
@@ -155,8 +158,12 @@ def _matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     tolerance = _tolerance(given, rtol)
     if isinstance(tolerance, (Tensor, torch.Tensor)):
         tolerance = as_tensor(tolerance)[..., None]
-    least = apply(torch.mul, TABLE["max"].function(sizes, axis=-1, keepdims=True), tolerance)
-    return TABLE["count_nonzero"].function(apply(torch.gt, sizes, least), axis=-1)  # type: ignore[no-any-return]
+    return _count_above(sizes, tolerance)  # type: ignore[no-any-return]
+
+
+def _count_above(sizes: Any, tolerance: Any) -> Any:
+    least = ops.max(sizes, axis=-1, keepdims=True) * tolerance
+    return ops.count_nonzero(ops.greater(sizes, least), axis=-1)
 
 
 @operation
@@ -169,6 +176,25 @@ def _pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     return given.result(torch.linalg.pinv(given.values, rtol=tolerance))
 
 
+def _matrix_rank_body(x: Any, /, *, rtol: Any = None) -> Any:
+    tolerance = max(x.shape[-2:]) * torch.finfo(x.dtype).eps if rtol is None else rtol
+    if isinstance(tolerance, Tensor):
+        tolerance = ops.expand_dims(tolerance, axis=tolerance.ndim)
+    return _count_above(ops["linalg.svdvals"](x), tolerance)
+
+
+def _matrix_power_body(x: Any, n: int, /) -> Any:
+    base = ops["linalg.inv"](accumulating(x)) if n < 0 else accumulating(x)
+    made, left = None, abs(n)
+    while left:
+        if left % 2:
+            made = base if made is None else made @ base
+        left //= 2
+        base = base @ base if left else base
+    one = ops.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    return ops.broadcast_to(one, x.shape) if made is None else ops.astype(made, x.dtype)
+
+
 # --------------------------------------------------------------------------------------------------- two operands
 
 
@@ -178,7 +204,7 @@ def _solve(x1: Any, x2: Any, /) -> Tensor:
     require_one_device(left.x, right)
     vector = right.ndim == 1
     sides = stack("solve", right[:, None] if vector else right)
-    if sides.values.shape[-2] != left.values.shape[-1]:
+    if abstract.differ(sides.values.shape[-2], left.values.shape[-1]):
         raise ValueError(
             f"solve needs as many rows in x2 as x1 has, got shapes {left.x.shape} and {right.shape}; x2 is a vector "
             f"only if it has one axis"
@@ -227,6 +253,7 @@ def _solutions(left: Stack, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _answer_qr(A: Any = None, mode: str = "reduced", *, input: Any = None, out: Any = None) -> QRResult:
     refuse_out("qr", out)
     given = stack("qr", A if input is None else input)
+    given.require_smaller("qr")
     q, r = torch.linalg.qr(given.values, mode)
     return QRResult(Tensor(q) if mode == "r" else given.result(q), given.result(r))  # without Q, torch's is empty
 
@@ -278,9 +305,9 @@ def _record(
     functions: tuple[Callable[..., Any], ...],
     *,
     call: str = "",
-    gradient: str = "",
     samples: tuple[str, ...] = (_M,),
     errors: tuple[Error, ...] = (*_ANY_SHAPE, _OBLONG),
+    **fields: Any,
 ) -> None:
     record(
         "decompositions",
@@ -290,10 +317,10 @@ def _record(
         summary=summary,
         torch=functions,
         kinds=("float", "complex"),
-        gradient=gradient,
         example=(call or f"{_D.format(name)}.tolist()", gives),
         samples=samples,
         errors=errors,
+        **{"primitive": None if "body" in fields else "library"} | fields,
     )
 
 
@@ -301,48 +328,52 @@ _L, _T = torch.linalg, torch.Tensor
 # fmt: off
 _record("det", _det, "The determinant of each matrix; 1 of a 0 × 0 one.", "[[36.0, 1.0], []]",
         answer("det", _L.det), (_L.det, torch.det, _T.det),
-        gradient="(g * conj(out))[..., None, None] * conj(matrix_transpose(linalg.inv(x)))")
+        vjp=rules.det_vjp)
 _record("slogdet", _slogdet, "The sign (or phase) and the logarithm of the absolute value of each determinant.",
         "[[1.0, 1.0], []]", answer("slogdet", _L.slogdet, SlogdetResult), (_L.slogdet, torch.slogdet, _T.slogdet),
-        call=f"{_D.format('slogdet')}.sign.tolist()")
+        call=f"{_D.format('slogdet')}.sign.tolist()", vjp=rules.slogdet_vjp)
 _record("inv", _inv, "The inverse of each matrix; a LinAlgError if one has none.",
         "[[[[0.25, 0.0], [0.0, 0.1111111119389534]], [[1.0, 0.0], [0.0, 1.0]]], []]",
         _answer_inverse, (_L.inv, torch.inverse, _T.inverse),
-        gradient="-conj(matrix_transpose(out)) @ g @ conj(matrix_transpose(out))",
+        vjp=rules.inv_vjp,
         errors=(*_ANY_SHAPE, _OBLONG, _SINGULAR))
 _record("cholesky", _cholesky, "The triangular L with L Lᴴ (`upper`: U with Uᴴ U) equal to each positive-definite x.",
         "[[[[2.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]], []]",
         _answer_cholesky, (_L.cholesky, torch.cholesky, _T.cholesky), samples=(_M, f"{_M}, upper=True"),
+        vjp=rules.cholesky_vjp,
         errors=(*_ANY_SHAPE, _OBLONG, ("-torch.eye(2)", LinAlgError, "the matrix is not positive-def")))
 _record("eigh", _eigh, "Eigenvalues, ascending, and orthonormal eigenvectors, as columns, of Hermitian matrices.",
         "[[[4.0, 9.0], [1.0, 1.0]], []]", answer("eigh", _L.eigh, EighResult), (_L.eigh,),
-        call=f"{_D.format('eigh')}.eigenvalues.tolist()")
+        call=f"{_D.format('eigh')}.eigenvalues.tolist()", vjp=rules.eigh_vjp)
 _record("eigvalsh", _eigvalsh, "The eigenvalues of Hermitian matrices, ascending.", "[[[4.0, 9.0], [1.0, 1.0]], []]",
-        answer("eigvalsh", _L.eigvalsh), (_L.eigvalsh,))
+        answer("eigvalsh", _L.eigvalsh), (_L.eigvalsh,), body=lambda x, /: ops["linalg.eigh"](x).eigenvalues)
 _record("qr", _qr, "Q, with orthonormal columns, and the upper triangular R whose product is x.",
         "(2, Ragged([2, 0]), 2, 2)", _answer_qr, (_L.qr,),
-        call=f"{_D.format('qr')}.R.shape", samples=(_TALL, f"{_M}, mode='complete'"),
+        call=f"{_D.format('qr')}.R.shape", samples=(_TALL, f"{_M}, mode='complete'"), vjp=rules.qr_vjp,
         errors=(*_ANY_SHAPE, ("x, mode='r'", ValueError, "mode of qr is 'reduced' or 'complete', got 'r'")))
 _record("svd", _svd, "U, the singular values S, descending, and Vh, with U diag(S) Vh = x.",
         "[[[9.0, 4.0], [1.0, 1.0]], []]", answer("svd", _L.svd, SVDResult), (_L.svd,),
-        call=f"{_D.format('svd')}.S.tolist()", samples=(f"{_TALL}, full_matrices=False", _M), errors=_ANY_SHAPE)
+        call=f"{_D.format('svd')}.S.tolist()", samples=(f"{_TALL}, full_matrices=False", _M), errors=_ANY_SHAPE,
+        vjp=rules.svd_vjp)
 _record("svdvals", _svdvals, "The singular values of each matrix, descending.", "[[[9.0, 4.0], [1.0, 1.0]], []]",
-        answer("svdvals", _L.svdvals), (_L.svdvals,), samples=(_M, _TALL), errors=_ANY_SHAPE)
+        answer("svdvals", _L.svdvals), (_L.svdvals,), samples=(_M, _TALL), errors=_ANY_SHAPE,
+        body=lambda x, /: ops["linalg.svd"](x, full_matrices=False).S)
 _record("matrix_power", _matrix_power, "Each matrix multiplied n times with itself; its inverse if n is negative.",
         "[[[[16.0, 0.0], [0.0, 81.0]], [[1.0, 0.0], [0.0, 1.0]]], []]", answer("matrix_power", _L.matrix_power),
         (_L.matrix_power, torch.matrix_power, _T.matrix_power), call=f"{_D.format('matrix_power')[:-1]}, 2).tolist()",
-        samples=(f"{_M}, 3", f"{_M}, 0", f"{_M}, -2"),
+        samples=(f"{_M}, 3", f"{_M}, 0", f"{_M}, -2"), operands=("x",), body=_matrix_power_body,
         errors=(*((f"{text}, 2", kind, words) for text, kind, words in (*_ANY_SHAPE, _OBLONG)),
                 ("torch.eye(2), 1.5", TypeError, "takes an integer, got 1.5")))
 _record("matrix_rank", _matrix_rank, "How many singular values exceed `rtol` times the largest.", "[[2, 2], []]",
         answer("matrix_rank", _L.matrix_rank), (_L.matrix_rank,),
-        samples=(_M, f"{_TALL}, rtol=0.5"), errors=_ANY_SHAPE)
+        samples=(_M, f"{_TALL}, rtol=0.5"), errors=_ANY_SHAPE, body=_matrix_rank_body,
+        flat="the result is a number of singular values")
 _record("pinv", _pinv, "The pseudo-inverse of each matrix; singular values up to `rtol` times the largest count as 0.",
         "[[[[0.25, 0.0], [0.0, 0.1111111119389534]], [[1.0, 0.0], [0.0, 1.0]]], []]",
-        answer("pinv", _L.pinv), (_L.pinv,), samples=(_M, _TALL), errors=_ANY_SHAPE)
+        answer("pinv", _L.pinv), (_L.pinv,), samples=(_M, _TALL), errors=_ANY_SHAPE, vjp=rules.pinv_vjp)
 _record("solve", _solve, "The x with x1 x = x2, for a vector x2 (one axis) or matrices; stacks stretch.",
         "[[[0.5, 1.0], [2.0, 9.0]], []]", _answer_solve, (_L.solve,),
-        call=f"{_D.format('solve')[:-1]}, torch.tensor([2., 9.])).tolist()",
+        call=f"{_D.format('solve')[:-1]}, torch.tensor([2., 9.])).tolist()", vjp=rules.solve_vjp,
         samples=(f"{_M}, x[..., None, None] * torch.ones(2, 3, dtype=x.dtype)",
                  f"torch.tensor([[2, 1], [0, 1]], dtype=x.dtype), {_M}", f"{_M}, torch.ones(2, dtype=x.dtype)"),
         errors=(*((f"{text}, torch.ones(2)", kind, words) for text, kind, words in (*_ANY_SHAPE, _OBLONG)),

@@ -226,7 +226,18 @@ def reduced_to(gradient: Any, x: Any) -> Any:
     if stretched:
         gradient = ops.sum(gradient, axis=tuple(stretched), keepdims=True)
         gradient = ops.squeeze(gradient, axis=tuple(range(missing))) if missing else gradient
+        gradient = ragged_as(gradient, x)
     return in_dtype(gradient, x.dtype)
+
+
+def ragged_as(gradient: Any, x: Any) -> Any:
+    """A gradient of the shape of an operand, in which sums over one row that was stretched to many left uniform axes.
+
+    Rows that are stretched are equally long, so such a sum has an entry for each of the operand's.
+    """
+    if isinstance(x, torch.Tensor) or not x.is_ragged or gradient.shape == x.shape:
+        return gradient
+    return ops.from_dense(ops["Tensor.to_dense"](gradient) if gradient.is_ragged else gradient, like=x)
 
 
 def in_dtype(x: Any, dtype: torch.dtype) -> Any:

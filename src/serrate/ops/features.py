@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from serrate.errors import AxisError
 from serrate.ops.derivatives import in_dtype
 from serrate.ops.record import operation, ops, record
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -23,10 +23,12 @@ def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
             f"linear contracts the last axis, which must be uniform and no parent, got shape {tensor.shape}"
         )
     table = as_tensor(weight).torch()
-    if table.ndim not in (1, 2) or tensor.shape[-1] != table.shape[-1]:
+    if table.ndim not in (1, 2) or abstract.differ(tensor.shape[-1], table.shape[-1]):
         raise ValueError(f"weight must be [out, {tensor.shape[-1]}] for shape {tensor.shape}, got {list(table.shape)}")
     dim = tensor.order[-1] - len(tensor.structure.axes) + 1 if tensor.is_ragged else -1
     offset = None if bias is None else as_tensor(bias).torch()
+    if offset is not None:
+        abstract.meet(offset.shape, table.shape[:-1])
     made = F.linear(zeroed(tensor.values, tensor.structure).movedim(dim, -1), table, offset)
     made = zeroed(made, tensor.structure)
     if table.ndim == 1:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from serrate.eager import picking
 from serrate.eager.addresses import Address, beside, combined, depends_on, lengths_of, values_of
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.answers import refuse_out
 from serrate.ops.derivatives import by_numbers, conjugate, reduced_to
 from serrate.ops.grouping import integers
-from serrate.ops.record import ALL, NUMERIC, Error, Kind, operation, ops, record, torch_names
+from serrate.ops.record import ALL, NUMERIC, TABLE, Error, Implementation, Kind, operation, ops, record, torch_names
 from serrate.ops.reductions import product_of_others
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
 from serrate.tensor.assignment import shares_memory
@@ -95,6 +96,17 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None)
     else:
         made = _stretched(tensor, _shaped(tensor, number, index), number, reports=fill is None).read(fill)
     return indexing.get(made, _along(number, 0)) if drop else made
+
+
+def _takes_rows(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> bool:
+    """Whether compiled code takes these rows of the first axis."""
+    return fill is None and isinstance(indices, torch.Tensor) and axis == 0 and picking.selects(x, indices)
+
+
+def _compiled_take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> Tensor:
+    whole = indices.dtype in (torch.int32, torch.int64)
+    made = picking.at_once(x, indices) if whole else None
+    return TABLE["take"].implementations[-1].function(x, indices, axis=axis) if made is None else made
 
 
 def _positions(x: Tensor, indices: Any) -> tuple[torch.Tensor, bool]:
@@ -389,11 +401,12 @@ _record("take", _take, {"index_select": _answer_index_select, "take": _answer_ta
         "The same positions of every row along `axis`, an int dropping it; `fill` stands for what a row lacks.",
         "sr.take(sr.ragged([[5, 6], [], [7]]), -1, axis=1, fill=0).tolist()", "[6, 0, 7]",
         ("x, torch.tensor([], dtype=torch.int64), axis=1", "x, -1, axis=1, fill=1", "x, [0, -3], axis=-1, fill=0",
-         "x, 1, axis=0, fill=0"),
+         "x, 1, axis=0, fill=0", "x, torch.arange(len(x)).flip(0).repeat(2), axis=0"),
         (("x, [0], axis=5", AxisError, "axis 5 is out of range"), ("x, [1.5], axis=1", TypeError, "must be integers"),
          ("x, [1], axis=1", IndexError, "index 1 is out of range for row 1"),
          ("x, [0]", TypeError, "take needs an axis"), ("x, [[0]], axis=1", ValueError, "are a vector")),
-        decides=("indices",), primitive="movement", vjp=_take_vjp)
+        decides=("indices",), primitive="movement", vjp=_take_vjp,
+        native=(Implementation("native", _compiled_take, _takes_rows),))
 _record("scatter", _scatter,
         {"scatter": _answer_scatter, "scatter_add": _answer_scatter_add, "scatter_reduce": _answer_scatter_reduce},
         "x with `src` written to the positions `indices` of each row along `axis`, or combined by `reduce`.",

@@ -328,7 +328,7 @@ def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch
     offsets = torch.searchsorted(ordered, bounds)
     if keys.device.type == "cpu" and x.structure.is_host_born:
         total = abstract.number(offsets[-1], "group_by")
-        return places[:total], Partition._of(offsets, total)
+        return abstract.first(places, total), Partition._of(offsets, total)
     return places, Partition._of(offsets, keys.numel(), device_born=True, exact=False)
 
 
@@ -342,7 +342,7 @@ def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
     if x.structure.same_as(other.structure) and other.order[:packed] == seen:
         return other
     wanted = shape_of(x.values.new_empty(x.values.shape[0]), x.structure, seen)
-    if other.shape[:packed] != wanted:
+    if abstract.unlike(other.shape[:packed], wanted):
         pairs = zip(x.shape, other.shape, strict=False)
         room = next((room for mine, theirs in pairs if (room := broadcast.capacities(mine, theirs))), "")
         raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}{room}")
@@ -360,7 +360,7 @@ def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torc
     wanted = by.values.shape
     if tuple(given.values.shape) == lead and len(wanted) > len(lead):
         return given.values.unsqueeze(-1).expand(wanted).reshape(-1)
-    if given.values.shape != wanted:
+    if abstract.unlike(given.values.shape, wanted):
         raise ValueError(f"weights must have the shape of keys, {by.shape}, or of rows, got {given.shape}")
     return given.values.reshape(-1)
 

@@ -14,6 +14,7 @@ from serrate.errors import AxisError, RaggednessError
 from serrate.ops.derivatives import in_dtype, reduced_to
 from serrate.ops.record import TABLE, operation, ops, record
 from serrate.ops.reductions import accumulating, count
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import align
 from serrate.tensor.combine import zeroed
 from serrate.tensor.structure import Ragged
@@ -151,7 +152,11 @@ def _cross_entropy(
     if not logits.is_floating_point():
         raise TypeError(f"cross_entropy needs floating-point elements, got {logits.dtype}")
     if not logits.is_ragged:
-        classes = None if weight is None else as_tensor(weight).torch()
+        sizes = logits.values.shape
+        sizes = sizes if wanted.is_floating_point() else sizes[:1] + sizes[2:]
+        if len(sizes) == wanted.ndim:
+            abstract.meet(wanted.values.shape, sizes)
+        classes = _class_weights(weight, logits.values)
         options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
         return Tensor(F.cross_entropy(logits.values, wanted.torch(), classes, ignore_index=ignore_index, **options))
     if logits.ndim < 2 or logits.order[1] < len(logits.structure.axes):
@@ -172,18 +177,27 @@ def _cross_entropy(
     labels = _same_shape(wanted, like).values.to(torch.int64)
     if not like.structure.is_exact:
         labels = torch.where(like.structure.defined_rows(labels), labels, ignore_index)
-    classes = None if weight is None else as_tensor(weight).torch()
+    classes = _class_weights(weight, values)
     made = F.cross_entropy(
         values, labels, classes, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
     return like._with(made) if reduction == "none" else Tensor(made, team=logits.team)
 
 
+def _class_weights(weight: Any, values: torch.Tensor) -> torch.Tensor | None:
+    """A weight for each class of the values, whose classes stand at dimension 1, or are all that there is."""
+    if weight is None:
+        return None
+    made = as_tensor(weight).torch()
+    abstract.meet(made.shape, values.shape[:2][-1:])
+    return made
+
+
 def _of_distributions(
     like: Tensor, values: torch.Tensor, given: torch.Tensor, weight: Any, reduction: str, smoothing: float
 ) -> Tensor:
     """Targets are probabilities of classes."""
-    classes = None if weight is None else as_tensor(weight).torch()
+    classes = _class_weights(weight, values)
     losses = like._with(F.cross_entropy(values, given, classes, reduction="none", label_smoothing=smoothing))
     return _reduced(losses, reduction)
 
@@ -193,7 +207,7 @@ def _same_shape(given: Tensor, like: Tensor) -> Tensor:
     if given.ndim != like.ndim:
         raise ValueError(f"target must have shape {like.shape}, got {given.shape}")
     for i, (a, b) in enumerate(zip(given.shape, like.shape, strict=True)):
-        if isinstance(a, Ragged) != isinstance(b, Ragged) or a != b:
+        if isinstance(a, Ragged) != isinstance(b, Ragged) or abstract.unlike((a,), (b,)):
             error = RaggednessError if isinstance(a, Ragged) or isinstance(b, Ragged) else ValueError
             raise error(f"axis {i} of the target must be {b}, got {a}")
     return like._with(align(given, like).expand(like.values.shape))

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from serrate.eager.reducing import total
-from serrate.eager.stacks import dimensions, floating, last, numeric, stack
+from serrate.eager.stacks import Stack, dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
-from serrate.ops import reductions as _reductions  # noqa: F401 (the operations used below)
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import TABLE, Error, operation, record, torch_names
+from serrate.ops.derivatives import conjugate, reduced_to
+from serrate.ops.record import Error, operation, ops, record, torch_names
+from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -22,20 +24,27 @@ _ORDERS = ("fro", "nuc", float("inf"), -float("inf"), 1, -1, 2, -2)
 @operation
 def _diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     given = stack("diagonal", x, as_is=True)
-    return given.result(torch.diagonal(given.values, offset, -2, -1))
+    given.require_smaller("diagonal")
+    return _diagonals(given, offset)
+
+
+def _diagonals(given: Stack, offset: int) -> Tensor:
+    made = torch.diagonal(given.values, offset, -2, -1)
+    if offset and not abstract.is_known(made.shape[-1]):
+        made = abstract.resized(made, made.ndim - 1, abstract.most(made.shape[-1], 0))
+    return given.result(made)
 
 
 @operation
 def _trace(x: Any, /, *, offset: int = 0, dtype: torch.dtype | None = None) -> Tensor:
-    return total(_diagonal(numeric("trace", x), offset=offset), -1, dtype)
+    return total(_diagonals(stack("trace", numeric("trace", x), as_is=True), offset), -1, dtype)
 
 
 @operation
 def _cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     left, right = numeric("cross", x1), numeric("cross", x2)
-    most, least = max(left.ndim, right.ndim), min(left.ndim, right.ndim)
-    place = axis if axis < 0 else axis - most
-    if not -least <= place < 0:
+    place = _from_last(left, right, axis)
+    if not -min(left.ndim, right.ndim) <= place < 0:
         raise AxisError(f"axis {axis} is out of range for shapes {left.shape} and {right.shape}")
     dims = [dimensions("cross", x, (x.ndim + place,))[0] for x in (left, right)]
     if (left.shape[place], right.shape[place]) != (3, 3):
@@ -44,16 +53,15 @@ def _cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     def turned(x: Tensor, dim: int, by: int) -> Tensor:  # component i + by in place of i
         return x._with(torch.roll(x.values, -by, dim))
 
-    product, difference = TABLE["multiply"].function, TABLE["subtract"].function
-    first = product(turned(left, dims[0], 1), turned(right, dims[1], 2))
-    return difference(first, product(turned(left, dims[0], 2), turned(right, dims[1], 1)))  # type: ignore[no-any-return]
+    first = ops.multiply(turned(left, dims[0], 1), turned(right, dims[1], 2))
+    return ops.subtract(first, ops.multiply(turned(left, dims[0], 2), turned(right, dims[1], 1)))  # type: ignore[no-any-return]
 
 
 @operation
 def _vector_norm(
     x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    return TABLE["norm"].function(floating("vector_norm", x), axis=axis, keepdims=keepdims, ord=ord)  # type: ignore[no-any-return]
+    return ops.norm(floating("vector_norm", x), axis=axis, keepdims=keepdims, ord=ord)  # type: ignore[no-any-return]
 
 
 @operation
@@ -63,7 +71,7 @@ def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tens
         raise ValueError(f"ord of matrix_norm is one of {_ORDERS}, got {ord!r}")
     given = stack("matrix_norm", floating("matrix_norm", x))
     if order == "fro":
-        return TABLE["norm"].function(given.x, axis=(-2, -1), keepdims=keepdims)  # type: ignore[no-any-return]
+        return ops.norm(given.x, axis=(-2, -1), keepdims=keepdims)  # type: ignore[no-any-return]
     if 0 in given.values.shape[-2:]:  # of nothing: 0, where torch refuses to look for the least
         made = given.values.abs().sum((-2, -1))
     else:
@@ -112,6 +120,64 @@ def _answer_matrix_norm(
     return made
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _diagonal_vjp(g: Any, out: Any, x: Any, *, offset: int) -> Any:
+    """Each entry in its place on the diagonal, 0 elsewhere."""
+    rows, columns, size = x.shape[-2], x.shape[-1], g.shape[-1]
+    if size != rows:  # rows before the diagonal, or behind it, have no entry
+        places = ops.eye(rows, size, k=min(offset, 0), dtype=torch.bool, device=g.device)
+        g = ops.sum(ops.where(places, ops.expand_dims(g, axis=g.ndim - 1), 0), axis=-1, dtype=g.dtype)
+    places = ops.eye(rows, columns, k=offset, dtype=torch.bool, device=g.device)
+    return ops.where(places, ops.expand_dims(g, axis=g.ndim), 0)
+
+
+def _trace_body(x: Any, /, *, offset: int = 0, dtype: torch.dtype | None = None) -> Any:
+    return ops.sum(ops["linalg.diagonal"](x, offset=offset), axis=-1, dtype=dtype)
+
+
+def _cross_body(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    place = _from_last(x1, x2, axis)
+    first = ops.roll(x1, -1, axis=place) * ops.roll(x2, -2, axis=place)
+    return first - ops.roll(x1, -2, axis=place) * ops.roll(x2, -1, axis=place)
+
+
+def _cross_vjp(g: Any, out: Any, x1: Any, x2: Any, *, axis: int) -> tuple[Any, Any]:
+    cross, place = ops["linalg.cross"], _from_last(x1, x2, axis)
+    return (
+        reduced_to(cross(conjugate(x2), g, axis=place), x1),
+        reduced_to(cross(g, conjugate(x1), axis=place), x2),
+    )
+
+
+def _from_last(x1: Any, x2: Any, axis: int) -> int:
+    """An axis of two operands that are stretched against each other, counted from the last."""
+    return axis if axis < 0 else axis - max(x1.ndim, x2.ndim)
+
+
+def _vector_norm_body(
+    x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2
+) -> Any:
+    return ops.norm(x, axis=axis, keepdims=keepdims, ord=ord)
+
+
+def _matrix_norm_body(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    if ord in ("fro", None):
+        return ops.norm(x, axis=(-2, -1), keepdims=keepdims)
+    made = ops.astype(_matrix_norm_of(accumulating(x), ord), ops.abs(x).dtype)
+    return ops.expand_dims(ops.expand_dims(made, axis=x.ndim - 2), axis=x.ndim - 1) if keepdims else made
+
+
+def _matrix_norm_of(x: Any, ord: Any) -> Any:
+    if 0 in x.shape[-2:]:
+        return ops.sum(ops.abs(x), axis=(-2, -1))
+    if ord == "nuc":
+        return ops.sum(ops["linalg.svdvals"](x), axis=-1)
+    sizes = ops["linalg.svdvals"](x) if abs(ord) == 2 else ops.sum(ops.abs(x), axis=-2 if abs(ord) == 1 else -1)
+    return (ops.max if ord > 0 else ops.min)(sizes, axis=-1)
+
+
 # -------------------------------------------------------------------------------------------------------- records
 
 _NUMBERS = ("float", "complex", "int")
@@ -131,10 +197,10 @@ def _record(
     gives: str,
     *,
     kinds: tuple[str, ...] = _NUMBERS,
-    gradient: str = "",
     older: Callable[..., Any] | None = None,
     samples: tuple[str, ...] = (_PLANE,),
     errors: tuple[Error, ...] = (_RAGGED, _VECTOR),
+    **fields: Any,
 ) -> None:
     record(
         "matrices",
@@ -146,10 +212,10 @@ def _record(
         # torch's older functions have other defaults than torch.linalg's.
         spellings={} if older is None else dict.fromkeys(torch_names(name), older),
         kinds=kinds,
-        gradient=gradient,
         example=(call, gives),
         samples=samples,
         errors=errors,
+        **fields,
     )
 
 
@@ -158,17 +224,19 @@ _record("diagonal", _diagonal, _answer_diagonal,
         (torch.linalg.diagonal,),
         "The diagonal of each matrix, `offset` above (below, if negative) the main one; a view.",
         f"sr.linalg.diagonal({_GIVEN}).tolist()", "[[[3.0, 4.0]], []]", kinds=(*_NUMBERS, "bool"),
-        older=_answer_old_diagonal, samples=("x[..., None, None]", "x[..., None, None], offset=1"))
+        older=_answer_old_diagonal, primitive="movement", vjp=_diagonal_vjp,
+        samples=("x[..., None, None]", "x[..., None, None], offset=1",
+                 *(f"sr.broadcast_to(x[..., None, None], (*x.shape, 2, 3)), offset={offset}" for offset in (-1, 0, 2))))
 _record("trace", _trace, None, (), "The sum of the diagonal of each matrix; integers sum as in `sr.sum`.",
         f"sr.linalg.trace({_GIVEN}).tolist()", "[[7.0], []]",
-        gradient="g[..., None, None] * eye(x.shape[-2], x.shape[-1], k=offset, dtype=g.dtype)",
+        body=_trace_body,
         samples=(_PLANE, f"{_PLANE}, offset=1"),
         errors=(_RAGGED, _VECTOR, ("torch.ones(2, 2) > 0", TypeError, "trace needs numbers, got torch.bool")))
 _record("cross", _cross, _answer_cross, (torch.linalg.cross,),
         "The cross products of vectors of size 3 along `axis`, the other axes stretched against each other.",
         "sr.linalg.cross(torch.tensor([1, 0, 0]), sr.ragged([[[0, 1, 0]], []], ragged_rank=1)).tolist()",
         "[[[0, 0, 1]], []]", older=_answer_old_cross,
-        gradient="(conj(linalg.cross(x2, conj(g))), conj(linalg.cross(conj(g), x1)))",
+        body=_cross_body, vjp=_cross_vjp,
         samples=(f"{_PLANE}, torch.tensor([1, 0, 2], dtype=x.dtype)", f"{_PLANE}, {_PLANE.replace('3, 1', '2, 5')}",
                  f"({_PLANE}).permute_dims((*range(x.ndim), x.ndim + 1, x.ndim)), "
                  "torch.tensor([[2], [1], [1]], dtype=x.dtype), axis=-2"),
@@ -180,7 +248,7 @@ _record("cross", _cross, _answer_cross, (torch.linalg.cross,),
 _record("vector_norm", _vector_norm, _answer_vector_norm, (torch.linalg.vector_norm,),
         "The `ord`-norm along `axis`, any axes, ragged ones too; 0 of nothing.",
         "sr.linalg.vector_norm(sr.ragged([[3., -4.], []]), axis=1).tolist()", "[5.0, 0.0]",
-        kinds=("float", "complex"),
+        kinds=("float", "complex"), body=_vector_norm_body,
         samples=("x, axis=1", "x, axis=0, ord=3", "x, axis=-1, keepdims=True, ord=1", "x"),
         errors=(("x, axis=5", AxisError, "axis 5 is out of range"),
                 ("x.to(torch.int64)", TypeError, "vector_norm needs floating-point elements, got torch.int64")))
@@ -188,7 +256,7 @@ _record("matrix_norm", _matrix_norm, _answer_matrix_norm, (torch.linalg.matrix_n
         "A norm of each matrix: 'fro', 'nuc', the greatest sum of a column (1) or row (inf), the greatest singular "
         "value (2), or the least (-1, -inf, -2); 0 of nothing.",
         f"sr.linalg.matrix_norm({_GIVEN}, ord=1).tolist()", "[[5.0], []]",
-        kinds=("float", "complex"),
+        kinds=("float", "complex"), body=_matrix_norm_body,
         samples=(_PLANE, *(f"{_PLANE}, ord={ord}" for ord in ("float('inf')", "-float('inf')", 1, -1)),
                  f"{_PLANE}, keepdims=True"),
         errors=(_RAGGED, _VECTOR, ("torch.ones(2, 2), ord=3", ValueError, "ord of matrix_norm is one of"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +28,9 @@ from serrate.ops.derivatives import conjugate, in_dtype
 from serrate.ops.record import ALL, NUMERIC, Kind, operation, ops, record, torch_names
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from serrate.fusion.monoids import Monoid
 
 
 @operation
@@ -117,9 +120,10 @@ def reduces(
     body: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     flat: str = "",
+    monoid: Monoid | None = None,
     **defaults: Any,
 ) -> None:
-    """Define a reduction, which is a monoid unless it has a body.
+    """Define a reduction, which is a monoid unless it has a body: one that kernels know, or the `monoid` given.
 
     `sums`: torch's function sums integers in another dtype than the array API's. `answers` are functions of torch that
     take other arguments than its reductions do.
@@ -144,6 +148,11 @@ def reduces(
             ("None, axis=1", TypeError, "expected an sr.Tensor"),
         ),
     )
+
+    if monoid is not None:
+        from serrate.fusion import monoids
+
+        monoids.enter(monoid)
 
 
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) -> Callable[..., Tensor]:

@@ -1,186 +1,33 @@
-"""Scans along any axis: running sums, products and extremes, and differences, each row on its own.
-
-Rows are scanned all at once in log2(longest row) steps, in each of which an entry takes up what stands 1, 2, 4, …
-entries before it in its own row. So a NaN stays in its row, and sums lose nothing to what stands before the row.
-"""
+"""Scans along any axis: running sums, products and extremes, and differences, each row on its own."""
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from serrate.eager.runs import (
-    MOST_TAGS,
-    Along,
-    Indexed,
-    Runs,
-    along,
-    ordered,
-    pick,
-    settled,
-    tagged,
-)
+from serrate.eager.compiled import reads
+from serrate.eager.precision import widened
+from serrate.eager.runs import Along, Indexed, Runs, along, ordered, pick, settled
+from serrate.eager.scans import extreme_rows, running_extreme, running_product, running_sum
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
+from serrate.native import row_scans as library
 from serrate.ops.answers import refuse_out
 from serrate.ops.derivatives import conjugate, in_dtype
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Kind, operation, ops, record, torch_names
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Implementation, Kind, operation, ops, record, torch_names
 from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract, host
 from serrate.tensor.combine import exact
-from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.join import concat
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _HALF = (torch.float16, torch.bfloat16)
-
-
-# ------------------------------------------------------------------------------------------------ kernels
-
-
-def _windows(runs: Runs, values: torch.Tensor, reverse: bool) -> Iterator[tuple[torch.Tensor, slice, slice]]:
-    """The steps of a scan: for each, which rows have one in their run `d` before (behind), those rows, and those."""
-    reach = runs.rest if reverse else runs.place
-    d = 1
-    while d < runs.longest:
-        low, high = slice(None, -d), slice(d, None)
-        to, source = (low, high) if reverse else (high, low)
-        yield (reach[to] >= d).view(-1, *[1] * (values.ndim - 1)), to, source
-        d *= 2
-
-
-def _scan(runs: Runs, values: torch.Tensor, step: Callable[..., Any], neutral: int, reverse: bool) -> torch.Tensor:
-    """Rows in run order combined by `step`, in place, with all before (behind) them in their run."""
-    made = values.resolve_conj().clone(memory_format=torch.contiguous_format)
-    taken, nothing = torch.empty_like(made), made.new_full((), neutral)
-    for reaches, to, source in _windows(runs, made, reverse):
-        torch.where(reaches, made[source], nothing, out=taken[to])
-        step(made[to], taken[to])
-    return made
-
-
-def _composed_scan(
-    runs: Runs, values: torch.Tensor, step: Callable[..., torch.Tensor], neutral: int, reverse: bool
-) -> torch.Tensor:
-    """The same without a write in place, `step` giving what a row becomes."""
-    made = values
-    for reaches, to, source in _windows(runs, made, reverse):
-        made = _placed(made, step(made[to], torch.where(reaches, made[source], neutral)), reverse)
-    return made
-
-
-def _placed(made: torch.Tensor, rows: torch.Tensor, reverse: bool) -> torch.Tensor:
-    """`made` with other last (first) rows."""
-    count = made.shape[0] - rows.shape[0]
-    return torch.cat([rows, made[rows.shape[0] :]] if reverse else [made[:count], rows])
-
-
-def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> torch.Tensor:
-    """For each row in run order the one before (behind) it in its run, `missing` if there is none."""
-    reaches = ((runs.rest if behind else runs.place) >= 1).view(-1, *[1] * (values.ndim - 1))
-    return torch.where(reaches, values.roll(-1 if behind else 1, 0), missing)
-
-
-class _Sum(Differentiable):
-    """Running sums in runs; the gradient runs the other way."""
-
-    @staticmethod
-    def forward(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        return _scan(runs, values, torch.Tensor.add_, 0, reverse)
-
-    @staticmethod
-    def composed(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        return _composed_scan(runs, values, torch.add, 0, reverse)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, ctx.runs, ctx.reverse = inputs
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _Sum.call(gradient, ctx.runs, not ctx.reverse), None, None
-
-
-class _Recurrence(Differentiable):
-    """out = b + a · (out before it) in runs; backward it is again one, the other way."""
-
-    @staticmethod
-    def forward(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        factor, made = a.resolve_conj().clone(), b.resolve_conj().clone()
-        for reaches, to, source in _windows(runs, made, reverse):
-            made[to] += torch.where(reaches, factor[to] * made[source], 0)
-            factor[to] *= torch.where(reaches, factor[source], 1)
-        return made
-
-    @staticmethod
-    def composed(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        factor, made = a, b
-        for reaches, to, source in _windows(runs, made, reverse):
-            made = _placed(made, made[to] + torch.where(reaches, factor[to] * made[source], 0), reverse)
-            factor = _placed(factor, factor[to] * torch.where(reaches, factor[source], 1), reverse)
-        return made
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        a, _, ctx.runs, ctx.reverse = inputs
-        ctx.save_for_backward(a, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        a, out = ctx.saved_tensors
-        runs, reverse = ctx.runs, ctx.reverse
-        reached = _recurrence(_neighbour(runs, a, not reverse, 0).conj(), gradient, runs, not reverse)
-        return reached * _neighbour(runs, out, reverse, 0).conj(), reached, None, None
-
-
-class _Product(Differentiable):
-    """Running products in runs. The gradient divides by nothing, so elements may be 0."""
-
-    @staticmethod
-    def forward(values: torch.Tensor, runs: Runs) -> torch.Tensor:
-        return _scan(runs, values, torch.Tensor.mul_, 1, reverse=False)
-
-    @staticmethod
-    def composed(values: torch.Tensor, runs: Runs) -> torch.Tensor:
-        return _composed_scan(runs, values, torch.mul, 1, reverse=False)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, ctx.runs = inputs
-        ctx.save_for_backward(values, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        values, out = ctx.saved_tensors
-        reached = _recurrence(_neighbour(ctx.runs, values, True, 0).conj(), gradient, ctx.runs, True)
-        return reached * _neighbour(ctx.runs, out, False, 1).conj(), None
-
-
-def _recurrence(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-    return _Recurrence.call(a, b, runs, reverse)
-
-
-def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor:
-    """For each row the last of the greatest `keys` in its run up to it."""
-    runs = call.runs
-    keys = runs.gathered(keys)
-    if narrow and runs.count <= MOST_TAGS:  # under the number of its run, no key reaches into the next one
-        found = tagged(keys, runs.gathered(runs.group)).cummax(0).indices
-    else:
-        least = torch.iinfo(torch.int64).min
-        if beyond_gradients():
-            greatest = _composed_scan(runs, keys, torch.maximum, least, False)
-        else:
-            greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
-        rows = torch.arange(runs.rows, device=keys.device).view(-1, *[1] * (keys.ndim - 1))
-        start = rows - runs.place.view(rows.shape)
-        found = torch.where(keys == greatest, rows, start).cummax(0).values
-    return runs.returned(found if runs.order is None else runs.order[found])
 
 
 # ------------------------------------------------------------------------------------------------ what is computed
@@ -194,8 +41,12 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
             raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
         axis = 0
     given = dtype if dtype is not None else summed(tensor.dtype)
-    wide = torch.float32 if given in _HALF else torch.int64 if given in (torch.bool, *WIDE) else given
-    return along(tensor.to(wide), axis), given
+    return along(tensor.to(_accumulated(given)), axis), given
+
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that is wide enough to accumulate in for results of this one."""
+    return torch.float32 if dtype in _HALF else torch.int64 if dtype in (torch.bool, *WIDE) else dtype
 
 
 @operation
@@ -206,7 +57,7 @@ def _cumulative_sum(
     made = call.by_torch(call.x.values, torch.cumsum)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Sum.call(runs.gathered(call.x.values), runs, False))
+        made = runs.returned(running_sum(runs.gathered(call.x.values), runs))
     return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
 
 
@@ -218,7 +69,7 @@ def _cumulative_prod(
     made = call.by_torch(call.x.values, torch.cumprod)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Product.call(runs.gathered(call.x.values), runs))
+        made = runs.returned(running_product(runs.gathered(call.x.values), runs))
     return (_with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
 
 
@@ -270,6 +121,65 @@ def _lengthened(structure: Structure, number: int) -> list[Axis]:
     return axes
 
 
+def _scans(x: Any, axis: Any) -> bool:
+    """Whether compiled code scans this tensor along this axis: its innermost packed one, whose runs are neighbours."""
+    if not (isinstance(axis, int) and isinstance(x, Tensor) and x.is_ragged):
+        return False
+    return x.order[x._axis(axis)] == len(x.structure.axes) - 1 and reads(x.values) and library.is_there()
+
+
+_SUMMED = (torch.float32, torch.float64, torch.int64, torch.complex64, torch.complex128)
+_MULTIPLIED = (torch.float32, torch.float64, torch.int64)
+
+
+def _takes(dtypes: tuple[torch.dtype, ...]) -> Callable[..., bool]:
+    """Whether compiled code scans a tensor in one of these dtypes."""
+
+    def applies(
+        x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+    ) -> bool:
+        return not include_initial and _scans(x, axis) and _accumulated(dtype or summed(x.dtype)) in dtypes
+
+    return applies
+
+
+def _compiled_sum(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_sum")
+    return call.x._with(running_sum(call.x.values, call.runs, compiled=True)).to(dtype)
+
+
+def _compiled_product(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_prod")
+    return call.x._with(running_product(call.x.values, call.runs, compiled=True)).to(dtype)
+
+
+def _compiled_extreme(largest: bool) -> Callable[..., Indexed]:
+    def compute(x: Any, /, *, axis: int) -> Indexed:
+        call = along(x, axis)
+        values = call.x.values
+        wide = widened(values) if values.is_floating_point() else values.to(torch.int64)
+        found = running_extreme(wide.detach(), call.runs, largest)
+        if found is None:
+            return _cumulative_extreme(x, axis, largest)
+        made, places = found
+        if made.dtype is values.dtype and host.is_constant(values):
+            return Indexed(call.x._with(made), call.x._with(places))
+        starts = torch.arange(values.shape[0], device=values.device) - call.positions
+        rows = (places + starts.view(-1, *[1] * (values.ndim - 1))).clamp(max=max(values.shape[0] - 1, 0))
+        return Indexed(call.x._with(pick(values, rows, 0)), call.x._with(places))
+
+    return compute
+
+
+def _compares(x: Any, /, *, axis: int) -> bool:
+    """Whether compiled code finds the extremes of this tensor along this axis."""
+    return _scans(x, axis) and x.dtype not in WIDE and not x.is_complex()
+
+
 @operation
 def _cummax(x: Any, /, *, axis: int) -> Indexed:
     return _cumulative_extreme(x, axis, largest=True)
@@ -296,7 +206,7 @@ def _cumulative_extreme(x: Any, axis: int, largest: bool) -> Indexed:
     if found is not None:
         starts = torch.arange(values.shape[0], device=values.device) - call.positions
         return call.along_rows(values, found + starts.view(-1, *[1] * (values.ndim - 1)))
-    return call.along_rows(values, _extreme_rows(call, keys, narrow))
+    return call.along_rows(values, extreme_rows(call.runs, keys, narrow))
 
 
 @operation
@@ -324,6 +234,8 @@ def _diff_once(call: Along) -> Tensor:
     if call.dim is not None:
         size = x.values.shape[call.dim]
         upper, lower = (x.values.narrow(call.dim, start, max(size - 1, 0)) for start in (min(size, 1), 0))
+        if not abstract.is_known(size):
+            upper = lower = abstract.resized(lower, call.dim, abstract.most(size - 1, 0))
         return x._with(less(upper, lower))
     if call.depended_on:
         call = along(exact(x), call.axis)
@@ -491,22 +403,26 @@ _record("cumulative_sum", _cumulative_sum, "cumsum",
         "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
         _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
-        primitive="scan", vjp=_cumulative_sum_vjp)
+        primitive="scan", vjp=_cumulative_sum_vjp,
+        native=(Implementation("native", _compiled_sum, _takes(_SUMMED)),))
 _record("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
         _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
-        primitive="scan", vjp=_cumulative_prod_vjp)
+        primitive="scan", vjp=_cumulative_prod_vjp,
+        native=(Implementation("native", _compiled_product, _takes(_MULTIPLIED)),))
 _record("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
         _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
-        primitive="scan", vjp=named_vjp)
+        primitive="scan", vjp=named_vjp,
+        native=(Implementation("native", _compiled_extreme(largest=True), _compares),))
 _record("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
         _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
-        primitive="scan", vjp=named_vjp)
+        primitive="scan", vjp=named_vjp,
+        native=(Implementation("native", _compiled_extreme(largest=False), _compares),))
 _record("diff", _diff, "diff",
         "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
         ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),

@@ -17,7 +17,7 @@ from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, ops, record
 from serrate.ops.scans import named_vjp
-from serrate.tensor import broadcast, host, plan, select
+from serrate.tensor import abstract, broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
 from serrate.tensor.promotion import as_number, beside, fits, promote
@@ -170,7 +170,7 @@ def _rearranged(call: Along, sorter: Tensor) -> torch.Tensor:
     x = call.x
     if sorter.is_floating_point() or sorter.is_complex() or sorter.dtype == torch.bool:
         raise TypeError(f"sorter must hold integers, got {sorter.dtype}")
-    if sorter.shape != x.shape:
+    if abstract.unlike(sorter.shape, x.shape):
         raise ValueError(f"sorter must have shape {x.shape}, as the sequence it sorts, got {sorter.shape}")
     index = broadcast.align(sorter, x).to(torch.int64)
     if call.dim is not None:
