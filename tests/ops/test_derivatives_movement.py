@@ -297,6 +297,7 @@ def test_entries_that_come_back(weighted: bool) -> None:
     derived(lambda y: g.ungroup(y), g * 1.0)
     derived(lambda y: g.ungroup(y), (g * 1.0)[..., None, :])
     derived(lambda y: g.ungroup(y), (g * 1.0).permute_dims((0, 2, 1)))
+    derived(lambda y: g.ungroup(y), (g * 1.0).permute_dims((2, 0, 1)))
     derived(lambda y: g.ungroup(y), (g * 1.0)[..., 0])
     ragged = sr.group_by(EMPTY, sr.positions(EMPTY) % 2, 2)
     derived(lambda x: (lambda g: g.ungroup(g * g))(sr.group_by(x, sr.positions(x) % 2, 2)), EMPTY)
