@@ -140,6 +140,21 @@ def test_programs_that_write_many_times() -> None:
         torch.testing.assert_close(mine.values, other.values)
 
 
+def test_a_program_writes_to_its_operand() -> None:
+    def write(x: sr.Tensor, value: sr.Tensor) -> sr.Tensor:
+        before = x * 3.0
+        x[0] = value
+        x[:, 1:] = value * value
+        return before + x
+
+    x, value = sr.ragged([[1.0, 2.0], [4.0]]), sr.asarray(5.0)
+    out, back = pullback(write, x, value)
+    assert out.tolist() == [[8.0, 31.0], [16.0]]
+    mine, other = back(sr.ones_like(out))
+    assert mine.tolist() == [[3.0, 3.0], [4.0]]
+    assert other.tolist() == 1.0 + 2 * 5.0
+
+
 def test_a_value_has_further_axes_of_one_in_front() -> None:
     def write(x: sr.Tensor, value: sr.Tensor) -> sr.Tensor:
         made = x.clone()
@@ -280,6 +295,17 @@ def test_every_way_to_scatter(reduce: str | None, include_self: bool) -> None:
         assert compared(Program(f"scatter {reduce}", lambda x, s: sr.scatter(x, indices, s, **given), [x, src])) == 2
     if reduce != "prod":  # of which torch has no second derivative at 0
         compared_twice(Program("again", lambda x, s: sr.scatter(x * x, indices, s * s, **given), [x, source]))
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_elements_that_are_equal_share_the_gradient_of_the_extreme(reduce: str) -> None:
+    indices = sr.from_lengths(torch.tensor([0, 0, 1, 0]), [2, 1, 1])
+    x = sr.from_lengths(torch.tensor([1.0, 2.0, 3.0, 1.0]).double(), [1, 2, 1])
+    out, back = pullback(lambda x, s: sr.scatter(x, indices, s, axis=1, reduce=reduce), x, sr.ones_like(indices) * 1.0)
+    mine, other = back(sr.ones_like(out) * 6.0)
+    smaller = reduce == "amin"  # 3 and 1 meet in the second row
+    assert mine.tolist() == [[2.0], [6.0, 0.0 if smaller else 6.0], [3.0]]
+    assert other.tolist() == [[2.0, 2.0], [6.0 if smaller else 0.0], [3.0]]
 
 
 def test_products_that_are_scattered_have_second_derivatives() -> None:
