@@ -359,3 +359,44 @@ def test_cross_of_stretched_operands(dtype: torch.dtype) -> None:
     check(sr.linalg.cross, x, y)
     check(lambda a, b: sr.linalg.cross(a, b, axis=2), x, ragged(L, 3, seed=4, dtype=dtype))
     check(lambda a, b: sr.linalg.cross(a, b, axis=0), dense(3, 2, dtype=dtype), dense(3, 1, seed=4, dtype=dtype))
+
+
+# ------------------------------------------------------------------------------------------------------ transforms
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("points", [None, 1, 2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_transforms_of_any_number_of_points(name: str, points: int | None, norm: str) -> None:
+    """Shorter and longer than what there is, even and odd; along an axis before a ragged one, too."""
+    function = getattr(sr.fft, name)
+    for dtype in BOTH[: 1 if name in ("rfft", "ihfft") else 2]:
+        for size in (4, 5):
+            x = ragged(L, size, dtype=dtype)
+            check(lambda x: function(x, n=points, norm=norm), x, twice=False)
+        turned = sr.matrix_transpose(ragged(L, 4, dtype=dtype))
+        check(lambda x: function(x, n=points, axis=1, norm=norm), turned, twice=False)
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
+def test_transforms_over_axes_in_any_order(name: str) -> None:
+    function = getattr(sr.fft, name)
+    for dtype in BOTH[: 1 if name == "rfftn" else 2]:
+        x = ragged(L, 3, 4, dtype=dtype)
+        for axes, s in (((2, 3), None), ((3, 2), None), ((-1,), (6,)), ((2, 3), (5, 3)), (None, (2, 2))):
+            check(lambda x, axes=axes, s=s: function(x, axes=axes, s=s), x, twice=False)
+
+
+FULL = [2, 1, 3]
+
+
+def test_transforms_row_by_row() -> None:
+    """torch refuses to transform an empty row on the way back."""
+    by_rows(sr.fft.fft, torch.fft.fft, ragged(FULL, 4, dtype=torch.complex128))
+    by_rows(lambda x: sr.fft.irfft(x, n=5), lambda x: torch.fft.irfft(x, 5), ragged(FULL, 3, dtype=torch.complex128))
+    by_rows(lambda x: sr.real(sr.fft.rfft(x)), lambda x: torch.fft.rfft(x).real, ragged(FULL, 4))
+    by_rows(lambda x: sr.fft.fftshift(x, axes=2), lambda x: torch.fft.fftshift(x, 1), ragged(FULL, 5))
+
+
+def test_a_transform_inside_a_program_is_derived_twice() -> None:
+    check(lambda x: sr.abs(sr.fft.rfft(x * x, n=4)), ragged(L, 4) + 2, near=1e-6)
