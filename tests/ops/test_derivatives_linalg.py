@@ -400,3 +400,75 @@ def test_transforms_row_by_row() -> None:
 
 def test_a_transform_inside_a_program_is_derived_twice() -> None:
     check(lambda x: sr.abs(sr.fft.rfft(x * x, n=4)), ragged(L, 4) + 2, near=1e-6)
+
+
+# ------------------------------------------------------------------------------------------- attention, convolution
+
+
+def operands_of_attention(queries: list[int], keys: list[int]) -> tuple[sr.Tensor, sr.Tensor, sr.Tensor]:
+    return ragged(queries, 3), ragged(keys, 3, seed=1), ragged(keys, 2, seed=2)
+
+
+VISIBLE = {
+    "all": {},
+    "causal": {"causal": True},
+    "lower right": {"causal": "lower_right"},
+    "window": {"window": (1, 0)},
+    "one side": {"window": (-1, 1), "scale": 0.3},
+    "mask": {"mask": torch.rand(4, 4, generator=torch.Generator().manual_seed(0)) > 0.4},
+    "keys": {"mask": torch.tensor([[[True, False, True, True]], [[True] * 4], [[False, True, False, True]]])},
+    "bias": {"bias": torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4), "causal": True},
+}
+
+
+@pytest.mark.parametrize("heads", [False, True])
+@pytest.mark.parametrize("options", VISIBLE.values(), ids=VISIBLE)
+def test_attention(options: dict[str, Any], heads: bool) -> None:
+    """Among the rows are queries without keys, keys without queries, and, by masks, queries that see no key."""
+
+    def placed(x: sr.Tensor) -> sr.Tensor:
+        if not heads:
+            return x
+        both = sr.from_lengths(torch.stack([x.values, 2 - x.values], 1), x.lengths[0])
+        return sr.permute_dims(both, (0, 2, 1, 3))
+
+    mask = options.get("mask")
+    given = {"mask": mask[:, None]} if heads and mask is not None and mask.ndim == 3 else options
+    q, k, v = (placed(x) for x in operands_of_attention([2, 0, 3], [4, 2, 0]))
+    check(lambda *each: sr.attention(*each, **given), q, k, v)
+
+
+def test_attention_row_by_row() -> None:
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    given = operands_of_attention([2, 1, 3], [2, 1, 3])
+    by_rows(sr.attention, sdpa, *given)
+    by_rows(lambda *each: sr.attention(*each, causal=True), lambda *each: sdpa(*each, is_causal=True), *given)
+
+
+def test_the_bias_of_attention_has_a_gradient() -> None:
+    q, k, v = operands_of_attention([2, 0, 3], [4, 2, 3])
+    bias = sr.sin(sr.matmul(q, sr.matrix_transpose(k)))
+    check(lambda *each: sr.attention(*each[:3], bias=each[3], causal="lower_right"), q, k, v, bias)
+
+
+def test_attention_of_dense_operands() -> None:
+    q, k, v = (dense(2, size, 3, seed=size) for size in (4, 5, 5))
+    for options in ({}, {"causal": True}, {"causal": "lower_right", "window": (2, 0)}):
+        check(lambda *each, options=options: sr.attention(*each, **options), q, k, v)
+
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"padding": 1, "stride": 2},
+    {"padding": "same", "dilation": 2},
+    {"groups": 2, "padding": 2},
+]
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+def test_conv1d(options: dict[str, Any], dtype: torch.dtype) -> None:
+    x, groups = sr.matrix_transpose(ragged([4, 0, 1, 5], 4, dtype=dtype)), options.get("groups", 1)
+    weight, bias = dense(2, 4 // groups, 3, seed=3, dtype=dtype), dense(2, seed=4, dtype=dtype)
+    check(lambda *each: sr.conv1d(*each, **options), x, weight, bias, twice=False)
+    check(lambda *each: sr.conv1d(*each, **options), x, weight, twice=False)
