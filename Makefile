@@ -19,6 +19,9 @@ BENCH ?=
 VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-stamp
+NATIVE := $(VENV)/.native-stamp
+NATIVE_SOURCES := $(wildcard src/serrate/native/*.cpp src/serrate/native/*.h) \
+	setup.py src/serrate/native/building.py src/serrate/runtime/toolchain.py
 TEST := $(VENV)/.test-stamp
 # -qq: errors are still shown.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
@@ -31,11 +34,11 @@ test: lint
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-demo: $(RUNTIME)
+demo: $(NATIVE)
 	@echo "==> examples/first.py"
 	@$(BIN)/python examples/first.py
 
-lint: $(TEST)
+lint: $(TEST) $(NATIVE)
 	@echo "==> ruff format --check"
 	@$(BIN)/ruff format --check
 	@echo "==> ruff check"
@@ -43,23 +46,23 @@ lint: $(TEST)
 	@echo "==> mypy"
 	@$(BIN)/mypy
 
-format: $(TEST)
+format: $(TEST) $(NATIVE)
 	@$(BIN)/ruff check --fix-only
 	@$(BIN)/ruff format
 
-slow: $(TEST)
+slow: $(TEST) $(NATIVE)
 	@echo "==> pytest, with the slow tests"
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "slow or not slow" $(PYTEST_ARGS)
 
-bench: $(TEST)
+bench: $(TEST) $(NATIVE)
 	@echo "==> benchmarks $(BENCH)"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
-matrix: $(TEST)
+matrix: $(TEST) $(NATIVE)
 	@echo "==> operations × structures × dtypes"
 	@$(BIN)/python -m tests.ops.matrix
 
-goldens: $(TEST)
+goldens: $(TEST) $(NATIVE)
 	@$(BIN)/python -m tests.kernel.golden_kernels
 
 $(BIN)/python:
@@ -75,6 +78,12 @@ $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) -e .
 	@touch $@
 
+# Installing builds the native code, too; it is built anew when its sources have changed, or after make clean.
+$(NATIVE): $(RUNTIME) $(NATIVE_SOURCES)
+	@echo "==> building the native code"
+	@$(PIP) --no-deps -e .
+	@touch $@
+
 # torchrec and fbgemm-gpu-cpu without their dependencies: torchrec asks for the CUDA build of fbgemm-gpu.
 $(TEST): $(RUNTIME)
 	@echo "==> installing the test tools"
@@ -85,6 +94,7 @@ $(TEST): $(RUNTIME)
 
 clean:
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .serrate-cache
+	@rm -rf src/serrate/native/built $(NATIVE)
 	@find src tests examples benchmarks \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 distclean: clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["tensor", "eager", "sums", "kernels", "compat", "table"]
+SUITES = ["importing", "tensor", "eager", "sums", "kernels", "compat", "table", "levels"]
 
 
 def main() -> None:

@@ -74,9 +74,47 @@ def test_the_reader_of_imports_sees_lazy_ones() -> None:
 
 
 def test_building_a_library_imports_no_loop_layer() -> None:
+    """Only the scalar functions, which bodies of elementwise operations are entered with."""
     program = (
         "import sys, serrate.runtime.compiler\n"
-        "print(sorted(name for name in sys.modules if name.startswith(('serrate.fusion', 'serrate.kernel'))))"
+        "print(*sorted(name for name in sys.modules if name.startswith(('serrate.fusion', 'serrate.kernel'))))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    scalars = {
+        f"serrate.fusion.{name}" for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "scalar")
+    }
+    assert set(done.stdout.split()) <= {"serrate.fusion", *scalars}
+
+
+LOADED = """
+import sys, torch, numpy
+before = set(sys.modules)
+import serrate
+print(*sorted(set(sys.modules) - before))
+"""
+LATER = ("table", "compat", "kernel", "viz", "cli", "runtime.compiler", "runtime.cuda_compiler")
+
+
+def test_importing_serrate_loads_only_what_every_program_needs() -> None:
+    """Beside torch and numpy only the standard library; tables, compilers and other libraries' names when used."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "serrate.tensor.tensor" in loaded
+    foreign = {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names | {"serrate"}}
+    assert not foreign
+    early = [name for name in loaded if name.startswith(tuple(f"serrate.{each}" for each in LATER))]
+    assert not early
+
+
+def test_names_of_tables_are_there_when_they_are_asked_for() -> None:
+    program = (
+        "import serrate as sr\n"
+        "assert {'Table', 'TableWriter', 'open'} <= set(dir(sr))\n"
+        "assert sr.open is sr.table.open_table\n"
+        "assert sr.Table is sr.table.Table and sr.TableWriter is sr.table.TableWriter\n"
+        "from serrate import *\n"
+        "assert open is sr.open\n"
+        "try:\n    sr.no_such_name\nexcept AttributeError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "module 'serrate' has no attribute 'no_such_name'"

@@ -6,7 +6,9 @@
 (tensor([2, 0, 3]),)
 """
 
+import importlib as _importlib
 from math import e, inf, nan, pi
+from typing import Any as _Any
 
 from torch import (
     bool,
@@ -31,8 +33,6 @@ from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from serrate.ops.grouping import Grouped
 from serrate.ops.hooks import register_full_backward_hook, register_full_backward_pre_hook
 from serrate.ops.operators import attach, public
-from serrate.table import Table, TableWriter
-from serrate.table import open_table as open
 from serrate.tensor.broadcast import broadcast_shapes
 from serrate.tensor.collate import collate
 from serrate.tensor.construct import (
@@ -57,6 +57,23 @@ attach()
 globals().update(public())  # the operations, from their table
 
 __version__ = "0.1.0"
+
+_OF_TABLES = {"Table": "Table", "TableWriter": "TableWriter", "open": "open_table"}
+"""The public names of `serrate.table`, and what they are called there."""
+
+
+def __getattr__(name: str) -> _Any:
+    """Load tables when one of their names is first used: programs without tables start sooner."""
+    if name == "table" or name in _OF_TABLES:
+        table = _importlib.import_module("serrate.table")
+        globals().update({public: getattr(table, own) for public, own in _OF_TABLES.items()})
+        return globals()[name]
+    raise AttributeError(f"module 'serrate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     *public(),

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from serrate.compat.fbgemm.picked_rows import Runs
 from serrate.compat.fbgemm.selecting import (
     jagged_index_select,
     jagged_slice,
     keyed_jagged_index_select_dim1,
     masked_select_jagged_1d,
 )
+from serrate.eager.picking import Runs
 from serrate.errors import RaggednessError
 
 pytestmark = pytest.mark.usefixtures("way")

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from serrate.fusion import IterDomain, RaggedIterDomain, Scalar
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import ragged
 from serrate.fusion.raggedness import Listed, Raggedness, Stored, listed
-from serrate.fusion.scalar import const, evaluate, symbol
+from serrate.fusion.scalar import const, symbol
 from serrate.fusion.transforms import cover
 
 Point = dict[IterDomain, int]  # the index of every axis, for one element

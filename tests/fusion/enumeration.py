@@ -18,7 +18,7 @@ from serrate.fusion import IterDomain, Scalar, symbol
 from serrate.fusion.domain import history
 from serrate.fusion.indices import Indices, is_natural, route
 from serrate.fusion.mapping import AxisGraph
-from serrate.fusion.scalar import INFIX, TRUE, const
+from serrate.fusion.scalar import TRUE, const
 
 
 class Violation(Exception):
@@ -37,20 +37,25 @@ def _search(array: list[int], count: int, position: int) -> int:
     return bisect.bisect_right(array, position, 0, count + 1) - 1
 
 
-def _div(a: int, b: int) -> int:
+def _index_divide(a: int, b: int) -> int:
     if b <= 0:
         raise Violation(f"{a} / {b}")
     return a // b
 
 
-def _mod(a: int, b: int) -> int:
-    return a - _div(a, b) * b
+def _index_remainder(a: int, b: int) -> int:
+    return a - _index_divide(a, b) * b
 
 
 def _count(bound: int) -> range:
     if bound < 0:
         raise Violation(f"a loop to {bound}")
     return range(bound)
+
+
+_SIGNS = {
+    "add": "+", "subtract": "-", "multiply": "*", "less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+}  # fmt: skip
 
 
 def python(node: Scalar) -> str:
@@ -61,15 +66,15 @@ def python(node: Scalar) -> str:
             return str(node.value)
         case "load" | "search":
             return f"_{node.op}({', '.join([str(node.value), *args])})"
-        case "div" | "mod":
+        case "index_divide" | "index_remainder":
             return f"_{node.op}({', '.join(args)})"
-        case "and":
+        case "logical_and":
             return f"({args[0]} and {args[1]})"
-        case "xor":
+        case "bitwise_xor":
             return f"({args[0]} ^ {args[1]})"
-        case "min" | "max":
-            return f"{node.op}({', '.join(args)})"
-    return f"({args[0]} {INFIX[node.op]} {args[1]})"
+        case "minimum" | "maximum":
+            return f"{node.op[:3]}({', '.join(args)})"
+    return f"({args[0]} {_SIGNS[node.op]} {args[1]})"
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Loops:
         return "\n".join([*text, f"{indent}yield ({results[0]}), ({results[1]})"])
 
     def run(self, without: int | None = None) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        names: dict[str, Any] = {f.__name__: f for f in (_load, _search, _div, _mod, _count)}
+        names: dict[str, Any] = {f.__name__: f for f in (_load, _search, _index_divide, _index_remainder, _count)}
         names |= {**self.axes.sizes, **self.axes.arrays}
         exec(self.source(without), names)
         yield from names["run"]()

@@ -68,7 +68,7 @@ def everything() -> Fusion:
     total = fusion.reduce("sum", product, [1])
     fusion.output(fusion.pad(product, 1, 1, 0, value=2.0), "padded")
     fusion.output(fusion.gather(fusion.input("table", [3, 2]), fusion.input("ids", [5], "int64")), "rows")
-    fusion.output(fusion.where(fusion.binary("lt", x, 0.5), x, 0.0), "chosen")
+    fusion.output(fusion.where(fusion.binary("less", x, 0.5), x, 0.0), "chosen")
     fusion.output(fusion.cast(total, "float16"), "half")
     fusion.output(x.select(0, 1), "row")
     return fusion

@@ -82,7 +82,7 @@ on(
     partition_and_combine=lambda y: y.partition(0, Listed((const(9), const(15)))).combine(0),
     partition_by_tile=lambda y: y.partition(0, Listed((const(9), const(15)))).split(1, 4).combine(0),
     cache_before=lambda y: (y.cache_before(), y)[1],
-    cache_after=lambda y: cached(y, "mul", "cache_after"),
+    cache_after=lambda y: cached(y, "multiply", "cache_after"),
     cache_of_an_input=lambda y: (y.fusion.inputs[0].cache_after(), y)[1],
 )
 on(

@@ -14,7 +14,7 @@ from serrate.kernel import lower
 
 
 @pytest.mark.parametrize("factor", [4, 5])
-@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all"])
 def test_rfactor_of_each_reduction(name: str, factor: int) -> None:
     y, inputs, want = sums(name)
     partial = y.split(1, factor).rfactor(2)

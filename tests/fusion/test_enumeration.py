@@ -18,10 +18,11 @@ from tests.fusion.random_axes import Tape, random_axes, random_extent, random_la
 from serrate.fusion import IterDomain, RaggedIterDomain, Scalar, symbol
 from serrate.fusion import expressions as table
 from serrate.fusion import indices as indices_module
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.raggedness import listed
-from serrate.fusion.scalar import FALSE, TRUE, evaluate
+from serrate.fusion.scalar import FALSE, TRUE
 
 GRAPHS = max(5000, 20 * settings().max_examples)
 TAPE = 72  # bytes that say all there is to say about a graph

@@ -13,7 +13,7 @@ from tests.kernel.harness import check
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, symbol
 from serrate.fusion import ParallelType as P
-from serrate.fusion.scalar import evaluate
+from serrate.fusion.analysis import evaluate
 from serrate.kernel import lower
 
 

@@ -51,7 +51,7 @@ def test_all_rows_of_a_nested_view_are_the_axis_it_was_made_of():
 def test_the_same_splits_are_the_same_and_others_are_not():
     fusion = Fusion()
     x = fusion.input("x", [15])
-    y, z = fusion.unary("exp", x).split(0, 6), fusion.unary("neg", x).split(0, 6)
+    y, z = fusion.unary("exp", x).split(0, 6), fusion.unary("negative", x).split(0, 6)
     w = fusion.unary("abs", x).split(0, 5)
     graph = AxisGraph(fusion.tensors)
     assert [graph.same(a, b) for a, b in zip(y.loop, z.loop, strict=True)] == [True, True]

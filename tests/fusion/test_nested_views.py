@@ -21,7 +21,7 @@ def test_view_with_the_ragged_axis_inside(lengths: list[int]) -> None:
     data, offsets = fusion.input("x", [3, "n", 2]), fusion.input("offsets", [symbol("k") + 1], "int64")
     x = fusion.view_as_nested(data, offsets, ragged_dim=1)
     assert [axis.is_ragged for axis in x.domain.logical] == [False, False, True, False]
-    fusion.output(fusion.unary("neg", x))
+    fusion.output(fusion.unary("negative", x))
     fusion.output(fusion.reduce("sum", x, [2]))
     a = some(3, sum(lengths), 2)
     doubled, sums = fusion.evaluate(a, offsets_of(lengths))
@@ -48,7 +48,7 @@ def test_rows_need_not_fill_the_data() -> None:
 def test_two_levels(lengths: list[int]) -> None:
     fusion = Fusion()
     x = two_levels(fusion)
-    for tensor in (fusion.unary("neg", x), fusion.reduce("sum", x, [2]), fusion.reduce("sum", x, [1, 2])):
+    for tensor in (fusion.unary("negative", x), fusion.reduce("sum", x, [2]), fusion.reduce("sum", x, [1, 2])):
         fusion.output(tensor)
     inner = [(row + 1) % 3 for row in range(sum(lengths))]
     a = some(sum(inner))

@@ -48,7 +48,7 @@ def test_injected_offsets(lengths: list[int]) -> None:
 
 def test_injected_offsets_of_two_ragged_axes() -> None:
     fusion = Fusion()
-    fusion.output(fusion.unary("neg", two_levels(fusion)), "y")
+    fusion.output(fusion.unary("negative", two_levels(fusion)), "y")
     injected = inject_offsets(fusion)
     assert [tensor.name for tensor in injected.outputs] == ["y", "y_offsets", "y_offsets1"]
     outer, inner = offsets_of([1, 2]), offsets_of([2, 0, 1])

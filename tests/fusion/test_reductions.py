@@ -13,7 +13,7 @@ from tests.fusion.samples import FLOATS, LENGTHS, WHOLE, by_rows, each_length, n
 
 from serrate.fusion import Fusion, RaggedIterDomain, symbol
 from serrate.fusion.binding import TORCH
-from serrate.fusion.formulas import REDUCTIONS
+from serrate.fusion.monoids import MONOIDS
 
 
 def reduced(name: str, given: list[tuple[int, Any]], dtype: torch.dtype) -> Any:
@@ -31,7 +31,7 @@ def reduced(name: str, given: list[tuple[int, Any]], dtype: torch.dtype) -> Any:
             return wide.var(correction=0).item() if given else math.nan
         case "logsumexp":
             return wide.logsumexp(0).item()
-    return getattr(wide, name)().item()
+    return getattr(torch, name)(wide).item()
 
 
 def reduced_by_hand(
@@ -62,8 +62,9 @@ def reduced_by_hand(
 
 AXES = [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]]
 REDUCED = [
-    *itertools.product(REDUCTIONS, FLOATS[:2]),
-    *itertools.product(["sum", "prod", "max", "min", "argmax", "argmin"], WHOLE),
+    *itertools.product(MONOIDS, FLOATS[:2]),
+    *itertools.product(["sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "count_nonzero"], WHOLE),
+    *itertools.product(["any", "all", "count_nonzero"], ["bool", "float16"]),
     *[("sum", "float16"), ("mean", "bfloat16"), ("max", "bfloat16"), ("sum", "bool"), ("prod", "bool")],
 ]
 
@@ -79,9 +80,13 @@ def test_reduce(name: str, dtype: str, axes: list[int], lengths: list[int]) -> N
     y = fusion.output(fusion.reduce(name, nested(fusion, 3, dtype=dtype), axes))
     n = sum(lengths)
     x = some(n, 3, dtype=dtype)
+    if name in ("any", "all", "count_nonzero") and dtype != "bool":
+        x[1::3] = 0
+        x[4:6] = 0
     got = fusion.evaluate(x, offsets_of(lengths))[0]
     whole = dtype not in FLOATS
-    assert y.dtype == ("int64" if name.startswith("arg") or (whole and name in ("sum", "prod")) else dtype)
+    counts = name.startswith("arg") or name == "count_nonzero" or (whole and name in ("sum", "prod"))
+    assert y.dtype == ("int64" if counts else "bool" if name in ("any", "all") else dtype)
     sizes = {0: len(lengths), 1: n, 2: 3}
     kept = [axis for axis in range(3) if axis not in axes]
     shape = [n, *([3] if 2 in kept else [])] if 1 in kept else [sizes[axis] for axis in kept]

@@ -10,11 +10,13 @@ from tests.fusion.refusals import Refusals, copied, copied_rows, ragged_of, summ
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, IterDomain, IterType, RaggedIterDomain, TensorDomain, const
 from serrate.fusion import ParallelType as P
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.expressions import component_of
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.indices import Indices
 from serrate.fusion.mapping import AxisGraph
 from serrate.fusion.raggedness import Listed
-from serrate.fusion.scalar import add, call, evaluate, load
+from serrate.fusion.scalar import add, call, load, symbol
 
 refused = Refusals()
 
@@ -243,12 +245,24 @@ def scalars_of_two_dtypes() -> Any:
     return add(const(1), const(1.5))
 
 
-@refused(
-    ValueError,
-    "no function 'sinh'; there are min, max, neg, abs, exp, log, sqrt, rsqrt, tanh, erf, sin, cos, floor, ceil, isnan",
-)
+@refused(ValueError, f"no scalar function 'sinus'; there are {', '.join(FUNCTIONS)}")
 def scalar_function_that_is_unknown() -> Any:
-    return call("sinh", const(1.5))
+    return call("sinus", const(1.5))
+
+
+@refused(TypeError, "atan2 takes 2 operands, got 1")
+def scalar_function_of_too_few_operands() -> Any:
+    return call("atan2", const(1.5))
+
+
+@refused(TypeError, "exp takes float and int, got bool; cast it")
+def scalar_function_of_truths() -> Any:
+    return call("exp", const(True))
+
+
+@refused(TypeError, "operands must have one dtype, got float32 (x) and float64 (1.0)")
+def hypotenuse_of_two_dtypes() -> Any:
+    return call("hypot", symbol("x", "float32"), const(1.0, "float64"))
 
 
 @refused(IndexError, "offsets[4] of 3")

@@ -9,7 +9,7 @@ from tests.fusion.refusals import Refusals, copied, stray_rows
 from tests.fusion.samples import nested
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain
+from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, elementwise
 
 refused = Refusals()
 
@@ -88,26 +88,39 @@ def extents_of_two_axes() -> Any:
 # Pointwise
 
 
-@refused(
-    ValueError,
-    "no operation 'sinh'; there are neg, abs, exp, log, sqrt, rsqrt, reciprocal, tanh, erf, sin, cos, "
-    "floor, ceil, relu, sigmoid, silu, gelu, square",
-)
+@refused(ValueError, f"no operation 'sinus'; there are {', '.join(elementwise.names(1))}")
 def unknown_function() -> Any:
     fusion = Fusion()
-    return fusion.unary("sinh", fusion.input("x", [3]))
+    return fusion.unary("sinus", fusion.input("x", [3]))
 
 
-@refused(ValueError, "no operation 'median'; there are sum, prod, max, min, mean, var, logsumexp, argmax, argmin")
+@refused(ValueError, f"no operation 'exp'; there are {', '.join(elementwise.names(2))}")
+def function_of_too_many_operands() -> Any:
+    fusion = Fusion()
+    x = fusion.input("x", [3])
+    return fusion.binary("exp", x, x)
+
+
+@refused(TypeError, "relu of x[iS_i{3}] float32: relu has no option slope; its options: none")
+def unknown_option() -> Any:
+    fusion = Fusion()
+    return fusion.unary("relu", fusion.input("x", [3]), slope=2.0)
+
+
+@refused(
+    ValueError,
+    "no operation 'median'; there are sum, prod, max, min, any, all, count_nonzero, mean, var, logsumexp, argmax, "
+    "argmin",
+)
 def unknown_reduction() -> Any:
     fusion = Fusion()
     return fusion.reduce("median", fusion.input("x", [3]), [0])
 
 
-@refused(TypeError, "exp needs floating-point numbers, got x[iS_i{3}] int64")
-def exponential_of_whole_numbers() -> Any:
+@refused(TypeError, "exp of x[iS_i{3}] bool: exp takes float and int, got bool; cast it")
+def exponential_of_truths() -> Any:
     fusion = Fusion()
-    return fusion.unary("exp", fusion.input("x", [3], "int64"))
+    return fusion.unary("exp", fusion.input("x", [3], "bool"))
 
 
 @refused(TypeError, "add needs at least one tensor, got 1 and 2")
@@ -121,14 +134,18 @@ def binary_of_two_dtypes() -> Any:
     return fusion.input("x", [3]) + fusion.input("z", [3], "float64")
 
 
-@refused(TypeError, "add of int32 needs whole numbers, got [1.5]; cast the tensor")
+@refused(
+    TypeError,
+    "add of x[iS_i{3}] int32, 1.5: a number beside int32 has to be whole, got 1.5; cast what it stands beside",
+)
 def fraction_added_to_whole_numbers() -> Any:
     return Fusion().input("x", [3], "int32") + 1.5
 
 
-@refused(TypeError, "div needs floating-point numbers, got int32; cast them")
-def division_of_whole_numbers() -> Any:
-    return Fusion().input("x", [3], "int32") / 2
+@refused(TypeError, "bitwise_and of x[iS_i{3}] float32, 2: bitwise_and takes int and bool, got float32; cast it")
+def bits_of_floats() -> Any:
+    fusion = Fusion()
+    return fusion.binary("bitwise_and", fusion.input("x", [3]), 2)
 
 
 @refused(TypeError, "where needs tensors of one dtype, got numbers only; cast them")
@@ -185,7 +202,7 @@ def axis_out_of_range() -> Any:
     return fusion.reduce("sum", nested(fusion, 4), [3])
 
 
-@refused(TypeError, "mean needs floating-point numbers, got x[iS_i{3}] int32")
+@refused(TypeError, "mean takes float, got x[iS_i{3}] int32; cast it")
 def mean_of_whole_numbers() -> Any:
     fusion = Fusion()
     return fusion.reduce("mean", fusion.input("x", [3], "int32"), [0])

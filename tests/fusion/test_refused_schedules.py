@@ -182,12 +182,12 @@ def cache_before_an_input() -> Any:
     return Fusion().input("x", [3]).cache_before()
 
 
-@refused(ScheduleError, "rfactor needs a sum, prod, max or min, got y[iS_i{8}] float32")
+@refused(ScheduleError, "rfactor needs a sum, prod, max, min, any or all, got y[iS_i{8}] float32")
 def rfactor_of_what_does_not_reduce() -> Any:
     return copied(8).rfactor(0)
 
 
-@refused(ScheduleError, "rfactor needs a sum, prod, max or min, got y[iS_i{3}, rS_d{4}] float32")
+@refused(ScheduleError, "rfactor needs a sum, prod, max, min, any or all, got y[iS_i{3}, rS_d{4}] float32")
 def rfactor_of_a_mean() -> Any:
     fusion = Fusion()
     return fusion.output(fusion.reduce("mean", fusion.input("x", [3, 4]), [1]), "y").rfactor(1)

@@ -22,9 +22,9 @@ from serrate.fusion import (
     inject_offsets,
     symbol,
 )
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import extent_of
-from serrate.fusion.scalar import evaluate
 
 EXPERTS = [127, 0, 198, 64, 412, 89, 103, 31]
 EXPERT_OFFSETS = [0, 127, 127, 325, 389, 801, 890, 993, 1024]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fusion.translation import Translation, divided, proven
 
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.proof import Prover
 from serrate.fusion.scalar import (
     FALSE,
@@ -22,23 +23,24 @@ from serrate.fusion.scalar import (
     const,
     either,
     equal,
-    evaluate,
-    le,
+    less,
+    less_equal,
     load,
-    lt,
+    logical_not,
     make,
     maximum,
     minimum,
-    negation,
     search,
-    select,
     symbol,
+    where,
 )
 from serrate.fusion.simplify import RULES, Rule, simplify
 
 ZERO, ONE = const(0), const(1)
 I, J, K, F, N, M, O = (symbol(name) for name in "ijkfnmo")  # noqa: E741
 TILED = {O: (ZERO, N), J: (ZERO, F)}
+
+DIVISIONS = ("index_divide", "index_remainder")
 
 
 def _witnesses() -> dict[str, tuple[Scalar, Scalar, Scalar, Scalar]]:
@@ -72,12 +74,12 @@ def test_rules_are_theorems(rule: Rule) -> None:
 
 
 def _divides_below_zero(side: Scalar, values: dict[str, int]) -> bool:
-    return any(node.op in ("div", "mod") and evaluate(node.args[0], values) < 0 for node in side.walk())
+    return any(node.op in DIVISIONS and evaluate(node.args[0], values) < 0 for node in side.walk())
 
 
 def _breaks(rule: Rule, values: dict[str, int]) -> bool:
     """Whether a rule changes the value, or a dividend to one below 0, or divides by what is not positive."""
-    divisors = [node.args[1] for side in (rule.left, rule.right) for node in side.walk() if node.op in ("div", "mod")]
+    divisors = [node.args[1] for side in (rule.left, rule.right) for node in side.walk() if node.op in DIVISIONS]
     if any(evaluate(divisor, values) <= 0 for divisor in divisors):
         return True
     lower = _divides_below_zero(rule.right, values) and not _divides_below_zero(rule.left, values)
@@ -101,7 +103,7 @@ def test_no_rule_makes_a_dividend_negative_or_a_divisor_zero(rule: Rule) -> None
     """Where the dividends of the left side are 0 or more, and divisors positive, so are those of the right side."""
 
     def divisions(side: Scalar) -> list[Scalar]:
-        return [node for node in side.walk() if node.op in ("div", "mod")]
+        return [node for node in side.walk() if node.op in DIVISIONS]
 
     translate = Translation()
     claims = {
@@ -135,39 +137,39 @@ EXAMPLES = [
     (I % 4 + J + I // 4 * 4, {}, I + J),
     ((I // N) * N + I % N, {N: (ONE, None)}, I),
     ((I % 4) * 3 + (I // 4) * 12, {}, I * 3),
-    (lt(I // 4, 7), {}, lt(I, 28)),
-    (lt(I // F, N), {F: (ONE, None)}, lt(I, N * F)),
-    (le(ZERO, I // 4), {}, le(ZERO, I)),
-    (lt(O * F + J, N * F), TILED, TRUE),
-    (lt(O * F + J, M * F), {J: (ZERO, F)}, lt(O, M)),
-    (lt(I, N), {I: (ZERO, N)}, TRUE),
-    (lt(N, I), {I: (ZERO, N)}, FALSE),
-    (le(ZERO, I), {I: (ZERO, N)}, TRUE),
-    (lt(ZERO, N), {I: (ZERO, N)}, TRUE),  # a range that something lies in is not empty
+    (less(I // 4, 7), {}, less(I, 28)),
+    (less(I // F, N), {F: (ONE, None)}, less(I, N * F)),
+    (less_equal(ZERO, I // 4), {}, less_equal(ZERO, I)),
+    (less(O * F + J, N * F), TILED, TRUE),
+    (less(O * F + J, M * F), {J: (ZERO, F)}, less(O, M)),
+    (less(I, N), {I: (ZERO, N)}, TRUE),
+    (less(N, I), {I: (ZERO, N)}, FALSE),
+    (less_equal(ZERO, I), {I: (ZERO, N)}, TRUE),
+    (less(ZERO, N), {I: (ZERO, N)}, TRUE),  # a range that something lies in is not empty
     (equal(I, 5), {I: (ZERO, const(5))}, FALSE),
-    (lt(I - 2, 8), {}, lt(I, 10)),
-    (le(ZERO, I - 2), {}, le(const(2), I)),
-    (lt(I + J, N + I), {}, lt(J, N)),
+    (less(I - 2, 8), {}, less(I, 10)),
+    (less_equal(ZERO, I - 2), {}, less_equal(const(2), I)),
+    (less(I + J, N + I), {}, less(J, N)),
     (minimum(I, N), {I: (ZERO, N)}, I),
     (maximum(I, N), {I: (ZERO, N)}, N),
     (minimum(I, 7), {I: (ZERO, const(7))}, I),
     (minimum(I // 4, 1), {I: (ZERO, const(8))}, I // 4),
-    (lt(I % 4, 4), {}, TRUE),
-    (lt(I * I, N * N), {I: (ZERO, N)}, TRUE),
-    (lt(I % N, N), {N: (ONE, None)}, TRUE),
-    (le(I % 4, I), {I: (ZERO, None)}, TRUE),
-    (lt(minimum(I, J), 5), {I: (ZERO, const(5))}, TRUE),
-    (le(const(0), maximum(I, J)), {I: (ZERO, const(5))}, TRUE),
-    (lt(select(lt(J, K), I, 7), 8), {I: (ZERO, const(5))}, TRUE),
-    (lt(search("off", N, I), N), {}, TRUE),
+    (less(I % 4, 4), {}, TRUE),
+    (less(I * I, N * N), {I: (ZERO, N)}, TRUE),
+    (less(I % N, N), {N: (ONE, None)}, TRUE),
+    (less_equal(I % 4, I), {I: (ZERO, None)}, TRUE),
+    (less(minimum(I, J), 5), {I: (ZERO, const(5))}, TRUE),
+    (less_equal(const(0), maximum(I, J)), {I: (ZERO, const(5))}, TRUE),
+    (less(where(less(J, K), I, 7), 8), {I: (ZERO, const(5))}, TRUE),
+    (less(search("off", N, I), N), {}, TRUE),
     (const(3) + I + 4 + J, {}, I + J + 7),
     ((I + 3) * 2 - I * 2, {}, const(6)),
-    (both(lt(I, N), both(le(ZERO, I), lt(I, N))), {}, both(lt(I, N), le(ZERO, I))),
-    (both(lt(I, 5), lt(I, 9)), {}, lt(I, 5)),
-    (both(lt(I, 9), lt(I, 5)), {}, lt(I, 5)),
-    (both(lt(I, 3), lt(const(5), I)), {}, FALSE),
-    (negation(lt(I, N)), {}, le(N, I)),
-    (select(lt(I, N), I, J), {I: (ZERO, N)}, I),
+    (both(less(I, N), both(less_equal(ZERO, I), less(I, N))), {}, both(less(I, N), less_equal(ZERO, I))),
+    (both(less(I, 5), less(I, 9)), {}, less(I, 5)),
+    (both(less(I, 9), less(I, 5)), {}, less(I, 5)),
+    (both(less(I, 3), less(const(5), I)), {}, FALSE),
+    (logical_not(less(I, N)), {}, less_equal(N, I)),
+    (where(less(I, N), I, J), {I: (ZERO, N)}, I),
 ]  # fmt: skip
 
 
@@ -180,18 +182,18 @@ UNCHANGED = [
     ((O * F + J) // F, {}),  # nothing is known of f and j
     (I // N, {I: (ZERO, None), N: (ONE, None)}),
     (I % N, {I: (const(-1), N), N: (ONE, None)}),
-    (lt(I, N), {I: (ZERO, N + 1)}),
+    (less(I, N), {I: (ZERO, N + 1)}),
     ((I * N) // N, {N: (ZERO, None)}),
-    (lt(I // F, N), {F: (ZERO, None)}),
+    (less(I // F, N), {F: (ZERO, None)}),
     (minimum(I, N), {I: (ZERO, N + 2)}),
     (ceildiv(N, 4), {N: (ZERO, None)}),
-    (lt(I % 4, 3), {}),
-    (lt(I % N, N - 1), {N: (ONE, None)}),
+    (less(I % 4, 3), {}),
+    (less(I % N, N - 1), {N: (ONE, None)}),
     (minimum(I // 4, 1), {I: (ZERO, const(9))}),
-    (lt(minimum(I, J), 4), {I: (ZERO, const(5))}),
-    (lt(const(0), maximum(I, J)), {I: (ZERO, const(5))}),
-    (lt(select(lt(J, K), I, 7), 7), {I: (ZERO, const(5))}),
-    (lt(search("off", N, I), N - 1), {}),
+    (less(minimum(I, J), 4), {I: (ZERO, const(5))}),
+    (less(const(0), maximum(I, J)), {I: (ZERO, const(5))}),
+    (less(where(less(J, K), I, 7), 7), {I: (ZERO, const(5))}),
+    (less(search("off", N, I), N - 1), {}),
 ]
 
 
@@ -201,13 +203,13 @@ def test_what_is_not_proven_stays(given_: Scalar, bounds: dict) -> None:
 
 
 def test_a_guard_stays_before_what_it_guards() -> None:
-    guarded = both(lt(I, 9), lt(load("a", I), 3), lt(I, 5))
+    guarded = both(less(I, 9), less(load("a", I), 3), less(I, 5))
     assert simplify(guarded) == guarded
-    by_divisor = both(lt(ZERO, N), lt(J, I % N), lt(const(2), N))
+    by_divisor = both(less(ZERO, N), less(J, I % N), less(const(2), N))
     assert simplify(by_divisor) == by_divisor
     assert evaluate(simplify(guarded), {"i": 20}, {"a": [1, 2]}) is False
     element = load("a", I)
-    implied_by_what_it_guards = both(lt(I, 2), lt(I + element, 2))
+    implied_by_what_it_guards = both(less(I, 2), less(I + element, 2))
     simplified = simplify(implied_by_what_it_guards, {element: (ZERO, None)})
     assert evaluate(simplified, {"i": 20}, {"a": [1, 2]}) is False
 
@@ -233,27 +235,29 @@ def _integers() -> st.SearchStrategy[Scalar]:
 
     def grow(inner: st.SearchStrategy[Scalar]) -> st.SearchStrategy[Scalar]:
         pair = st.tuples(inner, inner)
-        raw = st.sampled_from(["add", "sub", "mul", "min", "max"])
+        raw = st.sampled_from(["add", "subtract", "multiply", "minimum", "maximum"])
         return st.one_of(
             st.builds(lambda op, p: make(op, p), raw, pair),
-            st.builds(lambda op, x, d: make(op, (x, d)), st.sampled_from(["div", "mod"]), inner, divisor),
+            st.builds(lambda op, x, d: make(op, (x, d)), st.sampled_from(DIVISIONS), inner, divisor),
             st.builds(lambda q, d, r: q * d + r, inner, divisor, inner),
             st.builds(lambda x, d: x // d * d + x % d, inner, divisor),
-            st.builds(lambda op, p, q: select(compare(op, *p), *q), st.sampled_from(["lt", "eq"]), pair, pair),
+            st.builds(lambda op, p, q: where(compare(op, *p), *q), st.sampled_from(["less", "equal"]), pair, pair),
         )
 
     return st.recursive(leaves, grow, max_leaves=10)
 
 
 def _conditions() -> st.SearchStrategy[Scalar]:
-    comparison = st.builds(compare, st.sampled_from(["lt", "le", "eq", "ne"]), _integers(), _integers())
+    comparison = st.builds(
+        compare, st.sampled_from(["less", "less_equal", "equal", "not_equal"]), _integers(), _integers()
+    )
     return st.recursive(
         comparison,
         lambda inner: st.one_of(
             st.builds(both, inner, inner),
             st.builds(both, inner, inner, inner),
             st.builds(either, inner, inner),
-            st.builds(negation, inner),
+            st.builds(logical_not, inner),
         ),
         max_leaves=5,
     )
@@ -291,7 +295,7 @@ def test_hundreds_of_nodes_are_cheap() -> None:
         axis = symbol(f"axis{number}")
         bounds[axis] = (ZERO, const(6))
         index = index * 6 + axis
-    conditions = [lt((index + number) // 4 % 9, symbol(f"n{number}")) for number in range(40)]
+    conditions = [less((index + number) // 4 % 9, symbol(f"n{number}")) for number in range(40)]
     expression = both(*conditions)
     nodes = sum(1 for _ in expression.walk())
     start = time.perf_counter()

@@ -6,27 +6,28 @@ from collections.abc import Callable, Sequence
 
 import z3
 
-from serrate.fusion.scalar import BOOL, Scalar
+from serrate.fusion.dtypes import BOOL
+from serrate.fusion.scalar import Scalar
 
 XOR_BITS = 4
 
 _DIRECT: dict[str, Callable[..., z3.ExprRef]] = {
     "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,  # of z3 Ints: Euclidean
-    "mod": lambda a, b: a % b,
-    "neg": lambda a: -a,
-    "min": lambda a, b: z3.If(a <= b, a, b),
-    "max": lambda a, b: z3.If(a >= b, a, b),
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": z3.And,
-    "or": z3.Or,
-    "not": z3.Not,
-    "select": z3.If,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "index_divide": lambda a, b: a / b,  # of z3 Ints: Euclidean
+    "index_remainder": lambda a, b: a % b,
+    "negative": lambda a: -a,
+    "minimum": lambda a, b: z3.If(a <= b, a, b),
+    "maximum": lambda a, b: z3.If(a >= b, a, b),
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+    "equal": lambda a, b: a == b,
+    "not_equal": lambda a, b: a != b,
+    "logical_and": z3.And,
+    "logical_or": z3.Or,
+    "logical_not": z3.Not,
+    "where": z3.If,
     "cast": lambda a: a,
 }
 
@@ -64,9 +65,9 @@ class Translation:
                 return self.element(node.value, args[0])
             case "search":
                 return self._component(node.value, args[0], args[1])
-            case "xor":
+            case "bitwise_xor":
                 return _xor(args[0], args[1])
-            case "div" | "mod":
+            case "index_divide" | "index_remainder":
                 self.divisors.append(args[1])
         return _DIRECT[node.op](*args)
 

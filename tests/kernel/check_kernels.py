@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serrate.fusion.scalar import Scalar, cast, ceildiv, const, equal, load, lt, search, select, symbol
+from serrate.fusion.scalar import Scalar, cast, ceildiv, const, equal, less, load, search, symbol, where
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.check import Violation, run
 from serrate.kernel.ir import (
@@ -88,7 +88,7 @@ def copy(bound: Scalar | int = n, store: Scalar = i, value: Scalar = x_of(i), pa
     return kernel(For(i, bound, (Store("y", store, value),), "i", parallel), x=n, y=n)
 
 
-def guarded_copy(condition: Scalar = lt(b * 4 + t, n)) -> Kernel:  # noqa: B008
+def guarded_copy(condition: Scalar = less(b * 4 + t, n)) -> Kernel:  # noqa: B008
     """By blocks of 4, of which the last is not full."""
     body = (Let(i, b * 4 + t), If(condition, (Store("y", i, x_of(i)),)))
     threads = For(t, const(4), body, "t", P.TIDx)
@@ -113,7 +113,7 @@ def tiles(past_the_end: int = 0) -> Kernel:
     body = (
         Let(i, b * 4 + t),
         If(
-            lt(i, load("offsets", K) + past_the_end),
+            less(i, load("offsets", K) + past_the_end),
             (Let(c, search("offsets", K, i)), Store("y", i, x_of(i) * cast(c, F))),
         ),
     )
@@ -160,7 +160,7 @@ def transpose(synchronize: bool = True, again: bool = False) -> Kernel:
 
 def filled(holes: bool) -> Kernel:
     """Rows of 3 elements in space for 4, of which the last is filled with -1 or left alone."""
-    store = Store("y", i * 4 + j, select(lt(j, 3), x_of(i * 3 + j), const(-1.0, F)))
+    store = Store("y", i * 4 + j, where(less(j, 3), x_of(i * 3 + j), const(-1.0, F)))
     return kernel(For(i, const(2), (For(j, const(4 if holes else 3), (store,), "j"),), "i"), x=6, y=8)
 
 

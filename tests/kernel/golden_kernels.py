@@ -13,7 +13,7 @@ import torch
 
 from serrate.fusion import Fusion, IterDomain, Memory, ParallelType, RaggedIterDomain, TensorView, symbol
 from serrate.fusion.binding import TORCH
-from serrate.kernel import Lowered, lower
+from serrate.kernel import Lowered, cpp, lower
 from serrate.kernel.source import prelude
 
 FOLDER = Path(__file__).parent / "goldens"
@@ -306,7 +306,7 @@ def text(name: str) -> str:
 
 def function(lowered: Lowered) -> str:
     """The source without what all sources share."""
-    shared = prelude("prelude.cuh" if lowered.target.name == "cuda" else "prelude.h")
+    shared = prelude("prelude.cuh") if lowered.target.name == "cuda" else cpp.head()
     assert shared in lowered.source
     return lowered.source.replace(shared, "").lstrip("\n")
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from serrate.fusion.scalar import Scalar, call, cast, ceildiv, const, equal, fdiv, load, lt, maximum, select, symbol
+from serrate.fusion.scalar import Scalar, call, cast, ceildiv, const, equal, less, load, maximum, symbol, where
 from serrate.fusion.types import Memory
 from serrate.fusion.types import ParallelType as P
 from serrate.kernel import cpp
@@ -112,7 +112,7 @@ def softmax() -> Kernel:
                 over_rows(Store("maximum", const(0), maximum(largest, f32("x", position)))),
                 Store("total", const(0), const(0.0, "float32")),
                 over_rows(Store("total", const(0), total + shifted)),
-                over_rows(Store("y", position, fdiv(shifted, total)), parallel=P.Simd),
+                over_rows(Store("y", position, shifted / total), parallel=P.Simd),
             ), "component", P.Thread),
         ),
     )  # fmt: skip
@@ -132,7 +132,7 @@ def block_sum(over: tuple[P, ...], block: tuple[int | Scalar, ...], size: int = 
     names, dtypes = ("sum", "last"), ("float32", "int64")
     left = tuple(symbol(f"left_{name}", dtype) for name, dtype in zip(names, dtypes, strict=True))
     right = tuple(symbol(f"right_{name}", dtype) for name, dtype in zip(names, dtypes, strict=True))
-    values = (left[0] + right[0], select(lt(right[1], 0), left[1], right[1]))
+    values = (left[0] + right[0], where(less(right[1], 0), left[1], right[1]))
     inner = (
         local("sum", size),
         local("last", size, "int64"),
@@ -192,14 +192,14 @@ def softmax_by_blocks(dtype: str, index: str) -> Kernel:
     names = [symbol(name, "float32") for name in ("m0", "s0", "m1", "s1")]
     m = maximum(names[0], names[2])
     rescaled = [
-        s * select(equal(v, m), const(1.0, "float32"), call("exp", v - m))
+        s * where(equal(v, m), const(1.0, "float32"), call("exp", v - m))
         for v, s in ((names[0], names[1]), (names[2], names[3]))
     ]
     rule = CombineRule((names[0], names[1]), (names[2], names[3]), (m, rescaled[0] + rescaled[1]))
     larger = symbol("larger", "float32")
 
     def rows(*body: Let | Store) -> For:
-        return For(step, ceildiv(end - start, 128), (If(lt(row, end - start), body),), "step of rows")
+        return For(step, ceildiv(end - start, 128), (If(less(row, end - start), body),), "step of rows")
 
     inner = (
         local("big", 1),
@@ -208,12 +208,12 @@ def softmax_by_blocks(dtype: str, index: str) -> Kernel:
         Store("total", const(0), const(0.0, "float32")),
         rows(
             Let(larger, maximum(big, value)),
-            Store("total", const(0), select(equal(larger, big), total, total * call("exp", big - larger))
+            Store("total", const(0), where(equal(larger, big), total, total * call("exp", big - larger))
                   + call("exp", value - larger)),
             Store("big", const(0), larger),
         ),
         BlockReduce(("big", "total"), 1, (P.TIDx,), rule),
-        rows(Store("y", start + row, cast(fdiv(call("exp", value - big), total), dtype))),
+        rows(Store("y", start + row, cast(call("exp", value - big) / total, dtype))),
     )  # fmt: skip
     return Kernel(
         "softmax",

@@ -61,15 +61,15 @@ class Program(Inputs):
         y = self.operand(x)
         other = y if isinstance(y, Value) else Value(x.tensor, True, abs(y))
         exact = x.exact and other.exact
-        names = ["add", "sub", "maximum", "minimum"]
-        names += ["mul"] * (x.bound * other.bound < LARGE)
-        names += ["div"] * (x.is_float and exact and isinstance(y, Value))
+        names = ["add", "subtract", "maximum", "minimum"]
+        names += ["multiply"] * (x.bound * other.bound < LARGE)
+        names += ["divide"] * (x.is_float and exact and isinstance(y, Value))
         name = self.random.choice(names)
         arguments = [x.tensor, y.tensor if isinstance(y, Value) else y]
         if self.random.random() < 0.5:
             arguments.reverse()
-        bound = {"mul": x.bound * other.bound, "div": LARGE}.get(name, x.bound + other.bound)
-        return Value(self.fusion.binary(name, *arguments), exact and name != "div", bound, x.moved)
+        bound = {"multiply": x.bound * other.bound, "divide": LARGE}.get(name, x.bound + other.bound)
+        return Value(self.fusion.binary(name, *arguments), exact and name != "divide", bound, x.moved)
 
     def choose(self, x: Value) -> Value:
         """where(a comparison, x, something)."""
@@ -84,10 +84,10 @@ class Program(Inputs):
 
     def compare(self, x: Value) -> Value:
         """A comparison of exact values."""
-        name = self.random.choice(["lt", "le", "eq", "ne"])
+        name = self.random.choice(["less", "less_equal", "equal", "not_equal"])
         if not x.exact:
             if x.moved or x.tensor.dtype != self.dtype:
-                return Value(self.fusion.binary("eq", x.tensor, x.tensor), True, 1, x.moved)
+                return Value(self.fusion.binary("equal", x.tensor, x.tensor), True, 1, x.moved)
             x = Value(self.input([True] * len(self.axes)))
         y = self.random.choice([0.0, 0.5] if x.is_float else [0, 1])
         return Value(self.fusion.binary(name, x.tensor, y), True, 1, x.moved)
@@ -164,7 +164,7 @@ class Program(Inputs):
             low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
             tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
         made = self.fusion.reduce(name, tensor, axes, keepdims)
-        exact = name in ("max", "min", "argmax", "argmin") and x.exact
+        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
     def reduced_axes(self, x: Value, whole: bool) -> list[int]:
@@ -188,7 +188,7 @@ def _inexact(bound: float) -> Callable[[Value], Value]:
 
 
 _UNARY: dict[str, Rule] = {
-    **{name: (lambda x: True, lambda x: x) for name in ("neg", "abs", "relu")},
+    **{name: (lambda x: True, lambda x: x) for name in ("negative", "abs", "relu")},
     "square": (lambda x: x.bound <= 8, lambda x: replace(x, bound=x.bound**2)),
     **{name: (_small_exact, lambda x: x) for name in ("floor", "ceil")},
     **{name: (_small_exact, _inexact(8)) for name in ("log", "sqrt", "rsqrt", "reciprocal")},
@@ -199,8 +199,8 @@ _UNARY: dict[str, Rule] = {
 _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
     "prod": lambda x, axes: True,
-    "max": lambda x, axes: True,
-    "min": lambda x, axes: True,
+    **{name: (lambda x, axes: True) for name in ("max", "min")},
+    "count_nonzero": lambda x, axes: x.exact,
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
     **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
 }
@@ -255,7 +255,9 @@ def _normalization(made: Program, x: Value) -> None:
         statistic = statistic if same else replace(statistic, tensor=made.fusion.cast(statistic.tensor, x.tensor.dtype))
         smaller = x.is_float and made.random.random() < 0.5
         y = made.fusion.unary("tanh", statistic.tensor) if smaller else statistic.tensor
-        x = Value(made.fusion.binary(made.random.choice(["sub", "add", "maximum"]), x.tensor, y), False, LARGE, True)
+        x = Value(
+            made.fusion.binary(made.random.choice(["subtract", "add", "maximum"]), x.tensor, y), False, LARGE, True
+        )
         if x.is_float and made.random.random() < 0.5:
             x = Value(made.fusion.unary("tanh", x.tensor), False, 1, True)
     made.reference = made.fusion.output(x.tensor, "y")

@@ -9,8 +9,8 @@ from random import Random
 from tests.kernel.random_fusions import Program, program
 
 from serrate.fusion import IterDomain, Memory, ParallelType, TensorView
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import ragged
-from serrate.fusion.scalar import evaluate
 from serrate.kernel import Lowered, lower
 
 P = ParallelType

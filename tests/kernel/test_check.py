@@ -48,16 +48,15 @@ from serrate.fusion.scalar import (
     const,
     either,
     equal,
-    fdiv,
-    le,
+    less,
+    less_equal,
     load,
-    lt,
+    logical_not,
     make,
     maximum,
-    mul,
-    negation,
-    select,
+    multiply,
     symbol,
+    where,
 )
 from serrate.kernel.check import Violation, run
 from serrate.kernel.ir import BlockReduce, Buffer, CombineRule, For, If, Kernel, Let, Store
@@ -75,7 +74,7 @@ def test_guarded_copy():
 
 
 def test_more_threads_than_an_extent():
-    inner = For(i, const(3), (If(lt(i, 3), (Store("y", i, x_of(i)),)),), "i", P.TIDx)
+    inner = For(i, const(3), (If(less(i, 3), (Store("y", i, x_of(i)),)),), "i", P.TIDx)
     other = For(j, const(5), (Store("w", j, x_of(j)),), "j", P.TIDx)
     result = outputs(kernel(inner, other, launch=launch(1, 5), x=5, y=3, w=5), x=numbers(5))
     np.testing.assert_equal(result, {"y": numbers(5)[:3], "w": numbers(5)})
@@ -101,7 +100,7 @@ def test_block_sum():
 
 def test_reductions_combine_in_the_order_of_indices():
     # The last of the threads that have a number: the order shows.
-    last = CombineRule((left,), (right,), (select(call("isnan", right), left, right),))
+    last = CombineRule((left,), (right,), (where(call("isnan", right), left, right),))
     x = np.array([1, np.nan, 3, np.nan, 5, 6, np.nan, np.nan] + [7] + [np.nan] * 7 + [np.nan] * 7 + [8], np.float32)
     reduction = BlockReduce(("acc",), 1, (P.TIDx,), last)
     np.testing.assert_equal(outputs(block_sum((reduction,)), x=x)["y"], np.array([6, 7, 8], np.float32))
@@ -192,7 +191,7 @@ def test_euclidean_division():
     for a in range(-7, 8):
         for d in (3, 1, -3):
             given = np.array([a, d])
-            quotient, rest = (make(op, (load("a", 0), load("a", 1))) for op in ("div", "mod"))
+            quotient, rest = (make(op, (load("a", 0), load("a", 1))) for op in ("index_divide", "index_remainder"))
             if a < 0 and d < 0:
                 with pytest.raises(Violation, match="negative"):
                     one_value(quotient, a=given)
@@ -210,18 +209,18 @@ def test_maximum_propagates_nan():
 def test_only_what_is_needed_is_evaluated():
     a = np.array([5, 7])
     bad, good = load("a", n), load("a", ONE)
-    assert one_value(select(lt(n, 2), bad * bad + bad, good * good + good), a=a) == 56
-    assert one_value(select(lt(n, 2), good * good, const(0)) + good, a=a) == 7
-    assert not one_value(both(lt(n, 2), lt(bad * bad, bad)), a=a)
-    assert one_value(either(le(ONE, n), lt(bad * bad, bad)), a=a)
+    assert one_value(where(less(n, 2), bad * bad + bad, good * good + good), a=a) == 56
+    assert one_value(where(less(n, 2), good * good, const(0)) + good, a=a) == 7
+    assert not one_value(both(less(n, 2), less(bad * bad, bad)), a=a)
+    assert one_value(either(less_equal(ONE, n), less(bad * bad, bad)), a=a)
     with pytest.raises(Violation, match="out of bounds"):
-        one_value(both(negation(lt(n, 2)), lt(bad * bad, bad)), a=a)
+        one_value(both(logical_not(less(n, 2)), less(bad * bad, bad)), a=a)
 
 
 def test_deep_and_shared_expressions():
     value = load("a", 0, "float64")
     for _ in range(60):  # 2⁶⁰ terms, were it a tree
-        value = fdiv(add(value, mul(value, value)), add(value, const(1.0)))  # = value
+        value = add(value, multiply(value, value)) / add(value, const(1.0))  # = value
     assert one_value(value, a=np.array([0.5])) == pytest.approx(0.5)
     for _ in range(300):
         value = add(value, const(1.0))
@@ -231,7 +230,7 @@ def test_deep_and_shared_expressions():
 def test_inner_names_hide_outer_ones():
     body = (
         Let(j, i * 2),
-        For(i, const(2), (Let(j, i + 100), If(lt(j, 0), (Store("y", j, x_of(j)),))), "i"),
+        For(i, const(2), (Let(j, i + 100), If(less(j, 0), (Store("y", j, x_of(j)),))), "i"),
         Store("y", j, x_of(i)),
         Store("y", j + 1, x_of(i)),
     )

@@ -41,7 +41,7 @@ from tests.kernel.check_kernels import (
     x_of,
 )
 
-from serrate.fusion.scalar import Scalar, cast, const, equal, le, load, lt, search
+from serrate.fusion.scalar import Scalar, cast, const, equal, less, less_equal, load, search
 from serrate.fusion.types import Memory
 from serrate.kernel.check import Violation, run
 from serrate.kernel.ir import Barrier, BlockReduce, For, If, Kernel, Let, Statement, Store
@@ -77,7 +77,7 @@ def test_stored_twice_or_never():
     violation(twice, r"y\[0\] is stored twice", x=x)
     violation(copy(n - 1), r"y\[9\] is an element that was never stored", x=x)
     violation(copy(store=i // 2), r"y\[0\] is stored twice", x=x)
-    violation(guarded_copy(lt(i, n - 1)), r"y\[9\] is an element that was never stored", x=x)
+    violation(guarded_copy(less(i, n - 1)), r"y\[9\] is an element that was never stored", x=x)
 
 
 def test_load_of_never_stored():
@@ -131,13 +131,13 @@ def test_block_reduce_is_no_barrier():
 
 
 def test_barrier_not_reached_by_all():
-    some = block_sum((If(lt(t, 7), (Barrier(),)),))
+    some = block_sum((If(less(t, 7), (Barrier(),)),))
     message = violation(some, r"a barrier not reached by all threads: thread \(7, 0, 0\)", x=numbers(24))
     assert "at: barrier" in message
-    either_way = block_sum((If(lt(t, 7), (Barrier(),)), If(le(const(7), t), (Barrier(),))))
+    either_way = block_sum((If(less(t, 7), (Barrier(),)), If(less_equal(const(7), t), (Barrier(),))))
     violation(either_way, "a barrier not reached by all threads", x=numbers(24))
     reduction = BlockReduce(("acc",), 1, (P.TIDx,), SUM)
-    violation(block_sum((If(lt(j, 2), (reduction,)),)), "a barrier not reached by all threads", x=numbers(24))
+    violation(block_sum((If(less(j, 2), (reduction,)),)), "a barrier not reached by all threads", x=numbers(24))
     violation(kernel(For(i, n, (Barrier(),), "i", P.Thread), y=0), "a barrier or a reduction inside a loop")
 
 
@@ -232,8 +232,8 @@ def test_loop_larger_than_the_launch():
 
 def test_grid_reduction_rules():
     x, zeros = numbers(30), np.zeros(2, np.int32)
-    violation(grid_sum(lt(b, 4)), "a grid reduction not reached by all blocks", x=x, count=zeros)
-    violation(grid_sum(lt(t, 2)), "a barrier not reached by all threads", x=x, count=zeros)
+    violation(grid_sum(less(b, 4)), "a grid reduction not reached by all blocks", x=x, count=zeros)
+    violation(grid_sum(less(t, 2)), "a barrier not reached by all threads", x=x, count=zeros)
     violation(grid_sum(workspace=29), r"out of bounds: w\[29\] of 29", x=x, count=zeros)
     violation(grid_sum(), r"the counter count\[\d\] holds 1 after 0", x=x, count=zeros + np.int32(1))
     violation(grid_sum(), r"the counter count\[\d\] holds None", x=x)
@@ -243,5 +243,5 @@ def test_names():
     violation(copy(value=x_of(j)), "nothing binds index j", x=numbers(10))
     violation(kernel(Store("x", const(0), const(0.0, F)), x=1, y=0), "store to x", x=numbers(1))
     violation(kernel(Store("z", const(0), const(0.0, F)), y=0), "no buffer z")
-    leaves = kernel(If(lt(i, 0), (Let(j, i),)), y=0)
+    leaves = kernel(If(less(i, 0), (Let(j, i),)), y=0)
     violation(replace(leaves, body=(For(i, ONE, (*leaves.body, Store("y", j, const(0.0, F))), "i"),)), "nothing binds")

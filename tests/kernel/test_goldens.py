@@ -13,7 +13,9 @@ import torch
 from tests.kernel.golden_kernels import FOLDER, GOLDENS, function, inputs, path, text
 from tests.kernel.harness import check, compare
 
-from serrate.fusion.scalar import COMPARISONS, Scalar, evaluate
+from serrate.fusion.analysis import evaluate
+from serrate.fusion.functions import COMPARISONS
+from serrate.fusion.scalar import Scalar
 from serrate.kernel import Lowered, cpp
 from serrate.kernel.ir import For, If, Let, Statement, children, expressions, walk
 from serrate.kernel.signatures import signature
@@ -125,7 +127,7 @@ def test_figure_2_has_two_conditions() -> None:
     loops = [statement for statement in walk(kernel.kernel.body) if isinstance(statement, For)]
     assert [loop.extent.value for loop in loops] == [2, 2, 2, 4]
     found = conditions(kernel)
-    assert [condition.op for condition in found] == ["lt", "lt"]
+    assert [condition.op for condition in found] == ["less", "less"]
     by_limit = {condition.args[1].value: condition.args[0] for condition in found}
     assert by_limit.keys() == {15, 6}
     for indices in itertools.product(range(2), range(2), range(2), range(4)):

@@ -9,6 +9,7 @@ from tests.kernel.harness import check
 import serrate as sr
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, RaggedIterDomain, TensorView, inject_offsets, symbol
+from serrate.fusion.monoids import MONOIDS
 from serrate.kernel import lower
 from serrate.kernel.ir import Prefetch, Store, walk
 
@@ -128,7 +129,7 @@ def test_gathering_from_outside_reads_nothing():
 def test_results_of_nothing():
     fusion = Fusion()
     x = fusion.input("x", ["n"])
-    for name in ("sum", "prod", "max", "min", "mean", "var", "logsumexp", "argmax", "argmin"):
+    for name in MONOIDS:
         fusion.output(fusion.reduce(name, x, [0]), name)
     results = dict(zip([t.name for t in fusion.outputs], lower(fusion, fusion.outputs[0])(torch.ones(0)), strict=True))
     wanted = {
@@ -139,6 +140,9 @@ def test_results_of_nothing():
         "logsumexp": -torch.inf,
         "argmax": -1,
         "argmin": -1,
+        "any": False,
+        "all": True,
+        "count_nonzero": 0,
     }
     assert {name: results[name].item() for name in wanted} == wanted
     assert results["mean"].isnan()

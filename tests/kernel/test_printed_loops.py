@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.kernel.printed_kernels import LENGTHS, K, N, buffer, i, ragged, row_sum, run, softmax
 
-from serrate.fusion.scalar import call, cast, ceildiv, const, load, lt, search, symbol
+from serrate.fusion.scalar import call, cast, ceildiv, const, less, load, search, symbol
 from serrate.fusion.types import ParallelType as P
 from serrate.kernel.ir import For, If, Kernel, Store
 
@@ -62,7 +62,7 @@ def test_nested_loops_unrolled_and_guarded() -> None:
         (
             For(tile, ceildiv(N, 4), (
                 For(i, const(4), (
-                    If(lt(position, N), (Store("y", position, cast(position * position % 7, "int64")),)),
+                    If(less(position, N), (Store("y", position, cast(position * position % 7, "int64")),)),
                 ), "inner", P.Unroll),
             ), "tile", P.BIDx),
         ),

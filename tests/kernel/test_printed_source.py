@@ -10,7 +10,7 @@ import pytest
 from tests.kernel.printed_kernels import CUDA_KERNELS, body_of, buffer, reversed_in_shared_memory, row_sum
 
 from serrate.errors import ScheduleError
-from serrate.fusion.scalar import call, const, either, fdiv, lt, make, negation, select, symbol
+from serrate.fusion.scalar import call, const, either, less, logical_not, make, symbol, where
 from serrate.kernel import cpp, cuda
 from serrate.kernel.ir import Barrier, Kernel, Store
 
@@ -61,14 +61,14 @@ def test_parentheses_only_where_needed() -> None:
         (x + y) + z: "x + y + z",
         x + (y + z): "x + (y + z)",
         x * (y + z): "x * (y + z)",
-        fdiv(x, fdiv(y, z)): "x / (y / z)",
-        call("neg", call("neg", x)): "-(-x)",
-        call("neg", x + y): "-(x + y)",
+        x / (y / z): "x / (y / z)",
+        call("negative", call("negative", x)): "-(-x)",
+        call("negative", x + y): "-(x + y)",
         x - const(-1.5, "float32"): "x - -1.5f",
-        negation(lt(x, y)): "!(x < y)",
-        either(lt(x, y), make("and", (lt(y, z), lt(z, x)), None, "bool")): "x < y || y < z && z < x",
-        select(lt(x, y), x, select(lt(y, z), y, z)): "x < y ? x : y < z ? y : z",
-        select(lt(x, y), x, y) + z: "(x < y ? x : y) + z",
+        logical_not(less(x, y)): "!(x < y)",
+        either(less(x, y), make("logical_and", (less(y, z), less(z, x)), None, "bool")): "x < y || y < z && z < x",
+        where(less(x, y), x, where(less(y, z), y, z)): "x < y ? x : y < z ? y : z",
+        where(less(x, y), x, y) + z: "(x < y ? x : y) + z",
         const(0.1, "float32"): "0.1f",
         const(0.1, "float64"): "0.1",
         call("rsqrt", x) * y: "1.0f / sqrtf(x) * y",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.kernel.printed_kernels import N, buffer, f32, i, run
 
-from serrate.fusion.scalar import Scalar, call, cast, const, equal, load, maximum, minimum, select
+from serrate.fusion.scalar import Scalar, call, cast, const, equal, load, maximum, minimum, where
 from serrate.fusion.types import ParallelType as P
 from serrate.kernel.ir import For, Kernel, Store
 
@@ -36,7 +36,7 @@ FLOATS = torch.tensor([-2.5, -1.0, -0.0, 0.0, 1e-40, 0.3, 1.0, 7.5, 80.0, math.i
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("parallel", [P.Serial, P.Simd])
 @pytest.mark.parametrize(
-    "name", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "abs", "neg"]
+    "name", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "abs", "negative"]
 )
 def test_functions(name: str, dtype: str, parallel: P) -> None:
     x = FLOATS.to(getattr(torch, dtype))
@@ -65,14 +65,14 @@ def test_minimum_and_maximum_propagate_nan(parallel: P) -> None:
 
 def test_isnan_and_select() -> None:
     x = f32("x", i)
-    y = apply(select(call("isnan", x), const(-1.0, "float32"), x * const(0.1, "float32")), FLOATS)
+    y = apply(where(call("isnan", x), const(-1.0, "float32"), x * const(0.1, "float32")), FLOATS)
     assert torch.equal(y, torch.where(FLOATS.isnan(), -1.0, FLOATS * 0.1))
 
 
 def test_select_does_not_evaluate_the_other_side() -> None:
     # A division by zero would end the process.
     x = load("x", i, "int64")
-    y = apply(select(equal(x, 0), const(-1, "int64"), const(100, "int64") // x), torch.tensor([0, 5, 0, 7]))
+    y = apply(where(equal(x, 0), const(-1, "int64"), const(100, "int64") // x), torch.tensor([0, 5, 0, 7]))
     assert y.tolist() == [-1, 20, -1, 14]
 
 

@@ -70,7 +70,7 @@ def test_a_target_compiles_its_own_variants(third: Target, monkeypatch: pytest.M
 
     monkeypatch.setitem(TARGETS, "third", replace(third, narrow_indices=True, compile=compile))
     fusion = Fusion()
-    y = fusion.output(fusion.unary("neg", fusion.input("x", ["n"])), "y")
+    y = fusion.output(fusion.unary("negative", fusion.input("x", ["n"])), "y")
     (got,) = lower(fusion, y, target="third")(torch.arange(3.0))
     assert got.tolist() == [0.0, -1.0, -2.0]
     assert indices == ["int32"]

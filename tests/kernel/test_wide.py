@@ -17,7 +17,7 @@ from tests.kernel.printed_kernels import N, buffer, f32
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, ParallelType, TensorView, symbol
 from serrate.fusion.binding import TORCH
-from serrate.fusion.scalar import Scalar, compare, const, load, lt, select
+from serrate.fusion.scalar import Scalar, compare, const, less, load, where
 from serrate.kernel import Kernel, Lowered, cuda, lower
 from serrate.kernel.ir import For, If, Let, Statement, Store, rewrite, walk
 from serrate.kernel.lanes import Wide
@@ -50,7 +50,7 @@ def checked(lowered: Lowered, inputs: list[torch.Tensor]) -> None:
         dtype = next(b.dtype for b in lowered.kernel.buffers if b.written)
         written = next(b.name for b in lowered.kernel.buffers if b.written)
         trap = Store(written, const(10**9), const(0, dtype))
-        return If(compare("ne", statement.base % statement.extent, 0), (trap,)), statement
+        return If(compare("not_equal", statement.base % statement.extent, 0), (trap,)), statement
 
     check(replace(lowered, kernel=replace(lowered.wide, body=rewrite(lowered.wide.body, change))), inputs)
 
@@ -188,13 +188,13 @@ BY_HAND: dict[str, tuple[Kernel, list[str]]] = {
     "stride of a lane": (lanes(copy(i * 8 + lane * 2)), []),
     "backwards": (lanes(copy(i * 8 + 4 - lane)), []),
     "only the store": (lanes(copy(at, f32("x", at + 1))), ["store y"]),
-    "guard for all": (lanes(If(lt(at, N * 8), (copy(at),))), ["load x", "store y"]),
-    "guard of rows": (lanes(If(lt(i, N - 1), (copy(at),))), ["load x", "store y"]),
-    "guard within": (lanes(If(lt(at, N), (copy(at),))), []),
-    "guard of a lane": (lanes(If(lt(lane, const(2)), (copy(at),))), []),
-    "guard of two": (lanes(copy(at), If(lt(i, N), (copy(at),))), []),
-    "load of some lanes": (lanes(copy(at, select(lt(lane, 2), f32("x", at), ONE))), ["store y"]),
-    "load of some rows": (lanes(copy(at, select(lt(i, 2), f32("x", at), ONE))), ["load x", "store y"]),
+    "guard for all": (lanes(If(less(at, N * 8), (copy(at),))), ["load x", "store y"]),
+    "guard of rows": (lanes(If(less(i, N - 1), (copy(at),))), ["load x", "store y"]),
+    "guard within": (lanes(If(less(at, N), (copy(at),))), []),
+    "guard of a lane": (lanes(If(less(lane, const(2)), (copy(at),))), []),
+    "guard of two": (lanes(copy(at), If(less(i, N), (copy(at),))), []),
+    "load of some lanes": (lanes(copy(at, where(less(lane, 2), f32("x", at), ONE))), ["store y"]),
+    "load of some rows": (lanes(copy(at, where(less(i, 2), f32("x", at), ONE))), ["load x", "store y"]),
     "in place": (lanes(copy(at, f32("y", at) + f32("x", at))), ["load y", "load x", "store y"]),
     "stored, then loaded": (lanes(copy(at), copy(at, f32("y", at) * f32("y", at))), ["load x", "store y"]),
     "stored elsewhere": (lanes(copy(at, f32("y", at + 4))), []),
@@ -202,7 +202,7 @@ BY_HAND: dict[str, tuple[Kernel, list[str]]] = {
     "placed by data": (lanes(copy(load("x", i * 4) + lane)), []),
     "placed by a row": (lanes(copy(at, f32("x", load("x", i) * 4 + lane))), ["load x", "store y"]),
     "placed by what is stored": (lanes(copy(at, f32("x", load("y", i) * 4 + lane))), []),
-    "guarded by what is stored": (lanes(copy(at, select(lt(f32("y", i), ONE), f32("x", at), ONE))), []),
+    "guarded by what is stored": (lanes(copy(at, where(less(f32("y", i), ONE), f32("x", at), ONE))), []),
 }  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def test_the_guard_of_all_lanes_stands_before_the_access() -> None:
     assert isinstance(rows_, For)
     (guard,) = rows_.body
     assert isinstance(guard, If)
-    assert guard.condition in (lt(i * 8, N * 8), lt(i, N))
+    assert guard.condition in (less(i * 8, N * 8), less(i, N))
 
 
 def test_what_is_wide_stays_so() -> None:

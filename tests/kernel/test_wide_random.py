@@ -13,7 +13,7 @@ import pytest
 from tests.kernel.printed_kernels import N, f32
 from tests.kernel.test_wide import i, lane, lanes
 
-from serrate.fusion.scalar import Scalar, const, lt, select, symbol
+from serrate.fusion.scalar import Scalar, const, less, symbol, where
 from serrate.kernel.ir import Allocate, For, If, Let, Statement, Store
 from serrate.kernel.lanes import Wide
 from serrate.kernel.wide import alignments, widened
@@ -22,16 +22,16 @@ from serrate.kernel.wide import alignments, widened
 def value_of(node: Scalar, names: dict[Scalar, Any], memory: dict[str, list[float]]) -> Any:
     if node.op in ("const", "symbol"):
         return node.value if node.is_const else names[node]
-    if node.op == "select":
+    if node.op == "where":
         condition, yes, no = node.args
         return value_of(yes if value_of(condition, names, memory) else no, names, memory)
     args = [value_of(argument, names, memory) for argument in node.args]
     if node.op == "load":
         assert args[0] >= 0
         return memory[node.value][args[0]]
-    return {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.floordiv,
-            "mod": operator.mod, "lt": operator.lt, "le": operator.le, "and": lambda a, b: a and b,
-            "not": operator.not_}[node.op](*args)  # fmt: skip
+    return {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "index_divide": operator.floordiv,
+            "index_remainder": operator.mod, "less": operator.lt, "less_equal": operator.le,
+            "logical_and": lambda a, b: a and b, "logical_not": operator.not_}[node.op](*args)  # fmt: skip
 
 
 def execute(body: tuple[Statement, ...], names: dict[Scalar, Any], memory: dict[str, list[float]]) -> None:
@@ -66,7 +66,7 @@ def random_value(random: Random, known: list[Scalar], depth: int = 2) -> Scalar:
     a, b = (random_value(random, known, depth - 1) for _ in range(2))
     if kind == 2:
         return a + b
-    return select(random.choice([lt(i, 2), lt(lane, 2), lt(i * 8 + lane, 16), lt(i * 4 + lane, 10)]), a, b)
+    return where(random.choice([less(i, 2), less(lane, 2), less(i * 8 + lane, 16), less(i * 4 + lane, 10)]), a, b)
 
 
 def random_body(random: Random) -> tuple[Statement, ...]:
@@ -80,7 +80,7 @@ def random_body(random: Random) -> tuple[Statement, ...]:
         else:
             made.append(Store("y", random_index(random), value))
     if random.random() < 0.3:
-        return (If(lt(random_index(random), const(random.choice([16, 18]))), tuple(made)),)
+        return (If(less(random_index(random), const(random.choice([16, 18]))), tuple(made)),)
     return tuple(made)
 
 

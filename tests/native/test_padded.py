@@ -36,20 +36,79 @@ def test_padding_and_back(kind: str, dtype: torch.dtype, most: int, spare: int) 
             first, some = int(offsets[b]), min(n, most)
             expected[b, :some] = values[first : first + some]
             back[first : first + some] = values[first : first + some]
-        same(padded.pad(values, offsets, most, 7.0), expected)
-        same(padded.unpad(expected, offsets, values.shape[0]), back)
+        same(padded.pad(values, (offsets,), (most,), 7.0), expected)
+        same(padded.unpad(expected, (offsets,), values.shape[0]), back)
+
+
+def cells_of(levels: list[list[int] | int], components: int, sizes: list[int]) -> list[tuple[int, ...]]:
+    """For each packed row its place in a padded tensor, by a walk over the cells."""
+    cells: list[tuple[int, ...]] = [(b,) for b in range(components)]
+    for level, size in zip(levels, sizes, strict=True):
+        lengths = [size] * len(cells) if isinstance(level, int) else level
+        cells = [(*cell, i) for cell, length in zip(cells, lengths, strict=True) for i in range(length)]
+    return cells
+
+
+@pytest.mark.parametrize(
+    ("levels", "sizes"),
+    [
+        ([[2, 0, 1], [3, 0, 2]], [2, 3]),
+        ([[2, 0, 1], [3, 0, 2]], [1, 2]),
+        ([[2, 0, 1], [3, 0, 2]], [3, 0]),
+        ([[2, 0, 1], [3, 0, 2]], [0, 4]),
+        ([[1, 2], 2, [1, 0, 3, 2, 0, 1]], [2, 2, 3]),
+        ([[1, 2], 2, [1, 0, 3, 2, 0, 1]], [1, 2, 1]),
+        ([[0, 0], 2, []], [1, 2, 3]),
+        ([[], []], [2, 2]),
+        ([[1, 2], [1, 1, 2], [2, 0, 1, 3]], [2, 2, 2]),
+    ],
+)
+@pytest.mark.parametrize("spare", [0, 2])
+def test_levels_inside_levels(levels: list[Any], sizes: list[int], spare: int) -> None:
+    components = len(levels[0])
+    cells = cells_of(levels, components, sizes)
+    for dtype in (torch.float32, torch.int8):
+        values = (drawn(len(cells) + spare, 3) * 50).to(dtype)
+        expected = torch.full((components, *sizes, 3), 7, dtype=dtype)
+        back = torch.full_like(values, 5)
+        for row, (b, *inner) in enumerate(cells):
+            if all(i < size for i, size in zip(inner, sizes, strict=True)):
+                expected[(b, *inner)] = back[row] = values[row]
+        offsets = [None if isinstance(level, int) else offsets_of(level) for level in levels]
+        same(padded.pad(values, offsets, sizes, 7), expected)
+        same(padded.unpad(expected, offsets, len(values), 5), back)
+    if spare == 0 and components:
+        x = values.double().requires_grad_()
+        for call in (
+            lambda x: padded.pad(x, offsets, sizes, 3),
+            lambda x: padded.unpad(expected * x.sum(), offsets, 9, 1),
+        ):
+            assert torch.autograd.gradcheck(call, (x,))
+            assert torch.autograd.gradgradcheck(call, (x,))
+
+
+def test_wrong_levels_inside_levels() -> None:
+    values = torch.ones(5)
+    outer, inner = t([0, 2, 3]), t([0, 3, 3, 5])
+    assert padded.pad(values, (outer, inner), (2, 3)) is not None
+    for wrong in (t([0, 3, 5]), t([0, 3, 2, 5]), t([1, 3, 3, 5]), t([0, 3, 3, 6]), t([0.0, 3, 3, 5])):
+        assert padded.pad(values, (outer, wrong), (2, 3)) is None  # too few, decreasing, past the end
+        assert padded.unpad(torch.ones(2, 2, 3), (outer, wrong), 5) is None
+    assert padded.pad(values, (None, inner), (2, 3)) is None
+    assert padded.pad(values, (outer, inner), (2, -1)) is None
+    assert padded.pad(torch.ones(1), (t([0, 1]),) + (t([0, 1]),) * 16, (1,) * 17) is None  # deeper than it goes
 
 
 def test_large_results_use_all_threads() -> None:
     lengths = torch.randint(0, 60, (1000,)).tolist()
     values, offsets = drawn(sum(lengths), 64), offsets_of(lengths)
-    made = padded.pad(values, offsets, 60)
+    made = padded.pad(values, (offsets,), (60,))
     assert made is not None
     assert made.nbytes >= 2**23
     mask = torch.arange(60) < t(lengths)[:, None]
     same(made[mask], values)
     assert not made[~mask].any()
-    same(padded.unpad(made, offsets, values.shape[0]), values)
+    same(padded.unpad(made, (offsets,), values.shape[0]), values)
 
 
 @pytest.mark.parametrize(
@@ -60,23 +119,24 @@ def test_large_results_use_all_threads() -> None:
     ],
 )  # fmt: skip
 def test_wrong_offsets(offsets: Any) -> None:
-    assert padded.pad(torch.ones(3), offsets, 2) is None
-    assert padded.unpad(torch.ones(1, 2), offsets, 3) is None
+    assert padded.pad(torch.ones(3), (offsets,), (2,)) is None
+    assert padded.unpad(torch.ones(1, 2), (offsets,), 3) is None
+    assert padded.pad(torch.ones(3, requires_grad=True), (offsets,), (2,)) is None
     assert padded.total(offsets) is None or offsets.tolist() == [0, 9]  # which end past these values only
 
 
 def test_wrong_sizes() -> None:
-    assert padded.pad(torch.ones(3), t([0, 3]), -1) is None
-    assert padded.unpad(torch.ones(2, 2), t([0, 3]), 3) is None
-    assert padded.unpad(torch.ones(1, 2), t([0, 3]), 2) is None
+    assert padded.pad(torch.ones(3), (t([0, 3]),), (-1,)) is None
+    assert padded.unpad(torch.ones(2, 2), (t([0, 3]),), 3) is None
+    assert padded.unpad(torch.ones(1, 2), (t([0, 3]),), 2) is None
     with pytest.raises(ValueError, match=r"0\.5 does not fit"):
-        padded.pad(t([1]), t([0, 1]), 1, 0.5)
+        padded.pad(t([1]), (t([0, 1]),), (1,), 0.5)
 
 
 def test_conjugates_and_strides() -> None:
     values = torch.randn(6, 2, dtype=torch.complex64).conj()
-    same(padded.pad(values, t([0, 6]), 6), values[None].resolve_conj())
-    same(padded.unpad(values.T[..., None], t([0, 6, 12]), 12), values.T.reshape(12, 1).resolve_conj())
+    same(padded.pad(values, (t([0, 6]),), (6,)), values[None].resolve_conj())
+    same(padded.unpad(values.T[..., None], (t([0, 6, 12]),), 12), values.T.reshape(12, 1).resolve_conj())
 
 
 def test_keys() -> None:
@@ -85,7 +145,7 @@ def test_keys() -> None:
     made = padded.pad_keys(values, ends, [1, 4, 10], [2, 4], 5)
     assert made is not None
     for key, (first, size) in enumerate([(1, 2), (4, 4)]):
-        same(made[key], padded.pad(values[first:], offsets_of(lengths[key].tolist()), size, 5))  # type: ignore[arg-type]
+        same(made[key], padded.pad(values[first:], (offsets_of(lengths[key].tolist()),), (size,), 5))  # type: ignore[arg-type]
     assert padded.pad_keys(values, ends, [1, 3, 10], [2, 4]) is None  # the first key has three rows
     assert padded.pad_keys(values, -ends, [1, 4, 10], [2, 4]) is None
 
@@ -159,8 +219,8 @@ def test_gradients(most: int) -> None:
     offsets = offsets_of(lengths)
     x, y, z = (v.double().requires_grad_() for v in (drawn(7, 2), drawn(3 * most, 2).view(3, most, 2), drawn(3, 1, 2)))
     calls: list[Callable[..., Any]] = [
-        lambda x, y, z: padded.pad(x, offsets, most, 3),
-        lambda x, y, z: padded.unpad(y, offsets, 7),
+        lambda x, y, z: padded.pad(x, (offsets,), (most,), 3),
+        lambda x, y, z: padded.unpad(y, (offsets,), 7),
         lambda x, y, z: padded.packed_sum(x, offsets, y, z),
         lambda x, y, z: padded.packed_sum(x, offsets, y, y),
         lambda x, y, z: padded.padded_sum(x, offsets, y),
@@ -186,7 +246,7 @@ def test_only_gradients_that_are_asked_for() -> None:
 
 def test_offsets_that_change_before_the_gradient() -> None:
     offsets = t([0, 2, 3])
-    made = padded.pad(torch.ones(3, requires_grad=True), offsets, 2)
+    made = padded.pad(torch.ones(3, requires_grad=True), (offsets,), (2,))
     assert made is not None
     offsets += 1
     with pytest.raises(

@@ -285,21 +285,18 @@ def test_products_of_wrong_operands() -> None:
         row_products.weighted_sums(torch.ones(1, 2), torch.ones(3, 4), t([0, 3]), 2)
 
 
-# ------------------------------------------------------------------------------------------- without a compiler
+# -------------------------------------------------------------------------------------------- without a library
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERRATE_CXX", "no-such-compiler")
-    assert loading.load("row_products.cpp", {}) is None
-    assert loading.load("rows.cpp", []) is None
+def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_library", lambda: None)
     assert rows.complete(t([1])) is None
     assert rows.sums(torch.ones(3), t([0, 3])) is None
     assert rows.add_runs(torch.ones(3), t([0]), t([3]), 3) is None
     monkeypatch.setattr(padded, "_library", lambda: None)
     assert padded.total(t([0, 3])) is None
-    assert padded.pad(torch.ones(3), t([0, 3]), 2) is None
-    assert padded.unpad(torch.ones(1, 3), t([0, 3]), 3) is None
+    assert padded.pad(torch.ones(3), (t([0, 3]),), (2,)) is None
+    assert padded.unpad(torch.ones(1, 3), (t([0, 3]),), 3) is None
     assert padded.padded_sum(torch.ones(3), t([0, 3]), torch.ones(1, 3)) is None
     monkeypatch.setattr(row_products, "_library", lambda: None)
     assert not row_products.serves(torch.ones(1))
@@ -313,3 +310,50 @@ def test_memory_by_either_call(shape: tuple[int, ...], dtype: torch.dtype, monke
         monkeypatch.setattr(loading, "allocate", call)
         made = loading.empty(shape, dtype)
         assert (made.shape, made.stride(), made.dtype, made.device) == (shape, wanted.stride(), dtype, wanted.device)
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_slices_of_each_component(dtype: torch.dtype) -> None:
+    for lengths in ROWS.values():
+        offsets = offsets_of(lengths, dtype)
+        for start in (0, 1, 3, 100, -1, -3, -100):
+            for stop in (None, 0, 1, 2, 100, -1, -2, -100):
+                found = rows.cut_runs(offsets, start, stop)
+                assert found is not None
+                kept = [list(range(*slice(start, stop).indices(n))) for n in lengths]
+                assert found[1].tolist() == [len(k) for k in kept]
+                assert found[2] == sum(map(len, kept))
+                for source, first, k in zip(found[0].tolist(), offsets.tolist(), kept, strict=False):
+                    assert not k or source == first + k[0]
+    assert rows.cut_runs(t([0, 3, 2]), 0, 1) is None
+    assert rows.cut_runs(t([1, 3]), 0, 1) is None
+    assert rows.cut_runs(t([], dtype=torch.int64), 0, 1) is None
+    assert rows.cut_runs(t([0, 3]), 2**63, 1) is None
+
+
+def test_runs_that_do_not_lie_within_the_rows() -> None:
+    values = torch.arange(6.0)
+    same(rows.copy_runs(values, t([4, 0]), t([2, 1]), 3), t([4.0, 5.0, 0.0]))
+    same(rows.put_runs(values[:3], t([4, 0]), t([2, 1]), 6), t([2.0, 0, 0, 0, 0, 1]))
+    same(rows.put_runs(values[:3], t([0, 4]), t([1, 2]), 6), t([0.0, 0, 0, 0, 1, 2]))
+    same(rows.add_runs(values[:4], t([1, 0]), t([2, 2]), 3), t([2.0, 3, 1]))
+    for source, lengths in (([4], [3]), ([-1], [1]), ([0], [-1]), ([2**62], [2**62]), ([0, 1], [2**62, 3])):
+        for call in (rows.copy_runs, rows.put_runs, rows.add_runs):
+            assert call(values, t(source), t(lengths), 6) is None
+    assert rows.copy_runs(values, t([0]), t([3]), 4) is None  # which are not 4
+    assert rows.copy_runs(values, t([0]), t([3, 0]), 3) is None
+    assert rows.copy_runs(values, t([0.0]), t([3]), 3) is None
+
+
+def test_large_copies_use_all_threads() -> None:
+    lengths = torch.randint(0, 60, (2_000,))
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    values = drawn(int(offsets[-1]), 64)
+    order = torch.randperm(2_000, generator=torch.Generator().manual_seed(0))
+    source, picked = offsets[:-1][order], lengths[order]
+    made = rows.copy_runs(values, source, picked, len(values))
+    assert made is not None
+    assert made.nbytes >= 2**23
+    parts = values.split(lengths.tolist())
+    same(made, torch.cat([parts[i] for i in order.tolist()]))
+    same(rows.put_runs(made, source, picked, len(values)), values)

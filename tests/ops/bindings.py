@@ -12,15 +12,17 @@ from serrate.ops.meta import Typed, meta
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped
 from serrate.program.partitions import AbstractPartition, Expression
+from serrate.program.points import SCALES, Point
 from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 
 
-def typed(op: Op, text: str, kind: TensorType) -> Typed:
-    """The types of a sample's results, `x` being of a type."""
-    run = AbstractRun()
+def sample_arguments(text: str, kind: TensorType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a sample with types in the place of tensors, `x` being of a type."""
+    unknown = [size for size in (kind.rows, *kind.features) if isinstance(size, Polynomial)]
+    run = AbstractRun(point=Point({}, scale=SCALES[len(unknown) > 1]))
     with run.entered():
         x = run.tensor(kind)
 
@@ -33,8 +35,12 @@ def typed(op: Op, text: str, kind: TensorType) -> Typed:
                 return part.expression
             return run.size(part) if type(part) is int else part
 
-        args, options = mapped(arguments(text, x), as_type)
-    return meta(op, args, options)
+        return mapped(arguments(text, x), as_type)  # type: ignore[no-any-return]
+
+
+def typed(op: Op, text: str, kind: TensorType) -> Typed:
+    """The types of a sample's results, `x` being of a type."""
+    return meta(op, *sample_arguments(text, kind))
 
 
 class Bindings:
@@ -125,8 +131,9 @@ class Bindings:
         if symbol.kind in ("least", "most"):
             return (min if symbol.kind == "least" else max)(map(self.number, symbol.of))
         if symbol.kind == "sliced":
-            start, stop, step = (int(part) if part else None for part in symbol.of[1].split(":"))
-            return len(range(self.number(symbol.of[0]))[start:stop:step])
+            cut = symbol.of[1]
+            bounds = (None if part is None else self.number(part) for part in (cut.start, cut.stop, cut.step))
+            return len(range(self.number(symbol.of[0]))[slice(*bounds)])
         if symbol.kind == "longest":
             return self.partitions[symbol.of[0]].max_length
         return self.numbers[symbol]

@@ -51,8 +51,8 @@ class Call:
         """The results for other values of those operands; random ones are drawn alike in each call."""
         torch.manual_seed(0)
         given = iter(operands)
-        args = _replaced(self.args, given)
-        options = {name: _replaced(value, given) for name, value in self.options.items()}
+        args = replaced(self.args, given)
+        options = {name: replaced(value, given) for name, value in self.options.items()}
         return tuple(tensors(result_of(self.op, args, options)))
 
     @property
@@ -70,11 +70,12 @@ def with_values(x: sr.Tensor, values: torch.Tensor) -> sr.Tensor:
     return x._with(values)
 
 
-def _replaced(given: Any, operands: Iterator[torch.Tensor]) -> Any:
+def replaced(given: Any, operands: Iterator[torch.Tensor]) -> Any:
+    """Arguments with other values in the place of those of inexact tensors, in order."""
     if is_inexact(given):
         values = next(operands)
         return with_values(given, values) if isinstance(given, sr.Tensor) else values
-    return type(given)(_replaced(part, operands) for part in given) if type(given) in (list, tuple) else given
+    return type(given)(replaced(part, operands) for part in given) if type(given) in (list, tuple) else given
 
 
 def calls(op: Op, structures: list[str], dtype: torch.dtype = torch.float64) -> Iterator[Call]:

@@ -23,10 +23,12 @@ SHAPES: dict[str, tuple[str, ...]] = {
         *("Tensor.setitem", "Tensor.to", "Tensor.contiguous", "Tensor.clone", "Tensor.detach", "Tensor.copy_"),
         *("zeros_like", "ones_like", "empty_like", "full_like", "tril", "triu"),
         "astype",
+        "numbered",
         *("fft.fftshift", "fft.ifftshift"),
         *("scatter", "index_add"),
         *("softmax", "log_softmax", "layer_norm", "rms_norm", "normalize"),
         *("random.uniform", "random.normal", "random.exponential", "random.randint", "random.bernoulli", "dropout"),
+        "random.bits",
         *("cummax", "cummin"),
         *("sort", "argsort"),
     ),
@@ -40,6 +42,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     # as the operation's summary says
     "own": (
         "expand_like",
+        *("collect", "distribute"),
         *("Tensor.getitem", "Tensor.rows", "Tensor.to_dense", "Tensor.mask", "Tensor.flat", "Tensor.combine"),
         *("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "meshgrid"),
         *("reshape", "broadcast_to", "broadcast_arrays", "moveaxis", "permute_dims", "expand_dims", "squeeze"),
@@ -103,7 +106,7 @@ DTYPES_OF_RESULTS: dict[str, tuple[str, ...]] = {
         *("Tensor.contiguous", "Tensor.clone", "Tensor.detach", "Tensor.copy_"),
         *("zeros_like", "ones_like", "empty_like", "full_like", "tril", "triu"),
         *("reshape", "broadcast_to", "broadcast_arrays", "moveaxis", "permute_dims", "expand_dims", "squeeze"),
-        *("unstack", "expand_like"),
+        *("unstack", "expand_like", "collect", "distribute"),
         *("split", "flip", "roll", "repeat", "tile"),
         *("mean", "var", "std", "logsumexp", "max", "min"),
         "attention",
@@ -153,7 +156,7 @@ DTYPES_OF_RESULTS: dict[str, tuple[str, ...]] = {
     # always int64
     "int64": (
         *("count_nonzero", "argmax", "argmin"),
-        "positions",
+        *("positions", "numbered", "random.bits"),
         "linalg.matrix_rank",
         "nonzero",
         *("argsort", "searchsorted"),

@@ -62,13 +62,9 @@ def arguments(text: str, x: sr.Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]
     return eval(f"take({text})", scope)  # type: ignore[no-any-return]
 
 
-WRITES = ("Tensor.setitem", "Tensor.copy_")
-"""Operations that write to their first operand."""
-
-
 def result_of(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What a call gives; of an operation that writes, a copy of the operand, which was written to."""
-    if op.name not in WRITES:
+    if not op.writes:
         return op.function(*args, **options)
     written = args[0].clone()
     given = op.function(written, *args[1:], **options)

@@ -158,7 +158,9 @@ def test_finding_a_type_draws_no_number(op: Op) -> None:
     torch.manual_seed(0)
     want = torch.rand(3)
     torch.manual_seed(0)
-    kind = Inputs().type_of(sample("features", torch.int64 if op.name == "random.randint" else torch.float32))
+    kind = Inputs().type_of(
+        sample("features", torch.int64 if op.name in ("random.randint", "random.bits") else torch.float32)
+    )
     further = {"random.randint": (2, 3), "random.shuffle": (1,)}.get(op.name, ())
     assert meta(op, (kind, *further), {}).result == kind
     assert torch.equal(torch.rand(3), want)

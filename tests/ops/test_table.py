@@ -91,7 +91,7 @@ FLAT = {
     *("count_nonzero", "argmax", "argmin", "argsort", "searchsorted", "nonzero", "zeros_like", "ones_like"),
     *("full_like", "empty_like", "zeros", "ones", "full", "empty", "eye", "arange", "linspace", "meshgrid"),
     *("linalg.matrix_rank", "fft.fftfreq", "fft.rfftfreq", "Tensor.mask", "Tensor.detach", "positions"),
-    *("random.uniform", "random.normal", "random.exponential", "random.bernoulli"),
+    *("random.uniform", "random.normal", "random.exponential", "random.bernoulli", "random.bits"),
 }
 # The derivative exists, but not where the samples are; each has a test of its own.
 BORDER = {

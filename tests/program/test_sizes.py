@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serrate.program.sizes import Point, Polynomial, Size, Symbol, is_said, replaced, symbol
+from serrate.program.points import POINTS, SCALES, Point, Scale
+from serrate.program.sizes import Polynomial, Size, Symbol, is_said, replaced, symbol
 
 B, N, M = symbol("size", "B"), symbol("size", "N"), symbol("size", "M")
 
@@ -43,9 +45,11 @@ def test_equal_polynomials_are_equal_values(a: Size, b: Size, c: Size) -> None:
     assert a + B + -1 * B == a
 
 
-@given(sizes())
-def test_the_size_is_read_off_its_number(size: Size) -> None:
-    point = Point({})
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("which", range(POINTS))
+@given(size=sizes())
+def test_the_size_is_read_off_its_number(size: Size, scale: Scale, which: int) -> None:
+    point = Point({}, which, scale)
     for each in (B, N, M):
         point.number(each)
     assert point.size(point.number(size)) == size
@@ -86,6 +90,31 @@ def test_large_numbers_of_operands_are_numbers_and_no_type_says_others() -> None
     assert not is_said(odd)
     assert point.number(odd) == number // 2 + 3_000_000
     assert point.size(2 * point.number(odd)) == 2 * odd
+
+
+def test_numbers_that_are_known_are_read_as_themselves() -> None:
+    point = Point({})
+    number = point.number(symbol("longest", "p0")) + 1
+    assert str(point.size(number)) == "longest(p0) + 1"
+    assert number in point.guessed
+    plain = Point({}, plain=frozenset(point.guessed))
+    plain.number(symbol("longest", "p0"))
+    assert plain.size(number) == number
+
+
+def test_numbers_below_0_are_counted_from_the_end() -> None:
+    point = Point({})
+    assert point.size(-point.number(2 * B)) == -2 * B
+    assert point.size(-3) == -3
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_no_sum_of_two_numbers_is_nearly_twice_a_third(scale: Scale) -> None:
+    """Of the primes for the first twenty symbols, no two have a sum that is nearly twice a third."""
+    for primes in scale.primes:
+        numbers = [primes[i] for i in range(20)]
+        sums = [(a, b, c) for a in numbers for b in numbers for c in numbers if a < b and abs(a + b - 2 * c) <= 2]
+        assert not sums
 
 
 def test_texts() -> None:

@@ -9,7 +9,7 @@ import pytest
 import serrate as sr
 from serrate.fusion import Fusion, IterDomain, Memory, ParallelType, RaggedIterDomain, TensorDomain, const, symbol
 from serrate.fusion.raggedness import Stored, listed
-from serrate.fusion.scalar import load, lt, search
+from serrate.fusion.scalar import less, load, search
 from serrate.fusion.transforms import cover
 from serrate.kernel.ir import (
     Allocate,
@@ -70,7 +70,7 @@ def wide() -> Fusion:
     made = [fusion.reduce("sum", x, [1]) for x in inputs]
     total = made[0]
     for number in (2, 1, 3, 0, 2):
-        total = fusion.binary("mul", total, made[number]) + 1.5
+        total = fusion.binary("multiply", total, made[number]) + 1.5
     fusion.output(total, "total")
     return fusion
 
@@ -84,7 +84,7 @@ def kernel() -> Kernel:
         Let(s, load("offsets", c)),
         Allocate(Buffer("acc", "float32", const(1), Memory.REGISTER)),
         Store("acc", const(0), const(0.0, "float32")),
-        For(r, load("offsets", c + 1) - s, (If(lt(s + r, n), (add,)),), "row", ParallelType.TIDx),
+        For(r, load("offsets", c + 1) - s, (If(less(s + r, n), (add,)),), "row", ParallelType.TIDx),
         BlockReduce(("acc",), 1, (ParallelType.TIDx,), rule),
         Barrier(),
         GridReduce(("acc",), 1, (ParallelType.BIDy,), rule, ("w",), "counter", (Store("y", c, acc),)),

@@ -1,4 +1,4 @@
-"""Addresses: where the elements lie that indices name along one axis, positions counted in each row.
+"""Addresses: where the elements lie that indices name along one axis. Positions are counted within each row.
 
 Every index becomes the number of a block of the values, to be read or written. Axes behind the indexed one that indices
 do not tell apart stay together as blocks.
@@ -32,12 +32,12 @@ class Address:
     indices: Tensor
     axis: int
     shape: tuple[Axis, ...]
-    wraps: bool  # negative indices count from the end of a row
-    reports: bool = True  # else what is out of range is only marked
+    wraps: bool  # Whether negative indices count from the end of a row.
+    reports: bool = True  # Whether an index out of range is an error; if not, it is only marked.
 
     @cached_property
     def home(self) -> tuple[Structure, tuple[int, ...]]:
-        """The structure and order of the result, shared with an operand that has it."""
+        """The structure and order of the result. If an operand has that structure, the result shares it."""
         if not any(isinstance(axis, Ragged) for axis in self.shape):
             return DENSE, tuple(range(len(self.shape)))
         for operand in (self.x, self.indices):
@@ -65,14 +65,14 @@ class Address:
 
     @cached_property
     def defined(self) -> torch.Tensor | None:
-        """Rows of the result that are defined, shaped to meet its values; None if all are."""
+        """Which rows of the result are defined, shaped to broadcast against its values; None if all are."""
         structure = self.home[0]
         if structure is DENSE or structure.is_exact:
             return None
         return structure.defined_rows(self.x.values.new_zeros(()).expand(self.sizes))
 
     def _position(self, axis: int) -> torch.Tensor:
-        """Positions along an axis of the result, shaped to meet its values."""
+        """Positions along an axis of the result, shaped to broadcast against its values."""
         structure, order = self.home
         packed, c = len(structure.axes), order[axis]
         if c < packed:
@@ -90,7 +90,7 @@ class Address:
 
     @cached_property
     def places(self) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """One index per dimension of x's values, in bounds whatever was given; and where what was given was not."""
+        """An index for each dimension of x's values, brought into range; and which given indices were out of range."""
         x, wrong = self.x, torch.zeros((), dtype=torch.bool, device=self.x.device)
         packed = x.structure.whole
         cell = torch.zeros((), dtype=torch.int64, device=x.device)
@@ -111,7 +111,7 @@ class Address:
     def _along(
         self, axis: int, have: torch.Tensor | int, row: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | bool]:
-        """Positions along an axis of x, in bounds, and which were not, given the length of each row."""
+        """Positions along an axis of x, brought into range by the length of each row; and which were out of range."""
         chosen = axis == self.axis
         size = self.x.shape[axis]
         if not chosen and not depends_on(size, self.axis):
@@ -145,9 +145,9 @@ class Address:
 
     @cached_property
     def blocks(self) -> tuple[torch.Tensor, int, int]:
-        """For each block of the result the number of its block in x's values; how many those are, with how many axes.
+        """For each block of the result its block in x; how many blocks x has; and how many axes a block has.
 
-        The last dimensions of the result are part of a block where they are x's own and no index varies along them.
+        A block takes in the last dimensions that the result has in common with x and along which no index varies.
         """
         places, _ = self.places
         values, sizes, kept = self.x.values, self.sizes, len(places)
@@ -162,7 +162,7 @@ class Address:
         return address.expand(outer), math.prod(values.shape[:kept]), inner
 
     def _is_whole(self, places: list[torch.Tensor], inner: int) -> bool:
-        """Whether the last dimension but `inner` is x's own, each place of it once, and nothing else varies there."""
+        """Whether x and the result share the dimension before the last `inner` ones, and no index varies along it."""
         dim = len(self.sizes) - 1 - inner
         mine = self.x.values.ndim - 1 - inner
         structure, order = self.home
@@ -180,7 +180,7 @@ class Address:
         return Tensor(values, team=self.x.team) if structure is DENSE else Tensor(values, structure, order, self.x.team)
 
     def read(self, fill: Any = None) -> Tensor:
-        """The elements; with `fill`, that in place of those out of range."""
+        """The elements that the indices name. If `fill` is given, it stands in the place of those out of range."""
         address, count, inner = self.blocks
         table = self.x.values.reshape(count, *self.x.values.shape[self.x.values.ndim - inner :])
         cells = address.reshape(-1)
@@ -213,7 +213,7 @@ class Address:
 
 
 def _is_cut_by(shape: tuple[Axis, ...], wanted: tuple[Axis, ...]) -> bool:
-    """Whether a tensor of `shape` has the very partitions of `wanted`, on the same axes with the same parents."""
+    """Whether a tensor of `shape` has the same partitions as `wanted`, on the same axes, with the same parents."""
     for axis, other in zip(shape, wanted, strict=True):
         if not isinstance(axis, Ragged) or not isinstance(other, Ragged):
             if isinstance(axis, Ragged) or isinstance(other, Ragged):
@@ -256,9 +256,10 @@ def combined(
 
 
 def values_of(source: Any, like: Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is written, laid out to meet the values of `like`, as `dtype`, which must hold it."""
+    """What is written, laid out to broadcast against the values of `like`, in `dtype`, which must hold it."""
     aligned = broadcast.align(source, like)
-    exact = {float: torch.float64, complex: torch.complex128}.get(type(aligned))  # as a float32, a number loses digits
+    # A number would lose digits if it were a float32.
+    exact = {float: torch.float64, complex: torch.complex128}.get(type(aligned))
     made = aligned if isinstance(aligned, torch.Tensor) else torch.as_tensor(aligned, dtype=exact, device="cpu")
     made = host.send(made, like.device)
     if not torch.can_cast(made.dtype, dtype):
@@ -267,5 +268,5 @@ def values_of(source: Any, like: Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def beside(each: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """A vector with an entry per row, shaped to meet `rows`."""
+    """A vector with one entry per row, shaped to broadcast against `rows`."""
     return each.view(-1, *[1] * (rows.ndim - 1))

@@ -1,4 +1,4 @@
-"""One call of attention: its operands, read and checked, who may see whom, and how scores are scaled."""
+"""One call of attention: its operands, read and checked, which keys a query sees, and how scores are scaled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from serrate.errors import AxisError, RaggednessError
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import require_one_device
 from serrate.tensor.rearrange import repeat
 from serrate.tensor.structure import Ragged
@@ -20,7 +21,7 @@ Reach = tuple[int | None, int | None]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of attention: who may see whom, and how scores are scaled."""
+    """One call of attention: which keys a query sees, and how scores are scaled."""
 
     scale: float
     causal: Causal
@@ -34,7 +35,7 @@ class Call:
 
     @property
     def dense_mask(self) -> torch.Tensor | None:
-        """One [q, k] mask or bias for all rows, if that is all there is and nobody asks for its gradient."""
+        """The one mask or bias [q, k] of all rows, if nothing else is given and nobody asks for its gradient."""
         given = [x for x in (*self.biases, self.mask) if x is not None]
         if len(given) != 1:
             return None
@@ -44,7 +45,7 @@ class Call:
 
     @property
     def fuses(self) -> bool:
-        """Whether the fused form can do it."""
+        """Whether torch's kernels can compute this call."""
         return not self.dropout and ((not self.biases and self.mask is None) or self.dense_mask is not None)
 
     @property
@@ -55,7 +56,7 @@ class Call:
 
 
 def within(queries: torch.Tensor, keys: torch.Tensor, reach: Reach) -> torch.Tensor | None:
-    """Whether the key at one position is in reach of the query at another; None where all are."""
+    """Whether the keys at some positions are in reach of the queries at others; None where all keys are."""
     before, after = reach
     seen = None if before is None else keys >= queries - before
     if after is None:
@@ -99,9 +100,9 @@ def read(
             )
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"query, key and value must have one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if q.shape[-1] != k.shape[-1]:
+    if abstract.unlike(q.shape[-1:], k.shape[-1:]):
         raise ValueError(f"query and key must have as many features, got {q.shape[-1]} and {k.shape[-1]}")
-    if k.shape[-2] != v.shape[-2]:
+    if abstract.unlike(k.shape[-2:-1], v.shape[-2:-1]):
         raise RaggednessError(f"key and value must have the same rows, got {k.shape[-2]} and {v.shape[-2]}")
     if causal not in (False, True, "upper_left", "lower_right"):
         raise ValueError(f"causal must be a bool, 'upper_left' or 'lower_right', got {causal!r}")
@@ -123,7 +124,7 @@ def read(
 
 
 def _check_mask(name: str, given: Any, q: Tensor, k: Tensor) -> None:
-    """A dense mask must have a block for the longest row."""
+    """A ValueError unless a dense mask is as large as the longest row."""
     x = None if given is None else as_tensor(given)
     if x is None or x.is_ragged:
         return
@@ -141,6 +142,8 @@ def copies(q: Tensor, x: Tensor, name: str) -> int:
     have, wanted = x.shape[-3], q.shape[-3]
     if have == wanted or isinstance(have, Ragged) or isinstance(wanted, Ragged):
         return 1
+    if not (abstract.is_known(have) and abstract.is_known(wanted)):
+        abstract.differ(wanted, have)  # A type takes both numbers for equal.
     if have == 0 or wanted % have:
         raise ValueError(f"the heads of the query, {wanted}, must be a multiple of those of the {name}, {have}")
     return wanted // have

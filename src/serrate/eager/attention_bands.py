@@ -1,8 +1,8 @@
-"""Bands of attention: queries block by block, each with the keys in its reach and a mask between the two.
+"""Bands of attention: blocks of queries, each with the keys in their reach and a mask between the two.
 
 torch's kernels take a mask of all queries × all keys, which for a long row is far more memory than the row. Where a
-query sees only keys near its own position, a block of queries is given those alone, and the mask of one block serves
-all that lie alike.
+query sees only keys near its own position, a block of queries is given those alone, and blocks that lie alike
+share one mask.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from serrate.eager.attention import Call, within
 from serrate.tensor import host
 from serrate.tensor.partition import Partition
 
-_SHARE = 8  # a mask may have one element for so many elements of the queries, or half as many where those are copied
-_BLOCKS = 16  # what a block takes besides is little of what all take
-_LEAST = 64, 16  # queries in a block whose mask serves all members of a class and is narrow, and in others
+_SHARE = 8  # A mask may have one element per this many elements of the queries; per half as many, if those are copied.
+_BLOCKS = 16  # With so many blocks, what one block takes in memory is little beside the whole.
+# The least number of queries in a block whose mask is narrow and shared by all members, and in another block.
+_LEAST = 64, 16
 
 
 @dataclass(frozen=True)
 class Block:
-    """Queries of each member of a class, the keys they may see, and what decides between them."""
+    """Some queries of each member of a class, the keys that they may see, and the mask between the two."""
 
     queries: slice
     keys: slice
     mask: Callable[[], torch.Tensor] | None = None
-    """Makes what is added to scores, [members or 1, 1, queries, keys]: 0 or a bias, -inf for a key that is not seen."""
+    """Makes the mask that is added to scores, [members or 1, 1, queries, keys]: 0 or a bias, -inf for an unseen key."""
     shared: bool = True
     """Whether other blocks have the same mask, so that it is made once and kept."""
     causal: bool = False
-    """Whether the kernel's own rule decides: no key behind the query."""
+    """Whether the kernel applies its own rule, by which a query sees no key behind it."""
 
 
 @dataclass(eq=False)
@@ -47,9 +48,9 @@ class Bands:
     wide: int
     high: int
     exact: bool
-    """Whether every member has so many."""
+    """Whether every member has exactly `wide` queries and `high` keys."""
     width: int
-    """Heads × features."""
+    """The number of heads times that of features."""
     dtype: torch.dtype
     device: torch.device
 
@@ -68,7 +69,7 @@ class Bands:
 
     @cached_property
     def shifts(self) -> tuple[int, int]:
-        """By how much, at least and at most, positions of keys run ahead of those of queries."""
+        """The least and the greatest number by which positions of keys are ahead of those of queries."""
         if self.call.causal != "lower_right" or self.own:
             return 0, 0
         if self.exact:
@@ -87,7 +88,7 @@ class Bands:
 
     @cached_property
     def valid(self) -> int:
-        """Keys that every member has, from the first on; all of them, where no query can see beyond its row."""
+        """How many keys every member has. All keys count if no query can see beyond its own row."""
         return self.high if self.exact or (self.own and self.reach[1] == 0) else int(self._lengths[1].min())
 
     def __iter__(self) -> Iterator[Block]:
@@ -112,10 +113,10 @@ class Bands:
         least, most = self.shifts
         alike = least == most and self.call.dense_mask is None
         first = 0 if before is None else min(max(start + least - before, 0), self.high)
-        if first == self.high:  # these queries stand so far behind all keys that they see none
+        if first == self.high:  # These queries stand so far behind all keys that they see none.
             return Block(slice(start, self.wide), slice(first, first))
         if alike:
-            # Of the queries whose keys all members have, as many as one mask serves.
+            # A shared mask serves so many of the queries whose keys all members have.
             covered = self.wide if self.valid == self.high else 0 if after is None else self.valid - least - after
             stop = min(start + self._size, covered)
             alike = stop > start
@@ -132,7 +133,7 @@ class Bands:
         return Block(slice(start, stop), slice(first, last), lambda: self._made(start, stop, first, last), shared=False)
 
     def _fitting(self, room: int, least: int) -> int:
-        """The size of blocks of queries whose mask has no more elements than there is room for, if any has."""
+        """How many queries a block has: as many as `room` elements of a mask allow, but `least` at least."""
         before, after = self.reach
         fits = room // self.high
         if before is not None and after is not None:
@@ -142,13 +143,13 @@ class Bands:
 
     @cached_property
     def _size(self) -> int:
-        """Queries in a block whose mask serves all members."""
+        """How many queries a block has if all members share its mask."""
         room = self.members.numel() * self.wide * self.width // _SHARE
         return self._fitting(room, _LEAST[0] if None not in self.reach else _LEAST[1])
 
     @cached_property
     def _small_size(self) -> int:
-        """Queries in a block with a mask of its own, perhaps for each member."""
+        """How many queries a block has if its mask is its own, or one for each member."""
         each = self.members.numel() if not self._differs else 1
         return self._fitting(each * self.wide * self.width // (_SHARE if self.exact else _SHARE // 2), _LEAST[1])
 
@@ -159,13 +160,13 @@ class Bands:
 
     @cached_property
     def _left(self) -> int:
-        """How many keys before the position of its first query a block has at most."""
+        """How many keys before the position of its first query a block sees at most."""
         before, _ = self.reach
         return self.wide + self.shifts[0] if before is None else before
 
     @cached_property
     def _base(self) -> torch.Tensor:
-        """The mask of every block that lies alike: from `_left` keys before its first query to all it may see."""
+        """The mask that blocks share: from `_left` keys before the first query to the last key that is seen."""
         _, after = self.reach
         right = self.high - self.shifts[0] if after is None else self._size + after
         queries = torch.arange(self._size, device=self.device)[:, None]
@@ -173,7 +174,7 @@ class Bands:
         return self._added(within(queries, keys, self.reach))
 
     def _made(self, start: int, stop: int, first: int, last: int) -> torch.Tensor:
-        """The mask of one block: members apart where their lengths are, and what the caller gave."""
+        """The mask of one block, with what the caller gave; one for each member where their lengths differ."""
         queries = torch.arange(start, stop, device=self.device)[:, None]
         keys = torch.arange(first, last, device=self.device)
         if self.shifts[0] < self.shifts[1]:
@@ -194,10 +195,10 @@ class Bands:
         return block if seen is None else torch.where(seen, block, -float("inf"))
 
     def _sent(self, each: torch.Tensor) -> torch.Tensor:
-        """A number for each member, shaped to meet masks."""
+        """A number for each member, shaped to broadcast against masks."""
         return host.send(each, self.device)[:, None, None, None]
 
     def _added(self, seen: torch.Tensor | None) -> torch.Tensor:
-        """What hides the keys that are not seen, once it is added to their scores."""
+        """A mask that is added to scores: 0 for a key that is seen, and -inf for any other."""
         assert seen is not None
         return torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -float("inf"))

@@ -25,12 +25,13 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
 Gradients = Callable[[Tensor, Tensor, Tensor, Tensor, Call], tuple[torch.Tensor, ...]]
-"""What attention passes back to the values of q, k and v, given those, the gradient and the call; derivable again."""
+"""A function that gives the gradients of the values of q, k and v, from those, the gradient of the result and the call.
+Its own derivative can be taken again."""
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Rows of queries and of keys and values, [rows, heads, features], of as many components."""
+    """Rows of queries, and rows of keys and values, [rows, heads, features], both cut into as many components."""
 
     queries: Partition
     keys: Partition
@@ -39,7 +40,7 @@ class Packed:
     def attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: list[Attended] | None = None
     ) -> torch.Tensor:
-        """Each length class by torch's kernel; what its gradient needs is added to `kept`."""
+        """Attention by torch's kernel, one length class after the other. What the gradient needs is added to `kept`."""
         lengths = Lengths({"q": self.queries, "k": self.keys})
         sides = Side(("q",), (), self.queries), Side(("k",), (), self.keys)
         out: torch.Tensor | None = None
@@ -51,7 +52,7 @@ class Packed:
                 kept.append(made)
             if ours.run == (0, q.shape[0]):
                 return rows.flatten(0, 1)
-            if out is None:  # the row past the last takes what stands for no query
+            if out is None:  # What stands for no query is written to a spare row past the last.
                 out = rows.new_zeros((q.shape[0] + 1, q.shape[1], v.shape[2]))
             ours.write(rows, out)
         return q.new_zeros((q.shape[0], q.shape[1], v.shape[2])) if out is None else out[:-1]
@@ -73,7 +74,7 @@ class _Rows:
 
     @property
     def run(self) -> tuple[int, int] | None:
-        """The first of them and how many, where they lie one after the other."""
+        """The first row and the number of rows, where they lie one after the other."""
         return self.lengths.run(self.side, self.group)
 
     @property
@@ -83,13 +84,13 @@ class _Rows:
         return longest
 
     def read(self, values: torch.Tensor) -> torch.Tensor:
-        """A view, or a copy with 0 where there is no row, so that nothing of another row is ever multiplied."""
+        """The rows of the class: a view, or a copy with 0 where there is no row, so that no other row is multiplied."""
         if self.run is not None:
             return self._shaped(values.narrow(0, *self.run))
         return self._shaped(self.lengths.cells(self.side, self.group, values.device).read(values, blank=True))
 
     def write(self, blocks: torch.Tensor, values: torch.Tensor) -> None:
-        """Into packed rows, of which the one past the last is for what there is no row for."""
+        """Write blocks into packed rows. The last of these is a spare one, for what stands for no row."""
         if self.run is not None:
             self.read(values).copy_(blocks)
             return
@@ -97,7 +98,7 @@ class _Rows:
         values.index_copy_(0, places, blocks.flatten(0, 1))
 
     def room(self, values: torch.Tensor) -> torch.Tensor:
-        """Where rows of the class are added up: these packed rows, or what is written to them afterwards."""
+        """Memory in which to add up rows of the class: a view of the packed rows, or zeros, to be written there."""
         if self.run is not None:
             return self.read(values)
         return values.new_zeros((self.group.members.numel(), self.size, *values.shape[1:]))
@@ -117,10 +118,10 @@ class Attended:
     keeps: bool
     """Whether somebody will ask for gradients."""
     calls: list[tuple[Block, list[torch.Tensor], torch.Tensor]] = field(default_factory=list)
-    """Of each block of queries what the kernel was given, and what it gave, with the kernel's own graph."""
+    """For each block of queries, what the kernel was given and what it gave, with the kernel's own graph."""
 
     def compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bands: Bands) -> torch.Tensor:
-        """What the queries of a class get; like what is given, [members, sequence, heads, features]."""
+        """The result for the queries of a class. Operands and result are [members, sequence, heads, features]."""
         out: torch.Tensor | None = None
         for block in bands:
             given = [q[:, block.queries], k[:, block.keys], v[:, block.keys]]
@@ -134,7 +135,7 @@ class Attended:
         return out
 
     def _call(self, block: Block, given: list[torch.Tensor]) -> torch.Tensor:
-        if block.keys.start == block.keys.stop:  # nothing to see
+        if block.keys.start == block.keys.stop:  # These queries see no key.
             return given[0].new_zeros((*given[0].shape[:3], given[2].shape[3]))
         mask = None if block.mask is None else block.mask()
         if self.keeps:
@@ -150,14 +151,14 @@ class Attended:
         return made.detach()
 
     def pass_back(self, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """The gradients of all packed rows, where one call of the kernel had all of them."""
+        """The gradients of all packed rows, if one call of the kernel was given all of them; else None."""
         whole = [place.run == (0, x.shape[0]) for place, x in zip(self._places, inputs, strict=True)]
         if not all(whole) or not self._at_once:
             return None
         return [part.flatten(0, 1) for part in self._found(0, self.ours.read(gradient))]
 
     def add_back(self, gradient: torch.Tensor, packed: list[torch.Tensor]) -> None:
-        """The gradients of the class's queries, keys and values written to packed rows that are 0."""
+        """Write the gradients of the class's queries, keys and values to packed rows, which hold 0."""
         got = self.ours.read(gradient)
         if self._at_once:
             parts = self._found(0, got)
@@ -193,7 +194,7 @@ class Attended:
 
 
 def _not_kept(mask: torch.Tensor | None, block: Block) -> contextlib.AbstractContextManager[Any]:
-    """A context in which autograd keeps how a mask is made rather than the mask, unless other blocks have it too."""
+    """A context in which autograd keeps how a mask is made, and not the mask itself, unless blocks share it."""
     make = block.mask
     if mask is None or make is None or block.shared or torch._C._are_functorch_transforms_active():
         return contextlib.nullcontext()
@@ -209,14 +210,14 @@ def _not_kept(mask: torch.Tensor | None, block: Block) -> contextlib.AbstractCon
 
 
 def varlen(rows: Packed, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor | None:
-    """The kernel that takes offsets: half types on CUDA, without a mask; it asks for no length, only for a bound."""
+    """Attention by the kernel that takes offsets, for half types on CUDA without a mask; the host needs no length."""
     call, size = rows.call, q.shape[-1]
     if not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16) or call.dense_mask is not None:
         return None
     if size != v.shape[-1] or size % 8 or size > 256:
         return None
     if rows.queries is not rows.keys and (call.causal is True or call.window is not None):
-        return None  # it counts positions from the ends of rows
+        return None  # The kernel counts positions from the ends of rows.
     before, after = call.window or (-1, -1)
     return _varlen_attention(rows, q, k, v, (before, 0 if call.causal else after))
 
@@ -224,7 +225,7 @@ def varlen(rows: Packed, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> t
 def _varlen_attention(
     rows: Packed, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: tuple[int, int]
 ) -> torch.Tensor | None:
-    """torch's varlen_attn, whose options differ between versions; None where this one lacks what is asked for."""
+    """torch's varlen_attn; None if this version of torch lacks an option that is asked for."""
     from torch.nn.attention.varlen import varlen_attn
 
     known, scale = inspect.signature(varlen_attn).parameters, rows.call.scale
@@ -253,11 +254,11 @@ class Saved:
         self.packed = packed
         self.shaped = shaped
         self.gradients = gradients
-        """By scores, where the kernel's own graphs cannot be used."""
+        """The gradients by scores, for where the kernel's own graphs cannot be used."""
         self.classes: list[Attended] = []
         self.inputs: list[torch.Tensor] = []
         self.out: torch.Tensor | None = None
-        """Of the kernel for packed rows."""
+        """What the kernel for packed rows gave."""
 
     def pass_back(self, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The gradients of queries, keys and values."""
@@ -273,7 +274,7 @@ class Saved:
 
 
 class _Attend(Differentiable):
-    """The fused form; its first derivative is the kernel's own, others go through scores."""
+    """Attention by kernels. The kernel computes the first derivative; higher ones are computed by scores."""
 
     @staticmethod
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, saved: Saved) -> torch.Tensor:
@@ -287,7 +288,8 @@ class _Attend(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         q, k, v, ctx.saved = inputs
-        ctx.save_for_backward(q, k, v, output)  # which the kernel's own graph reads: a write to it is found out
+        # The kernel's graph reads the result, so torch has to find out if somebody writes to it.
+        ctx.save_for_backward(q, k, v, output)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
@@ -300,32 +302,32 @@ class _Attend(Differentiable):
 
 
 def _transformed(values: torch.Tensor) -> bool:
-    """Whether a transform of torch.func is at work, to which the kernel's graph means nothing."""
+    """Whether a transform of torch.func is active, which cannot use the kernel's graph."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(values))
 
 
 def by_kernel(q: Tensor, k: Tensor, v: Tensor, call: Call, gradients: Gradients) -> Tensor | None:
-    """The fused form, where it applies: one ragged axis for queries, one for keys, on the same outer axes.
+    """Attention by kernels; None unless queries and keys have one ragged axis each, on the same outer axes.
 
     `gradients` are those by scores, for derivatives that the kernel lacks.
     """
     if beyond_gradients():
-        return None  # kernels know neither tangents nor lines
+        return None  # Kernels have no forward mode, and no rule for vmap.
     for x in (q, k, v):
         last = len(x.structure.axes) - 1
         if not x.is_ragged or not x.structure.is_chain or x.order[-2] != last or x.order[-1] <= last:
             return None
     if not q.order == k.order == v.order or not (q.shape[:-2] == k.shape[:-2] == v.shape[:-2]):
-        return None  # cells and heads are paired as they are stored
+        return None  # Cells and heads meet in the order in which they are stored.
     queries, keys = (x.structure.partition_of(len(x.structure.axes) - 1) for x in (q, k))
     packed = Packed(queries, keys, call)
     rows = [_with_heads(x) for x in (q, k, v)]
     if rows[0].shape[1] != rows[1].shape[1]:
         return None
     if 0 in (rows[0].shape[0], rows[1].shape[0], rows[0].shape[2], rows[0].shape[1]):
-        return None  # nothing for a kernel to do
+        return None  # There is nothing for a kernel to do.
     if q.is_cuda and (rows[0].shape[2] % 8 or rows[2].shape[2] % 8):
-        return None  # CUDA kernels refuse some layouts of features that they would have to pad
+        return None  # Kernels on CUDA refuse some layouts of features that they would have to pad.
     if torch.is_grad_enabled() and any(x.requires_grad for x in rows):
         like = [_by_heads(x, r) for x, r in zip((q, k, v), rows, strict=True)]
         values = _Attend.call(*rows, Saved(packed, like, gradients))
@@ -342,7 +344,7 @@ def _by_heads(x: Tensor, rows: torch.Tensor) -> Tensor:
 
 
 def _feature_dims(x: Tensor) -> list[int]:
-    """Dimensions of the values in the order their axes are seen, the last axis last."""
+    """The dimensions of the features in the order in which they are seen, the last axis last."""
     packed = len(x.structure.axes)
     return [c - packed + 1 for c in x.order if c >= packed]
 
@@ -351,7 +353,7 @@ def _with_heads(x: Tensor) -> torch.Tensor:
     """The values as [rows, heads, features]."""
     values = x.values.permute(0, *_feature_dims(x))
     rows = values.reshape(values.shape[0], math.prod(values.shape[1:-1]), values.shape[-1])
-    return rows if rows.stride(-1) == 1 else rows.contiguous()  # kernels want contiguous features
+    return rows if rows.stride(-1) == 1 else rows.contiguous()  # Kernels want contiguous features.
 
 
 def _without_heads(q: Tensor, values: torch.Tensor) -> Tensor:

@@ -20,23 +20,23 @@ from serrate.tensor.partition import CPU, Partition
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The packed rows of a rectangle of blocks, flat."""
+    """The numbers of the packed rows of a rectangle of blocks, as a vector."""
 
     rows: torch.Tensor
-    """Row 0 stands for those there are not."""
+    """For each place its row; 0 for a place without one."""
     valid: torch.Tensor | None
-    """Which of them there are; None if all."""
+    """Which places have a row; None if all have one."""
 
     @cached_property
     def _holes(self) -> torch.Tensor | None:
-        """Which of them there are not, as numbers; on the host, where finding them costs no wait."""
+        """The places without a row; None on a device, where the host would wait to find them."""
         if self.valid is None or self.valid.device != CPU:
             return None
         with host.lasting():
             return (~self.valid).nonzero().flatten()
 
     def read(self, values: torch.Tensor, blank: bool) -> torch.Tensor:
-        """The rows of `values`; where there is none, 0 (`blank`) or any."""
+        """The rows of `values`. A place without a row has 0 if `blank`, else any row."""
         made = values.index_select(0, self.rows)
         if not blank or self.valid is None:
             return made
@@ -45,7 +45,7 @@ class Cells:
         return made.masked_fill_(~self.valid.view(-1, *[1] * (values.ndim - 1)), 0)
 
     def places(self, spare: int) -> torch.Tensor:
-        """Where entries are stored; those there are not go to the row `spare`."""
+        """The row to store each entry in. Entries at places without a row go to the row `spare`."""
         return self.rows if self.valid is None else torch.where(self.valid, self.rows, spare)
 
 
@@ -62,20 +62,20 @@ class Side:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All of them."""
+        """The labels of the tail and of the features."""
         return (*self.tail, *self.features)
 
 
 @dataclass(eq=False)
 class Kept:
-    """What was derived from lengths, kept with their partition if there is one."""
+    """What is derived from lengths. If one partition has all of them, it is kept with that partition."""
 
     classes: tuple[LengthClass, ...] | None = None
     cells: dict[Hashable, Cells] = field(default_factory=dict)
 
 
 class Lengths:
-    """The lengths of ragged tail labels, and what was derived from them: shared by a contraction and its gradients."""
+    """The lengths of ragged labels of tails, and what is derived from them; gradients of a contraction share it."""
 
     def __init__(self, extents: Mapping[str, int | Partition]) -> None:
         found: list[Partition] = []
@@ -99,7 +99,7 @@ class Lengths:
         return self.kept.classes
 
     def sizes(self, side: Side, group: LengthClass | None = None) -> list[int]:
-        """The rectangle of a class: sizes of a side's tail."""
+        """The sizes of the tail of a side in the rectangle of a class."""
         sizes = []
         for label in side.tail:
             extent = self.extents[label]

@@ -1,4 +1,4 @@
-"""Length classes: components of like lengths together, so that one library call serves each class.
+"""Length classes: components of like lengths, which one library call handles together.
 
 Per-row products, attention and convolutions go to library kernels that want rectangles. Components are sorted into
 classes whose longest member exceeds the shortest by little, and each class is one rectangle: at most 4·log2(longest)
@@ -15,7 +15,8 @@ import torch
 from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
 
-_STEPS = 4  # classes per doubling: a class's rows differ by at most 2 ** (1/4)
+# There are so many classes from a length to its double, so lengths in a class differ by a factor of at most 2 ** (1/4).
+_STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,19 +24,19 @@ class LengthClass:
     """Components whose lengths are padded to the same sizes."""
 
     number: int
-    """Its place among the classes of a batch."""
+    """The number of the class among those of a batch."""
     members: torch.Tensor
-    """Their numbers, on the host."""
+    """The numbers of the components, on the host."""
     sizes: tuple[int, ...]
     """The longest length along each ragged axis."""
     is_exact: bool
-    """Whether every member has these very lengths."""
+    """Whether every member has exactly these lengths."""
     first: int | None
     """The first member, where members are consecutive."""
 
 
 def length_classes(partitions: Sequence[Partition]) -> tuple[LengthClass, ...]:
-    """The classes of components by their length in each partition; components without entries are in none.
+    """The classes of components by their length in each partition. A component without entries is in no class.
 
     Lengths are read on the host, so that device-born ones are waited for. In an abstract run, where lengths have no
     elements, there are no classes.

@@ -11,21 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
+from serrate.eager.compiled import reads
 from serrate.eager.precision import WAITING, for_products
+from serrate.native import row_products as library
 from serrate.tensor import abstract
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
-_TILE = 64  # rows; fewer where components have fewer
-_COPIES = 2**26  # elements
-_FEW = 4  # length classes
+_TILE = 64  # So many rows are in a tile, or fewer where components have fewer.
+_COPIES = 2**26  # At most so many elements are copied at once.
+_FEW = 4  # Up to so many length classes are faster than tiles.
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,7 @@ class Contraction:
 
     @cached_property
     def equation(self) -> str:
-        """The product of two batches of blocks, for torch.einsum."""
+        """The equation for torch.einsum of two batches of blocks."""
         letters: dict[str, str] = {}
         for label in (*self.left.labels, *self.right.labels):
             letters.setdefault(label, "abcdefghijklmopqrstuvwxyz"[len(letters)])
@@ -91,7 +93,7 @@ def _features(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> lis
 
 
 def _compose(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The product without a write in place: the blocks of all classes, and then each row out of its own."""
+    """The product without a write in place: blocks of all classes are joined, then each row is taken from its block."""
     features, rows, device = _features(plan, left, right), plan.out.rows.num_values, left.device
     if not plan.lengths.partitions:
         return _whole(plan, left, right, features)
@@ -103,7 +105,7 @@ def _compose(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
     if not made:
         return left.new_zeros((rows, *features))
     joined = torch.cat(made)
-    found = torch.full((rows + 1,), joined.shape[0], device=device)  # a row in no class is 0
+    found = torch.full((rows + 1,), joined.shape[0], device=device)  # A row in no class is 0.
     found = found.scatter(0, torch.cat(places), torch.arange(joined.shape[0], device=device))[:rows]
     return torch.cat([joined, joined.new_zeros((1, *features))]).index_select(0, found)
 
@@ -115,9 +117,9 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
         return _whole(plan, left, right, features)
     if abstract.current() is not None:  # The type of a product does not depend on how it is computed.
         return left.new_empty((plan.out.rows.num_values, *features))
-    grouped = _grouped(plan, left, right)
-    if grouped is not None:
-        return grouped
+    for made in (_compiled(plan, left, right), _grouped(plan, left, right)):
+        if made is not None:
+            return made
     if len(lengths.partitions) == 1 and (left.is_cuda or not lengths.partitions[0].is_host_born):
         tiles = _Tiles(plan, left, right, features)
         # On CUDA tiles take a few launches, and length classes several each.
@@ -125,7 +127,7 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
         if tiles.fits and (waits or (len(lengths.classes) > _FEW and tiles.at_once)):
             return tiles.compute()
     rows = plan.out.rows.num_values
-    out = left.new_zeros((rows + 1, *features))  # the row past the last takes what stands for no entry
+    out = left.new_zeros((rows + 1, *features))  # What stands for no entry is written to a spare row past the last.
     for group in lengths.classes:
         first = _block(plan, plan.left, left, group)
         same = left is right and plan.left.tail == plan.right.tail
@@ -135,7 +137,7 @@ def _compute(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torc
 
 
 def _whole(plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> torch.Tensor:
-    """No ragged axis inside the components: all of them form one batch."""
+    """The product of components that have no ragged axis inside: all of them form one batch."""
     count = plan.out.rows.num_components
     pairs = ((plan.left, left), (plan.right, right))
     blocks = [values.reshape(count, *plan.lengths.sizes(side), *values.shape[1:]) for side, values in pairs]
@@ -161,33 +163,66 @@ def _store(plan: Contraction, out: torch.Tensor, blocks: torch.Tensor, group: Le
     out.index_copy_(0, plan.lengths.cells(plan.out, group, out.device).places(out.shape[0] - 1), flat)
 
 
-def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
-    """torch's grouped matmul, where the product is one: bfloat16 on CUDA, one ragged axis, matrices."""
-    if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
-        return None
+class _Matrices(NamedTuple):
+    """A product along one ragged axis as one of matrices."""
+
+    sums: bool
+    """Whether it sums over the ragged axis: [a, rows] @ [rows, b] in each component. Else it is [rows, a] @ [a, b]."""
+    swapped: bool
+    """Whether the right operand is what stands on the left of that."""
+    turned: bool
+    """Whether the blocks [a, b] are stored as [b, a]."""
+
+
+def _matrices(plan: Contraction) -> _Matrices | None:
+    """The product as one of matrices; None where it is none."""
     label = tuple(plan.lengths.number)
     sides = (plan.left, plan.right, plan.out)
     if len(label) != 1 or any(side.tail not in ((), label) for side in sides):
         return None
-    ends = plan.lengths.partitions[0].offsets_on(left.device)[1:].to(torch.int32)
     a, b, out = (side.features for side in sides)
     match [bool(side.tail) for side in sides]:
-        case [True, False, True] if len(a) == len(out) == 1 and set(b) == {
-            *a,
-            *out,
-        }:  # [rows, a] @ [components, a, out]
-            return _grouped_mm(left, right if b == (*a, *out) else right.mT, ends)
-        case [False, True, True] if len(b) == len(out) == 1 and set(a) == {*b, *out}:
-            return _grouped_mm(right, left if a == (*b, *out) else left.mT, ends)
-        case [True, True, False] if len(a) == len(b) == 1 and out == (*a, *b):  # [a, rows] @ [rows, b]
-            return _grouped_mm(left.T, right, ends)
-        case [True, True, False] if len(a) == len(b) == 1 and out == (*b, *a):
-            return _grouped_mm(right.T, left, ends)
+        case [True, False, True] if len(a) == len(out) == 1 and sorted(b) == sorted((*a, *out)):
+            return _Matrices(False, False, b != (*a, *out))
+        case [False, True, True] if len(b) == len(out) == 1 and sorted(a) == sorted((*b, *out)):
+            return _Matrices(False, True, a != (*b, *out))
+        case [True, True, False] if len(a) == len(b) == 1 and out in ((*a, *b), (*b, *a)):
+            return _Matrices(True, out != (*a, *b), False)
     return None
 
 
+def _compiled(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """Products of the rows of each component by compiled code, where the product is one: floats on the CPU."""
+    if len(plan.lengths.partitions) != 1 or not library.serves(left, right) or not reads(left, right):
+        return None
+    form = _matrices(plan)
+    if form is None:
+        return None
+    first, second = (right, left) if form.swapped else (left, right)
+    ends, rows = plan.lengths.partitions[0].offsets_on(left.device), plan.out.rows.num_values
+    if form.sums:
+        return library.product(1, first, second, ends) if first.shape[0] == second.shape[0] else None
+    if first.shape[0] != rows:
+        return None
+    return library.product(0, second, first, ends) if form.turned else library.product(2, first, second, ends)
+
+
+def _grouped(plan: Contraction, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """torch's grouped matmul, where the product is one: bfloat16 on CUDA, one ragged axis, matrices."""
+    if not (left.is_cuda and left.dtype == right.dtype == torch.bfloat16):
+        return None
+    form = _matrices(plan)
+    if form is None:
+        return None
+    ends = plan.lengths.partitions[0].offsets_on(left.device)[1:].to(torch.int32)
+    first, second = (right, left) if form.swapped else (left, right)
+    if form.sums:
+        return _grouped_mm(first.T, second, ends)
+    return _grouped_mm(first, second.mT if form.turned else second, ends)
+
+
 def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> torch.Tensor | None:
-    """None where the kernel would refuse: it wants contiguous lines of multiples of 16 bytes."""
+    """torch's grouped matmul; None if it would refuse: lines must be contiguous and multiples of 16 bytes long."""
     lines = [next((n for n, step in zip(x.shape, x.stride(), strict=True) if step == 1), 0) for x in (left, right)]
     if 0 in (*left.shape, *right.shape, ends.numel()) or any(n % 8 or not n for n in lines):
         return None
@@ -195,7 +230,7 @@ def _grouped_mm(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> 
 
 
 class _Tiles:
-    """Tiles of rows of one component each: the host needs no length to know how many there can be."""
+    """Tiles, each of rows of one component. The host needs no length to know how many there can be."""
 
     def __init__(self, plan: Contraction, left: torch.Tensor, right: torch.Tensor, features: list[int]) -> None:
         self.plan, self.left, self.right, self.features = plan, left, right, features
@@ -203,13 +238,13 @@ class _Tiles:
         ragged = tuple(plan.lengths.number)
         self.fits = len(ragged) == 1 and all(tail in ((), ragged) for tail in tails)
         sizes = (math.prod(left.shape[1:]), math.prod(right.shape[1:]), math.prod(features))
-        # What a tile needs of its component is copied for it: so many tiles at once, lest the copies fill the memory.
+        # Each tile gets a copy of what it needs of its component, so only some tiles are computed at once.
         copied = [size for size, tail in zip(sizes, tails, strict=True) if not tail]
         self.chunk = max(_COPIES // max(1, *copied), 1) if copied else _COPIES
 
     @cached_property
     def cells(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows of each tile, which of them there are, and each tile's component."""
+        """The rows of each tile, which of these exist, and the component of each tile."""
         (partition,) = self.plan.lengths.partitions
         device = self.left.device
         return partition.derived(("tiles", device), lambda: _make_tiles(partition, device))
@@ -221,12 +256,12 @@ class _Tiles:
 
     @property
     def is_empty(self) -> bool:
-        """Whether an operand has no rows: lengths may come from the other, which has room for some, all undefined."""
+        """Whether an operand has no rows. The other may then have room for rows, all of which are undefined."""
         sides = ((self.plan.left, self.left), (self.plan.right, self.right))
         return any(side.tail and not values.shape[0] for side, values in sides)
 
     def compute(self) -> torch.Tensor:
-        """The product; what stands past the last offset is in no tile."""
+        """The product. Rows past the last offset are in no tile."""
         plan, rows = self.plan, self.plan.out.rows.num_values
         wide = WAITING.get(self.left.dtype, self.left.dtype)
         summed = not plan.out.tail
@@ -252,13 +287,13 @@ class _Tiles:
         if not tail:
             return values.index_select(0, of)
         made = values.index_select(0, cells.flatten()).view(*cells.shape, *values.shape[1:])
-        if self.plan.out.tail:  # what stands for no row is stored nowhere
+        if self.plan.out.tail:  # What stands for no row is stored nowhere.
             return made
         return made.masked_fill_(~valid.view(*cells.shape, *[1] * (values.ndim - 1)), 0)
 
 
 def _make_tiles(partition: Partition, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows of each tile [tiles, rows], which of them there are, and each tile's component."""
+    """The rows of each tile, [tiles, rows], which of these exist, and the component of each tile."""
     entries, components = partition.num_values, partition.num_components
     tile = next((t for t in (_TILE, _TILE // 2) if entries >= t * components), _TILE // 4)
     count = (entries + components * (tile - 1)) // tile if entries and components else 0

@@ -74,7 +74,7 @@ class Elementwise:
             if compared is not None:
                 return compared
         made = [_operand(v, dtype, self.name, i == 0 or not self.takes_numbers) for i, v in enumerate(values)]
-        if not self.takes_numbers:  # nor do all of these functions take a number of the host beside a device's tensors
+        if not self.takes_numbers:  # Not all of these functions take a number of the host beside tensors of a device.
             device = next(v.device for v in values if isinstance(v, torch.Tensor))
             made = [host.send(v, device) if v.ndim == 0 else v for v in made]
         if dtype in promotion.WIDE:
@@ -110,7 +110,8 @@ class Elementwise:
     def _of_bits(self, function: Callable[..., torch.Tensor], options: dict[str, Any]) -> Callable[..., torch.Tensor]:
         """torch's function of uint64 elements, by their bits."""
         name, floats = self.name, self.in_floats
-        if name == "divide" and options.pop("rounding_mode", None) is not None:  # without signs, down is towards 0
+        # Without signs, rounding down is rounding towards 0.
+        if name == "divide" and options.pop("rounding_mode", None) is not None:
             name, function, floats = "floor_divide", torch.floor_divide, False
         return Elementwise(name, function, ALL, floats, takes_numbers=self.takes_numbers, beyond=self.beyond).on_values
 

@@ -40,7 +40,7 @@ class Labelled:
         return self.canonical[len(self.x.structure.axes) :]
 
     def axis(self, label: str) -> Axis:
-        """What the axis is, its parents by number."""
+        """The axis of a label, whose parents are numbered as the tensor has them."""
         return self.x.shape[self.labels.index(label)]
 
     def parents(self, label: str) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Labelled:
 
 
 def met(one: Labelled, other: Labelled) -> Labelled:
-    """`one` without its axes of size 1 that meet others, in which it has no part.
+    """`one` without its axes of size 1 that meet another size: along these, all entries are the same.
 
     An axis that ragged ones depend on stays: they are ragged in the result too, so it is stretched.
     """

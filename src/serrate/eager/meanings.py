@@ -1,6 +1,7 @@
 """What the array API means where torch means something else: special floating-point values and complex parts.
 
-Functions of torch tensors of one dtype, perhaps before numbers; differentiable where torch's are.
+These functions take torch tensors of one dtype, and numbers after the first operand. Where torch's function has a
+derivative, so has ours.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from serrate.tensor import host
 
 
 def _by_parts(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`function` on real and imaginary parts apart; torch's own multiplies by 1 + 0j, which turns inf into NaN."""
+    """`function` of the real and of the imaginary part. torch multiplies by 1 + 0j, which turns inf into NaN."""
 
     def call(first: torch.Tensor, *others: Any) -> torch.Tensor:
         if not first.is_complex():
@@ -41,7 +42,7 @@ round = _by_parts(torch.round)
 
 
 def acos(x: torch.Tensor) -> torch.Tensor:
-    """π/2 - asin(x): torch's own, in double precision, loses the sign of a zero imaginary part."""
+    """π/2 - asin(x). torch's acos in double precision loses the sign of an imaginary part that is 0."""
     if x.dtype != torch.complex128:
         return torch.acos(x)
     found = torch.asin(x)
@@ -49,12 +50,12 @@ def acos(x: torch.Tensor) -> torch.Tensor:
 
 
 def expm1(x: torch.Tensor) -> torch.Tensor:
-    """exp(x) - 1 of infinite and unknown complex numbers, of which torch's own makes NaN."""
+    """exp(x) - 1, also of complex numbers that are infinite or NaN, for which torch always gives NaN."""
     return _beyond(x, torch.expm1, lambda infinite: subtract(torch.exp(infinite), 1.0), 0.0)
 
 
 def log1p(x: torch.Tensor) -> torch.Tensor:
-    """log(1 + x) of infinite and unknown complex numbers, of which torch's own makes NaN."""
+    """log(1 + x), also of complex numbers that are infinite or NaN, for which torch always gives NaN."""
     return _beyond(x, torch.log1p, lambda infinite: torch.log(add(infinite, 1.0)), 1.0)
 
 
@@ -64,7 +65,7 @@ def _beyond(
     other: Callable[[torch.Tensor], torch.Tensor],
     harmless: float,
 ) -> torch.Tensor:
-    """`function`, but `other` for complex numbers that are not finite; neither sees what the other is for."""
+    """`function` of finite complex numbers, `other` of all others; each is given `harmless` for the rest."""
     if not x.is_complex() or _is_finite(x):
         return function(x)
     finite = torch.isfinite(x)
@@ -72,7 +73,7 @@ def _beyond(
 
 
 def _is_finite(x: torch.Tensor) -> bool:
-    """Whether all elements are known to be finite, found by their sum, the cheapest look at all of them."""
+    """Whether all elements are known to be finite. Their sum tells, which is the fastest way to look at all."""
     if not host.is_at_hand(x):
         return False
     total = x.detach().sum()
@@ -80,12 +81,12 @@ def _is_finite(x: torch.Tensor) -> bool:
 
 
 def _has_nan(x: torch.Tensor) -> bool:
-    """Whether an element may be NaN, found by the sum."""
+    """Whether an element may be NaN. The sum tells."""
     return not host.is_at_hand(x) or bool(x.detach().sum().isnan())
 
 
 def sign(x: torch.Tensor) -> torch.Tensor:
-    """NaN has the sign NaN, of which torch makes 0."""
+    """The sign, which is NaN for NaN; torch gives 0."""
     if x.is_complex():
         return torch.where(torch.isnan(x), complex(math.nan, math.nan), torch.sgn(x))
     made = torch.sign(x)
@@ -93,7 +94,7 @@ def sign(x: torch.Tensor) -> torch.Tensor:
 
 
 def floor_divide(x1: torch.Tensor, x2: Any) -> torch.Tensor:
-    """floor(x1 / x2), also where an operand is infinite, which Python and torch answer with NaN or -1."""
+    """floor(x1 / x2), also for an infinite operand, for which Python and torch give NaN or -1."""
     if not x1.is_floating_point():
         return torch.floor_divide(x1, x2)
     made = torch.div(x1, x2, rounding_mode="floor")
@@ -110,7 +111,7 @@ def floor_divide(x1: torch.Tensor, x2: Any) -> torch.Tensor:
 
 
 def remainder(x1: torch.Tensor, x2: Any) -> torch.Tensor:
-    """Python's `%`: exact for any magnitude, with the sign of x2, that of a zero too."""
+    """Python's `%`: exact for numbers of any size, with the sign of x2, even if it is 0."""
     made = torch.remainder(x1, x2)
     if not made.is_floating_point():
         return made
@@ -126,9 +127,10 @@ def remainder(x1: torch.Tensor, x2: Any) -> torch.Tensor:
 
 
 def _worn_down(x1: torch.Tensor, x2: Any) -> torch.Tensor:
-    """The remainder, zeros of any sign, where torch's fmod on the host gives NaN: the type does not hold the quotient.
+    """The remainder where torch's fmod on the host gives NaN, since the dtype does not hold the quotient.
 
-    A remainder by a multiple of x2 leaves the remainder by x2 as it is, so the quotient is worn down in steps.
+    The remainder by a multiple of x2 has the same remainder by x2, so the quotient is made smaller in steps. A
+    remainder of 0 may have any sign.
     """
     if x1.dtype != torch.float64:
         divisor = x2 if isinstance(x2, torch.Tensor) else torch.full((), x2, dtype=x1.dtype)
@@ -143,7 +145,7 @@ _STEP = 2.0**700
 
 
 def pow(x1: torch.Tensor, x2: Any) -> torch.Tensor:
-    """With the numbers 0.5 and -0.5 torch takes square roots, which see -0.0 and -inf otherwise."""
+    """x1 ** x2. For the numbers 0.5 and -0.5 torch takes square roots, which are others for -0.0 and -inf."""
     if isinstance(x2, torch.Tensor) or x2 not in (0.5, -0.5) or not x1.is_floating_point():
         return torch.pow(x1, x2)
     return torch.where(torch.isneginf(x1), math.inf if x2 > 0 else 0.0, torch.pow(x1 + 0.0, x2))

@@ -1,8 +1,8 @@
-"""Philox 4x32-10: random 32-bit words as a function of a key and a place, so that it never matters who computes which.
+"""Philox 4x32-10: random 32-bit words, each a function of a key and its place, so that it may be computed anywhere.
 
-Word w of a call is lane w mod 4 of the block with counter (w / 4, call), encrypted under the seed. On the host blocks
-are worked out by integer operations of torch, a chunk that stays in the cache at a time; on CUDA, where launches would
-take longer than the work, by one kernel that says the same.
+Word w of a call is lane w mod 4 of the block with counter (w / 4, call), encrypted under the seed. On the host,
+integer operations of torch compute the blocks, in chunks that stay in the cache. On CUDA one kernel computes the same,
+since many launches would take longer than the work.
 
 Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (2011).
 """
@@ -23,8 +23,9 @@ ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _BUMPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = 0xFFFFFFFF
-_CHUNK = 1 << 17  # blocks at a time; a power of two, so that the high half of a counter is one per chunk
-_CUDA_CHUNK = 1 << 24  # words at a time
+# So many blocks are one chunk. It is a power of two, so that all counters of a chunk have the same high half.
+_CHUNK = 1 << 17
+_CUDA_CHUNK = 1 << 24  # So many words are drawn at a time.
 _CUDA = """
 template <typename T> T philox_word(T place, T seed, T call) {
     unsigned long long block = (unsigned long long)place >> 2;
@@ -45,12 +46,12 @@ template <typename T> T philox_word(T place, T seed, T call) {
 """
 
 Word = int | torch.Tensor
-"""A word of every block: one number where it is the same for all."""
+"""One word of each block; a number, if all blocks have the same."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What random numbers are a function of, beside their place: a seed, and the number of the call that draws them.
+    """What decides about random numbers beside their places: a seed, and the number of the call that draws them.
 
     >>> import serrate as sr
     >>> key = sr.random.Key(seed=7, call=3)
@@ -102,7 +103,7 @@ def next_key(given: Key | None) -> Key:
             raise TypeError(f"key must be an sr.random.Key, got {type(given).__name__}")
         return given
     if abstract.current() is not None:
-        return Key(0, 0)  # finding a type draws no number
+        return Key(0, 0)  # A type is found without drawing a number.
     with _lock:
         if _seed is not None:
             if torch._C._current_graph_task_id() != -1:
@@ -164,7 +165,7 @@ def _blocks(key: Key, first: int, out: torch.Tensor, spare: list[torch.Tensor]) 
 
 
 def encrypt(counter: tuple[Word, Word, Word, Word], seed: int, spare: list[torch.Tensor]) -> tuple[Word, ...]:
-    """The ten rounds. Of the words that come out, as of those in odd places between rounds, the low 32 bits count.
+    """The ten rounds. Only the low 32 bits count of the resulting words, and of words in odd places between rounds.
 
     Each word is a number or an int64 tensor, which is overwritten; with five buffers in `spare` nothing is allocated.
     """
@@ -181,14 +182,14 @@ def encrypt(counter: tuple[Word, Word, Word, Word], seed: int, spare: list[torch
 
 
 def _times(word: Word, factor: int, spare: list[torch.Tensor]) -> Word:
-    """The 64-bit product; in a tensor it wraps, which keeps its bits."""
+    """The 64-bit product. In a tensor it may overflow, which leaves its low 64 bits as they are."""
     if isinstance(word, int):
         return word * factor
     return torch.mul(word, factor, out=_buffer(spare, word))
 
 
 def _mix(old: Word, product: Word, other: Word, key: int, clean: bool, spare: list[torch.Tensor]) -> Word:
-    """The high half of `product`, xor `other`, xor `key`, written over `old`; if `clean`, nothing above 32 bits."""
+    """The high half of `product`, xor `other`, xor `key`, written to `old`; with `clean`, the bits above 32 are 0."""
     if isinstance(product, int) and isinstance(other, int):
         spare += [old] if isinstance(old, torch.Tensor) else []
         return (product >> 32 ^ other ^ key) & _LOW
@@ -212,7 +213,8 @@ def _buffer(spare: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
 
 # ----------------------------------------------------------------------------- elements start … start + count of a call
 
-_DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""How many random bits a number between 0 and 1 has."""
 
 
 def wide_words(key: Key, start: int, count: int, device: torch.device) -> torch.Tensor:
@@ -224,12 +226,12 @@ def uniform_values(key: Key, start: int, count: int, dtype: torch.dtype, device:
     """Multiples of the dtype's precision in [0, 1)."""
     if dtype == torch.float64:
         return (wide_words(key, start, count, device) & (2**53 - 1)).to(dtype).mul_(2.0**-53)
-    digits = _DIGITS[dtype]
+    digits = DIGITS[dtype]
     return (words(key, start, count, device) & ((1 << digits) - 1)).to(dtype).mul_(2.0**-digits)
 
 
 def _positive(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Numbers in (0, 1], fine near 0, so that their logarithm has its tail; float64 or float32."""
+    """Numbers in (0, 1] as float64 or float32, close together near 0, so that logarithms can be large."""
     if dtype == torch.float64:
         return (wide_words(key, start, count, device) & (2**53 - 1)).to(dtype).add_(0.5).mul_(2.0**-53)
     return unsigned(words(key, start, count, device)).to(torch.float32).add_(0.5).mul_(2.0**-32)
@@ -241,7 +243,7 @@ def unsigned(given: torch.Tensor) -> torch.Tensor:
 
 
 def normal_values(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Box and Muller: elements 2j and 2j + 1 are the two coordinates of one point."""
+    """Normal numbers by the method of Box and Muller: elements 2j and 2j + 1 are the coordinates of one point."""
     odd = start % 2
     pairs = _positive(key, start - odd, count + odd + (count + odd) % 2, dtype, device).view(-1, 2)
     radius = pairs[:, 0].log().mul_(-2).sqrt_()
@@ -251,6 +253,6 @@ def normal_values(key: Key, start: int, count: int, dtype: torch.dtype, device: 
 
 
 def exponential_values(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """-log(u), never 0."""
+    """Exponential numbers, -log(u) for a u that is never 0."""
     made = _positive(key, start, count, dtype, device).log().neg_()
     return made.clamp_(min=torch.finfo(made.dtype).eps / 2).to(dtype)

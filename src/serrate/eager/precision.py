@@ -1,4 +1,4 @@
-"""The dtypes that computation happens in: what autocast asks of products, and what half types accumulate in."""
+"""The dtypes in which we compute: what autocast asks for in products, and in what half types are added up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 """Half types, and the type that sums of them are kept in."""
 
 WAITING = {**ACCUMULATE, torch.float32: torch.float64, torch.complex64: torch.complex128}
-"""The type for sums that are rounded again with every row that is added to them: of many rows float32 loses digits."""
+"""The type for sums to which rows are added one by one: float32 would lose digits if there are many rows."""
 
 
 def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:

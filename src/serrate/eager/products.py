@@ -1,8 +1,8 @@
-"""The product of two tensors whose axes have labels, as in einsum: what matmul and its kin consist of.
+"""The product of two tensors whose axes have labels, as in einsum: matmul and its kin consist of such products.
 
-Labels that both operands have packed, outermost and in the result, number the components; what is left of each operand
-is a block per component, and blocks are multiplied (`contraction`). Where a dense operand has some of the uniform axes
-that ragged ones depend on, but not the outermost, rows are brought into an order in which it has.
+The outermost packed labels that both operands and the result have number the components. The rest of each operand is
+one block per component, and blocks are multiplied (`contraction`). If a dense operand has some of the uniform axes that
+ragged ones depend on, but not the outermost, rows are first brought into an order in which these are the outermost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
     if left.nest == right.nest and len({label in out for label in left.nest}) == 1:
         return _row_by_row(left, right, out)
     kept = _to_sum_later(left, right, out)
-    if kept is not None:  # position by position
+    if kept is not None:  # This label is kept for now, and summed over afterwards.
         return total(product(left, right, (kept, *out)), 0, dtype)
     if not (left.x.is_ragged and right.x.is_ragged):
         ragged, other = (left, right) if left.x.is_ragged else (right, left)
@@ -55,7 +55,7 @@ def product(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
 
 
 def _to_sum_later(left: Labelled, right: Labelled, out: Sequence[str]) -> str | None:
-    """A label that is summed over though it is outermost, or others that are packed depend on it."""
+    """A label that blocks cannot sum over, since it is outermost or other packed labels depend on it; or None."""
     if not (left.x.is_ragged and right.x.is_ragged):
         ragged, other = (left, right) if left.x.is_ragged else (right, left)
         return next((label for label in ragged.nest if label in other.labels and label not in out), None)
@@ -84,7 +84,7 @@ def _dense(
 
 
 def _rowwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
-    """One operand is ragged and the other knows nothing of its packed axes: every packed row is treated alike."""
+    """The product where one operand has none of the packed axes of the other: it is the same for each packed row."""
     ragged, other = (left, right) if left.x.is_ragged else (right, left)
     features = [label for label in out if label not in ragged.nest]
     structure = ragged.x.structure
@@ -96,7 +96,7 @@ def _rowwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
 
 
 def _row_by_row(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
-    """Both have the same packed rows, of which the result has all or none."""
+    """The product where both operands have the same packed rows, and the result has all of them or none."""
     keeps = left.nest[0] in out
     features = tuple(label for label in out if label not in left.nest)
     pair = [fitted(x.values if keeps else zeroed(x.values, x.structure), left.x.structure) for x in (left.x, right.x)]
@@ -109,7 +109,7 @@ def _row_by_row(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
 
 
 def _regrouped(ragged: Labelled, other: Labelled, out: Sequence[str]) -> Tensor:
-    """A dense operand has some of the packed axes, all of which the result keeps: rows are grouped by its blocks."""
+    """The product with a dense operand that has some of the packed axes: rows are grouped by its blocks."""
     x, nest = ragged.x, ragged.nest
     shared = tuple(label for label in nest if label in other.labels)
     groups, order, back = _by_cells(x.structure, [nest.index(label) for label in shared], x.device)
@@ -125,9 +125,9 @@ def _regrouped(ragged: Labelled, other: Labelled, out: Sequence[str]) -> Tensor:
 def _by_cells(
     structure: Structure, axes: list[int], device: torch.device
 ) -> tuple[Partition, torch.Tensor, torch.Tensor]:
-    """The packed rows of each cell of some uniform axes, the order that brings them together, and the way back.
+    """The packed rows of each cell of some uniform axes, the order that brings these together, and the inverse order.
 
-    The cells of all axes up to the last of those are runs of rows, so it is runs that are put into order.
+    Each cell of all axes up to the last of these is a run of rows, so whole runs are put into order.
     """
     nest = tuple(range(axes[-1] + 1))
     runs = group_partition(structure, len(nest), structure.whole)
@@ -152,7 +152,7 @@ def _by_cells(
 
 
 def _blockwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
-    """Both operands as blocks of the same components."""
+    """The product by blocks, of which both operands have one for each component."""
     components = _components(left, right, out)
     a, b = _Part.of(left, components, right, out), _Part.of(right, components, left, out)
     members = {**a.members, **b.members}
@@ -174,7 +174,7 @@ def _blockwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:
 
 
 def _components(left: Labelled, right: Labelled, out: Sequence[str]) -> tuple[str, ...]:
-    """The labels whose cells both operands have a block for: outermost in storage, and all in the result."""
+    """The labels that number the components: the outermost ones of both operands, as far as the result has them."""
     if left.x.is_ragged and right.x.is_ragged:
         shared = []
         for a, b in zip(left.nest, right.nest, strict=False):
@@ -198,7 +198,7 @@ def _components(left: Labelled, right: Labelled, out: Sequence[str]) -> tuple[st
 
 @dataclass(frozen=True)
 class _Part:
-    """An operand as blocks: its tail, where neighbouring axes that only it has count as one run."""
+    """An operand as blocks. In its tail, neighbouring axes that the other operand lacks may count as one run."""
 
     values: torch.Tensor
     rows: Partition
@@ -233,7 +233,7 @@ class _Part:
 
     @staticmethod
     def _dense(one: Labelled, components: tuple[str, ...]) -> _Part:
-        """A dense operand: the components' axes first, as one."""
+        """A dense operand as blocks: the axes of the components are merged and stand first."""
         features = tuple(label for label in one.labels if label not in components)
         values = one.x.values.permute([one.labels.index(label) for label in (*components, *features)])
         values = values.flatten(0, len(components) - 1)
@@ -248,7 +248,7 @@ def _rows(structure: Structure, depth: int, nest: tuple[int, ...]) -> Partition:
 
 
 def _structure(packed: list[str], left: Labelled, right: Labelled) -> Structure:
-    """The nest of these labels: that of an operand which has the same, so that the rows it has room for are known."""
+    """The structure of these labels. If an operand has just these, it is its own, which knows how many rows it has."""
     for one in (left, right):
         if one.nest == tuple(packed):
             return one.x.structure

@@ -1,7 +1,8 @@
 """How a reduction over any set of axes runs: features by torch, packed axes by segments.
 
-Over a ragged axis each row is reduced on its own, so a NaN stays in its row, and an empty row gives what nothing gives.
-Over an axis that ragged ones depend on, the reduction is position by position, over the rows that reach a position.
+Over a ragged axis each row is reduced on its own, so a NaN stays in its row, and an empty row gives what torch gives
+for no elements. Over an axis that ragged ones depend on, the reduction is position by position, over the rows that
+reach a position.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Reduction:
     """One call: what is reduced, and how its result is put together."""
 
     x: Tensor
-    axes: tuple[int, ...]  # as the user sees them
+    axes: tuple[int, ...]  # They are numbered as the user sees them.
 
     @cached_property
     def packed(self) -> tuple[int, ...]:
@@ -56,16 +57,17 @@ class Reduction:
         dims: Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor],
         rows: Callable[[Segments, torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        """Dimensions reduced by `dims`, then rows by `rows`; all rows together count as a dimension."""
+        """The values with dimensions reduced by `dims`, then rows by `rows`. All rows together count as a dimension."""
         segments = self.segments
         if segments is not None and not segments.kept and segments.structure.is_exact:
             return dims(values, (0, *self.dims)).unsqueeze(0)
         made = dims(values, self.dims) if self.dims else values
         made = made if segments is None else rows(segments, made)
-        return made.clone() if made is self.x.values else made  # over no axis at all: not x's own memory
+        # Nothing is reduced, but the result must not share memory with x.
+        return made.clone() if made is self.x.values else made
 
     def spread(self, reduced: torch.Tensor) -> torch.Tensor:
-        """What was reduced, back beside each element it came from."""
+        """Each result of the reduction beside each element that it was made of."""
         for d in self.dims:
             reduced = reduced.unsqueeze(d)
         return reduced if self.segments is None else self.segments.spread(reduced)
@@ -90,7 +92,7 @@ class Reduction:
 
 
 def _without_rows(x: Tensor, values: torch.Tensor, seen: list[int], features: list[int]) -> Tensor:
-    """All packed axes are gone: the one row that is left, features in the order they are seen in."""
+    """The one row that is left if all packed axes are gone, with features in the order in which they are seen."""
     row = values.reshape(values.shape[1:])
     return type(x)(row.permute([features.index(c) for c in seen]), team=x.team)
 
@@ -144,7 +146,7 @@ def total(x: Any, axis: AxisLike, dtype: torch.dtype | None = None, keepdims: bo
 
 
 def _count(call: Reduction) -> torch.Tensor | int:
-    """How many elements each result has, shaped to divide it."""
+    """The number of elements of each result, shaped to divide it."""
     per_row = 1
     for d in call.dims:
         per_row *= call.x.values.shape[d]
@@ -160,14 +162,15 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums divided by how many elements there are."""
     if not (values.is_floating_point() or values.is_complex()):
         raise TypeError(f"mean needs floating-point elements, got {values.dtype}")
-    wide = widened(values)  # a sum of halves may be more than a half holds
+    wide = widened(values)  # A half type may not hold the sum of its elements.
     total, count = sum_values(call, wide), _count(call)
-    own = call.segments is not None and host.is_constant(total)  # sums of segments are nobody else's memory
+    # Nobody else has the memory of these sums, so they are overwritten.
+    own = call.segments is not None and host.is_constant(total)
     return (total.div_(count) if own else total / count).to(values.dtype)
 
 
 def var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:
-    """Variances: divided by how many elements there are, less a correction."""
+    """Variances: sums of squares divided by the number of elements less a correction."""
     if not values.is_floating_point():
         raise TypeError(f"var needs real floating-point elements, got {values.dtype}")
     wide, count = widened(values), _count(call)
@@ -188,7 +191,7 @@ def _distances(call: Reduction, values: torch.Tensor) -> torch.Tensor:
 
 
 def centred_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
-    """Values, no halves, less their mean."""
+    """Values, which are of no half type, less their mean."""
     if call.segments is not None and not call.dims:
         return call.segments.centred(values)
     return centred_by(lambda each: call.spread(mean_values(call, each)), values)
@@ -231,13 +234,13 @@ def product_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
 
 
 def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """The root of each; its derivative at 0, where there is none, is 0, as in torch."""
+    """Square roots. The derivative at 0, where there is none, is 0, as in torch."""
     positive = torch.where(values == 0, torch.ones_like(values), values)
     return torch.where(values == 0, 0.0, positive.sqrt() if order == 2 else positive ** (1 / order))
 
 
 def _powers(sizes: torch.Tensor, order: float) -> torch.Tensor:
-    """sizes ** order; its derivative at 0, where there is none, is 0, as in torch."""
+    """sizes ** order. The derivative at 0, where there is none, is 0, as in torch."""
     if order >= 2:
         return sizes**order
     zero = sizes == 0

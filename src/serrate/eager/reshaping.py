@@ -29,7 +29,7 @@ class Group:
 
 
 def reshape(x: Tensor, shape: Any, copy: bool | None) -> Tensor:
-    """x in a new shape: a view if it can be, or (`copy`) never, or else a ValueError."""
+    """x in a new shape: a view where that can be; with copy=True a copy, with copy=False a view or a ValueError."""
     wanted = read_shape(shape)
     if not x.is_ragged:
         if any(isinstance(axis, Ragged) for axis in wanted):
@@ -62,7 +62,7 @@ def _values(values: torch.Tensor, sizes: Sequence[int], copy: bool | None, old: 
 
 
 def _groups(x: Tensor, new: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], list[Group]]:
-    """The new shape without −1, and which axes of it stand for which of x's."""
+    """The new shape, with a size in the place of −1, and which of its axes stand for which axes of x."""
     old = x.shape
     features = {i for i, c in enumerate(x.order) if c >= len(x.structure.axes)}
     named = {p for axis in new if isinstance(axis, Ragged) for p in axis.parents}
@@ -136,7 +136,7 @@ def _match(
             groups.append(Group((), (other.pop(0),)))
         elif run and other and old[run[0]] == new[other[0]]:
             groups.append(Group((run.pop(0),), (other.pop(0),)))
-        elif empty:  # sizes say nothing, so whatever lies between equal axes is one group
+        elif empty:  # A size of 0 tells nothing, so all that lies between equal axes is one group.
             tail: list[Group] = []
             while run and other and old[run[-1]] == new[other[-1]]:
                 tail.insert(0, Group((run.pop(),), (other.pop(),)))
@@ -156,7 +156,7 @@ def _waits(new: list[Axis], other: list[int], named: set[int]) -> bool:
 
 
 def _fewest(old: tuple[Axis, ...], new: list[Axis], run: list[int], other: list[int]) -> Group:
-    """The shortest beginnings of both runs with as many entries, taken off them."""
+    """The shortest beginnings of both runs that have equally many entries; they are taken off the runs."""
     mine, theirs = [run.pop(0)], [other.pop(0)]
     while (have := _entries(old, mine)) != (wanted := _entries(new, theirs)):
         if have < wanted:
@@ -171,7 +171,7 @@ def _entries(shape: Sequence[Axis], axes: Sequence[int]) -> int:
 
 
 def _packed(x: Tensor, shape: tuple[Axis, ...], groups: list[Group]) -> tuple[Structure, dict[int, int]]:
-    """The structure afterwards, x's own if it stays, and for each new axis that is packed its number in it."""
+    """The new structure, which is that of x if nothing changes, and the number in it of each new packed axis."""
     old, packed = x.structure, len(x.structure.axes)
     whole: dict[int, Group] = {}
     for group in groups:

@@ -52,7 +52,7 @@ class Runs:
 
     @cached_property
     def level(self) -> Partition:
-        """The runs, where they are contiguous."""
+        """The partition whose components are the runs, which must be contiguous."""
         level = self.structure.level(self.structure.whole)
         assert isinstance(level, Partition)
         return level
@@ -64,7 +64,7 @@ class Runs:
 
     @property
     def bound(self) -> int:
-        """A length that no row of the axis exceeds, those without a single cell included."""
+        """A length that no row of the axis exceeds; rows in which no cell of the structure lies count, too."""
         return _bound(self.structure.axes[self.axis])
 
     @cached_property
@@ -74,7 +74,7 @@ class Runs:
 
     @cached_property
     def _sorted(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows in run order, and for each whether a run begins with it; undefined rows are the last run."""
+        """The rows in run order, and for each whether it begins a run. Undefined rows form the last run."""
         order: torch.Tensor | None = None
         keys = self._keys()
         for key in keys:
@@ -86,7 +86,8 @@ class Runs:
         return order, first
 
     def _keys(self) -> list[torch.Tensor]:
-        """Numbers that order rows by their positions along the other axes, least significant first, as few as fit."""
+        """As few numbers per row as possible by which to sort rows by their positions along the other axes; the least
+        significant number comes first."""
         keys: list[torch.Tensor] = []
         room = _ROOM
         for c in reversed(self.structure.whole):
@@ -107,19 +108,19 @@ class Runs:
 
     @cached_property
     def order(self) -> torch.Tensor | None:
-        """For each place in run order the row there; None if rows lie so."""
+        """For each place in run order, the row there; None if rows lie in run order."""
         return None if self.contiguous else self._sorted[0]
 
     @cached_property
     def back(self) -> torch.Tensor | None:
-        """For each row its place in run order; None if rows lie so."""
+        """For each row, its place in run order; None if rows lie in run order."""
         if self.order is None:
             return None
         return torch.empty_like(self.order).scatter_(0, self.order, torch.arange(self.rows, device=self.device))
 
     @cached_property
     def group(self) -> torch.Tensor:
-        """For each row the number of its run; undefined rows have one of their own, the last."""
+        """For each row, the number of its run. Undefined rows form a run of their own, the last one."""
         if not self.contiguous:
             return self.returned(self._sorted[1].cumsum(0) - 1)
         ids = self.level.row_ids_on(self.device)
@@ -130,12 +131,12 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """A number that no `group` reaches."""
+        """A number that is greater than all of `group`."""
         return self.level.num_components + 1 if self.contiguous else self.rows
 
     @cached_property
     def place(self) -> torch.Tensor:
-        """In run order: how many rows of the same run stand before."""
+        """For each place in run order, how many rows of the same run stand before it."""
         if self.contiguous:
             positions = self.level.positions_on(self.device)
             if self.level.is_exact:
@@ -148,11 +149,11 @@ class Runs:
 
     @cached_property
     def rest(self) -> torch.Tensor:
-        """In run order: how many rows of the same run stand behind; negative for undefined rows, where runs lie so."""
+        """For each place in run order, how many rows of its run stand behind it; for undefined rows perhaps below 0."""
         rows = torch.arange(self.rows, device=self.device)
         if self.contiguous:
             return self.level.spread(self.level.offsets_on(self.device)[1:].to(torch.int64)) - 1 - rows
-        last = self._sorted[1].roll(-1)  # the first row begins a run, so the last one ends one
+        last = self._sorted[1].roll(-1)  # The first row begins a run, so the last row ends one.
         return torch.where(last, rows, self.rows).flip(0).cummin(0).values.flip(0) - rows if rows.numel() else rows
 
     def gathered(self, values: torch.Tensor) -> torch.Tensor:
@@ -173,7 +174,7 @@ class Along:
     """One axis of one tensor: a dimension of the values (`dim`), or runs of their rows."""
 
     x: Tensor
-    axis: int  # as the user sees it
+    axis: int  # It is numbered as the user sees it.
 
     @cached_property
     def label(self) -> int:
@@ -214,14 +215,14 @@ class Along:
         return self.runs.longest if self.dim is None else self.x.values.shape[self.dim]
 
     def by_torch(self, values: torch.Tensor, function: Callable[..., torch.Tensor]) -> torch.Tensor | None:
-        """`function(values, dim)`, of groups that are lines of a dimension or rows of a grid; None if they are not."""
+        """`function(values, dim)` if groups are lines of a dimension of the values, or rows of a grid; else None."""
         if self.dim is not None:
             return function(values, self.dim)
         grid = self.segments.grid(values)
         return None if grid is None else function(grid, 1).flatten(0, 1)
 
     def sorted_rows(self, keys: torch.Tensor, narrow: bool) -> torch.Tensor:
-        """For each place in run order the row that stands there when each run is sorted by `keys`, stably."""
+        """For each place in run order, the row that stands there once each run is sorted by `keys`, stably."""
         grid = self.segments.grid(keys)
         if grid is None:
             return sort_rows(keys, narrow, self.runs.group, self.runs.count)
@@ -229,7 +230,7 @@ class Along:
         return (_argsort(grid, 1) + starts.view(-1, *[1] * (grid.ndim - 1))).flatten(0, 1)
 
     def regrouped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Regrouped:
-        """Each group with `change` of its length; the axis then depends on all others. For axes others depend on."""
+        """Groups of the lengths that `change` gives, for an axis that others depend on; then it depends on all."""
         structure, segments = self.x.structure, self.segments
         counts = segments.counts(structure.home)
         made = structure.partitions[0].with_lengths(change(counts))
@@ -240,7 +241,7 @@ class Along:
         return Regrouped(self, axes, first, place)
 
     def along_rows(self, values: torch.Tensor, rows: torch.Tensor) -> Indexed:
-        """The elements of `values` at `rows`, one for each of their own elements, and their positions."""
+        """The elements of `values` in the rows that `rows` gives for each element, and the positions of these rows."""
         return Indexed(self.x._with(pick(values, rows, 0)), self.x._with(self.positions[rows]))
 
 
@@ -282,18 +283,18 @@ def ordered(values: torch.Tensor) -> tuple[torch.Tensor, bool]:
     narrow = values.dtype.itemsize <= 4
     whole = torch.int32 if narrow else torch.int64
     most = torch.iinfo(whole).max
-    plus = values.to(torch.float32 if narrow else torch.float64) + 0.0  # -0.0 becomes 0.0
+    plus = values.to(torch.float32 if narrow else torch.float64) + 0.0  # This turns -0.0 into 0.0.
     bits = plus.view(whole)
     return torch.where(plus.isnan(), most, torch.where(bits < 0, bits ^ most, bits)).to(torch.int64), narrow
 
 
 def tagged(keys: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
-    """Keys that fit int33 with the group of their row above them, so that one comparison looks at both."""
+    """Keys that fit 33 bits, with the number of the group in the bits above, so that one comparison looks at both."""
     return (keys + 2**31) + (group << 33).view(-1, *[1] * (keys.ndim - 1))
 
 
 def sort_rows(keys: torch.Tensor, narrow: bool, group: torch.Tensor, groups: int) -> torch.Tensor:
-    """The rows, for each feature, in the order of their group, one of `groups`, then of `keys`, then as they lie."""
+    """For each feature, the rows in the order of their group, then of their `keys`, and else as they lie."""
     if narrow and groups <= MOST_TAGS:
         return _argsort(tagged(keys, group), 0)
     by_key = _argsort(keys, 0)
@@ -301,12 +302,12 @@ def sort_rows(keys: torch.Tensor, narrow: bool, group: torch.Tensor, groups: int
 
 
 def _argsort(keys: torch.Tensor, dim: int) -> torch.Tensor:
-    """Stable, along a dimension that is made the innermost one, where torch sorts fastest."""
+    """A stable argsort along a dimension, which is made the innermost one, since torch sorts that fastest."""
     return torch.sort(keys.movedim(dim, -1).contiguous(), dim=-1, stable=True).indices.movedim(-1, dim)
 
 
 def pick(values: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
-    """`values.gather`, for every dtype."""
+    """What `values.gather` gives, for every dtype."""
     if values.dtype in WIDE:
         return values.to(torch.int64).gather(dim, index).to(values.dtype)
     return values.gather(dim, index)

@@ -37,7 +37,7 @@ class Segments:
 
     @cached_property
     def axes(self) -> list[Axis]:
-        """What stays, parents numbered among themselves."""
+        """The axes that stay, whose parents are numbered among these."""
         made: list[Axis] = []
         for c in self.kept:
             axis = self.structure.axes[c]
@@ -56,7 +56,7 @@ class Segments:
         where = {p: self.structure.positions(axis.parents, self.kept[p], home) for p in parents}
         cells = left.cells(parents)
         rank = left.rank(parents, where)
-        if not self.structure.is_host_born:  # components past the last are undefined, and count for a cell of their own
+        if not self.structure.is_host_born:  # Undefined components count for a cell of their own, one past the last.
             defined = torch.arange(rank.numel(), device=home) < self.structure.defined_cells(axis.parents)
             rank = torch.where(defined, rank, cells)
         longest = torch.zeros(cells + 1, dtype=torch.int64, device=home)
@@ -95,13 +95,13 @@ class Segments:
 
     @cached_property
     def columns(self) -> Partition | None:
-        """The components whose rows at one position form a result, if results are these: along axis 0 of [B, r]."""
+        """The partition whose rows at one position form a result, as along axis 0 of [B, r]; None for other results."""
         axes = self.structure.axes
         return axes[1].partition if self.gone == (0,) and len(axes) == 2 and isinstance(axes[1], Ragged) else None
 
     @cached_property
     def length(self) -> int | None:
-        """The number of rows each result has, where the host knows that it is one number: then rows form a grid."""
+        """How many rows each result has, if the host knows that all have equally many: then rows form a grid."""
         runs = self.runs
         if runs is None or not runs.is_host_born or runs.num_components == 0:
             return None
@@ -119,7 +119,7 @@ class Segments:
         else:
             left = Structure(self.axes)
             where = {i: self.structure.positions(self.structure.whole, c, device) for i, c in enumerate(self.kept)}
-            if not self.structure.is_exact:  # undefined rows lie anywhere; they are moved out of the way below
+            if not self.structure.is_exact:  # The numbers of undefined rows may be any; below they become `cells`.
                 defined = self.structure.defined_rows(next(iter(where.values())))
                 where = {i: torch.where(defined, positions, 0) for i, positions in where.items()}
             index = left.rank(left.whole, where)
@@ -151,20 +151,20 @@ class Segments:
         return _Sum.call(values, self)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """The mean of each result's rows, NaN of nothing."""
+        """The mean of each result's rows; NaN if it has none."""
         made = self.sum(values)
         return made / self.counts_beside(made)
 
     def distances(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of the squares of the distances of each result's rows, no halves, from their mean."""
+        """The sum of squared distances of each result's rows, which are of no half type, from their mean."""
         return _Distances.call(values, self)
 
     def centred(self, values: torch.Tensor) -> torch.Tensor:
-        """Each row, no halves, less the mean of its result's rows."""
+        """Each row, which is of no half type, less the mean of its result's rows."""
         return _Centred.call(values, self)
 
     def extreme(self, values: torch.Tensor, largest: bool) -> torch.Tensor:
-        """The greatest or least of each result's rows, NaN if one is."""
+        """The greatest or least of each result's rows; NaN if one of them is NaN."""
         return _Extreme.call(values, self, largest)
 
     def product(self, values: torch.Tensor) -> torch.Tensor:
@@ -173,7 +173,7 @@ class Segments:
 
 
 class _Sum(Differentiable):
-    """The sum; the gradient is each result's, spread over its rows."""
+    """The sum. The gradient of a row is that of its result."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -189,14 +189,14 @@ class _Sum(Differentiable):
 
 
 class _Spread(Differentiable):
-    """Each row's result; the gradient is the sum over the rows, which torch's own would add up one by one."""
+    """Each row's result. The gradient is a sum over rows, which torch's own gradient would add up one by one."""
 
     @staticmethod
     def forward(results: torch.Tensor, segments: Segments) -> torch.Tensor:
         if segments.length is not None:
             return results.unsqueeze(1).expand(-1, segments.length, *results.shape[1:]).flatten(0, 1)
         index = segments.index(results.device)
-        if not segments.covers:  # rows without a result read a cell of their own
+        if not segments.covers:  # Rows without a result read a cell of their own.
             results = torch.cat([results, results.new_zeros((1, *results.shape[1:]))])
         return results.index_select(0, index)
 
@@ -210,7 +210,7 @@ class _Spread(Differentiable):
 
 
 class _Centred(Differentiable):
-    """Rows less their mean; so is the gradient."""
+    """Rows less their mean. The gradient is the gradient of the result less its mean."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -228,7 +228,7 @@ class _Centred(Differentiable):
 
 
 class _Distances(Differentiable):
-    """The sum of the squares of distances from the mean; the gradient of a row is twice its distance."""
+    """The sum of squared distances from the mean. The gradient of a row is twice its distance."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -252,7 +252,7 @@ class _Distances(Differentiable):
 
 
 class _Extreme(Differentiable):
-    """Greatest or least; the gradient is shared evenly by the rows that have it, as in torch's amax."""
+    """The greatest or least. Rows that are equal to it share the gradient evenly, as in torch's amax."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments, largest: bool) -> torch.Tensor:
@@ -266,7 +266,8 @@ class _Extreme(Differentiable):
         has, wide = _has(values.detach(), segments.spread(chosen)), widened(values)
         count = segments.sum(has.to(wide.dtype))
         mean = segments.sum(torch.where(has, wide, 0)) / count.clamp(min=1)
-        exactly = torch.where(chosen.isfinite(), chosen + (mean - mean.detach()), mean)  # rounding leaves no trace
+        # The value is exact, and the mean adds only its derivative.
+        exactly = torch.where(chosen.isfinite(), chosen + (mean - mean.detach()), mean)
         return torch.where(count == 0, chosen, exactly.to(values.dtype))
 
     @staticmethod
@@ -284,12 +285,12 @@ class _Extreme(Differentiable):
 
 
 def _has(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Which rows have what was chosen of theirs."""
+    """Which rows are equal to the greatest or least of their result; a NaN is equal to a NaN."""
     return (values == chosen) | (values.isnan() & chosen.isnan())
 
 
 class _Product(Differentiable):
-    """Product; the gradient of a row is the product of the others, written so that a second one is right at 0 too."""
+    """The product. The gradient of a row is the product of the others, and its own derivative is right at 0, too."""
 
     @staticmethod
     def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
@@ -297,7 +298,7 @@ class _Product(Differentiable):
         made = _by_runs(segments, values, "prod", 1) if grid is None else grid.prod(1)
         if made is not None:
             return made
-        if values.is_cuda and values.is_complex():  # torch multiplies those into places on the CPU alone
+        if values.is_cuda and values.is_complex():  # torch multiplies these by an index on the CPU only.
             return _Product.composed(values, segments)
         base = values.new_ones((segments.cells + 1, *values.shape[1:]))
         index = _expanded(segments.index(values.device), values)
@@ -305,7 +306,7 @@ class _Product(Differentiable):
 
     @staticmethod
     def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
-        """Rows of one result side by side, multiplied with those 1, 2, 4, … before: right at 0 to any order."""
+        """The product in steps: each row times the one 1, 2, 4, … before it. All derivatives are right at 0."""
         groups, order = segments.index(values.device).sort(stable=True)
         made, rows = values.index_select(0, order), values.shape[0]
         shape, d = (-1, *[1] * (values.ndim - 1)), 1
@@ -333,8 +334,8 @@ class _Product(Differentiable):
         some = torch.where(zero, 1, values)
         zeros = segments.spread(_sum_kernel(segments, zero.to(torch.int64)))
         rest = segments.spread(_Product.call(some, segments))
-        # Rows that are 0 as a sum: its value is 0, its derivative is not. It stands for the one 0 there is, or for the
-        # other one of two.
+        # The sum of the rows that are 0 is 0, but its derivative is not. It stands for the only 0 of a result, or for
+        # the other one if there are two.
         vanishing = segments.spread(segments.sum(torch.where(zero, values, 0)))
         of_zero = torch.where(zeros == 1, rest, torch.where(zeros == 2, rest * (vanishing - values), 0))
         of_others = torch.where(zeros == 0, rest / some, torch.where(zeros == 1, rest / some * vanishing, 0))
@@ -355,11 +356,11 @@ def _sum_kernel(segments: Segments, values: torch.Tensor) -> torch.Tensor:
 
 
 def _by_runs(segments: Segments, values: torch.Tensor, reduce: str, initial: Any) -> torch.Tensor | None:
-    """torch's reduction of contiguous runs, where many threads would otherwise meet at one result."""
+    """A reduction by torch's kernel for contiguous runs, for where many threads would otherwise write to one result."""
     runs = segments.runs
     if runs is None or not values.is_cuda or not values.is_floating_point() or not values.numel():
         return None
-    if beyond_gradients():  # which torch's reduction of runs does not know
+    if beyond_gradients():  # The kernel knows neither forward mode nor vmap.
         return None
     ends = runs.offsets_on(values.device).to(torch.int64)
     made: torch.Tensor = torch.segment_reduce(
@@ -388,7 +389,7 @@ def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> 
 
 
 def neutral(dtype: torch.dtype, largest: bool) -> Any:
-    """What the greatest (or least) of nothing is."""
+    """The greatest (or least) of no elements."""
     if dtype == torch.bool:
         return not largest
     if dtype.is_floating_point:
@@ -398,7 +399,7 @@ def neutral(dtype: torch.dtype, largest: bool) -> Any:
 
 
 def centred_by(mean: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
-    """Values less their mean, which a function puts beside each; twice, since the first mean is rounded."""
+    """Values less their mean, which a function gives beside each; done twice, since the first mean is rounded."""
     once = values - mean(values)
     return once - mean(once)
 

@@ -64,7 +64,7 @@ class Stack:
     x: Tensor
     own: int
     values: torch.Tensor
-    """[*stack, *own]: half types as float32; undefined rows, which must not make a matrix singular, the identity."""
+    """[*stack, *own]. Half types are float32, and an undefined row is the identity, which is not singular."""
 
     @property
     def depth(self) -> int:
@@ -72,10 +72,10 @@ class Stack:
         return self.values.ndim - self.own
 
     def result(self, values: torch.Tensor) -> Tensor:
-        """The Tensor around [*stack, *any number of new axes], which stand last; half types as they came."""
+        """The Tensor of values [*stack, *new axes], whose new axes stand last; half types become what they were."""
         if self.x.dtype in ACCUMULATE and values.is_floating_point():
             values = values.to(self.x.dtype)
-        values = values.resolve_conj()  # torch conjugates late; numpy and DLPack take no such tensors
+        values = values.resolve_conj()  # torch puts off conjugation; numpy and DLPack do not take such tensors.
         if not self.x.is_ragged:
             return Tensor(values, team=self.x.team)
         gone = self.x.order[self.x.ndim - self.own :]
@@ -89,6 +89,16 @@ class Stack:
             return self.result(made)
         parts = [self.result(part) for part in made]
         return kind(parts) if kind is tuple else kind(*parts)
+
+    def require_smaller(self, name: str) -> None:
+        """A TypeError where a result has the smaller size of the matrices, and no type says which one that is."""
+        sizes = self.values.shape[self.depth :]
+        unknown = [size for size in sizes if not abstract.is_known(size)]
+        if unknown and sizes[0] != sizes[1]:
+            raise TypeError(
+                f"{name} needs square matrices, or matrices whose sizes the type of its operand says; it does not say "
+                f"{' and '.join(map(str, unknown))} of shape {self.x.shape}"
+            )
 
     def require(self, name: str, info: torch.Tensor, lacks: str) -> None:
         """A LinAlgError if LAPACK's `info` is not 0 for a matrix; from a later call where only the device knows."""
@@ -105,15 +115,14 @@ class Stack:
 
 
 def stack(name: str, x: Any, own: int = 2, *, square: bool = False, as_is: bool = False) -> Stack:
-    """`x` as a stack of its last `own` axes (`as_is`: their values a view), or an error that says why it is none."""
+    """`x` as a stack of its last `own` axes, with `as_is` as a view; or an error that says why it is none."""
     tensor = as_tensor(x)
     if tensor.ndim < own:
         many = "two axes" if own == 2 else "one axis"
         raise AxisError(f"{name} needs at least {many}, got shape {tensor.shape}")
     dims = dimensions(name, tensor, range(tensor.ndim - own, tensor.ndim))
-    if not all(abstract.is_known(tensor.values.shape[dim]) for dim in dims):
-        raise TypeError(f"{name} needs matrices of a size that the type of its operand says, got shape {tensor.shape}")
-    if square and tensor.shape[-1] != tensor.shape[-2]:
+    sizes = [tensor.values.shape[dim] for dim in dims]
+    if square and abstract.differ(sizes[-2], sizes[-1]):
         raise ValueError(f"{name} needs square matrices on the last two axes, got shape {tensor.shape}")
     values = tensor.values.movedim(dims, list(range(-own, 0)))
     return Stack(tensor, own, values if as_is else filled(widened(values), tensor.structure))
@@ -128,7 +137,7 @@ def filled(values: torch.Tensor, structure: Structure) -> torch.Tensor:
 
 
 def last(x: Any, axes: Any) -> Tensor:
-    """`x` with the axes named at the end, in that order: where torch lets its callers choose."""
+    """`x` with the named axes at the end, in that order; for functions of torch in which callers choose axes."""
     tensor = as_tensor(x)
     chosen = [tensor._axis(a) for a in axes]
     if len(set(chosen)) < len(chosen):
@@ -143,6 +152,7 @@ def answer(name: str, function: Callable[..., Any], kind: Callable[..., Any] = t
         if options.pop("out", None) is not None:
             raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
         given = stack(name, options.pop("input", A))
+        given.require_smaller(name)
         return given.results(function(given.values, *rest, **options), kind)
 
     return handler

@@ -18,7 +18,7 @@ from serrate.native import row_sums as library
 from serrate.native.loading import transforming
 from serrate.tensor.partition import Partition
 
-_BLOCK = 16  # rows
+_BLOCK = 16  # A block has so many rows.
 
 
 def sum_of_runs(values: torch.Tensor, runs: Partition) -> torch.Tensor:
@@ -42,7 +42,7 @@ def sum_by_position(values: torch.Tensor, runs: Partition, cells: int) -> torch.
 
 
 def _in_numbers(function: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
-    """A function of float32, float64 or integers, of complex numbers and halves too."""
+    """`function` of values, which it is given as float32, float64 or integers, whatever their dtype is."""
     if values.is_complex():
         return torch.view_as_complex(function(torch.view_as_real(values.resolve_conj())))
     if values.dtype in ACCUMULATE:
@@ -74,7 +74,7 @@ def _sum_by_index(values: torch.Tensor, index: torch.Tensor, cells: int) -> torc
 
 
 class _Cut:
-    """Rows cut into runs, as torch's kernels take them. What is past the last offset belongs to the last run."""
+    """Rows cut into runs, as torch's kernels take them. Rows past the last offset belong to the last run."""
 
     def __init__(self, offsets: torch.Tensor, rows: int) -> None:
         self.offsets, self.rows = offsets, rows
@@ -93,7 +93,8 @@ class _Cut:
     def add(self, values: torch.Tensor) -> torch.Tensor:
         """The sums of the rows [rows, columns] of each run, one row after the other."""
         known = values.dtype == torch.float32 or (values.is_cuda and values.dtype == torch.float64)
-        if known and not transforming():  # one pass over the values at the speed of memory; it has no forward mode
+        # This passes over the values once, at the speed of memory, but has no forward mode.
+        if known and not transforming():
             rows = torch.arange(self.rows, device=values.device)
             return F.embedding_bag(rows, values, self.offsets, mode="sum", include_last_offset=True)
         return values.new_zeros((self.count, *values.shape[1:])).index_add(0, self.index, values)
@@ -113,7 +114,7 @@ class _Level:
 
 
 def blocks_of(offsets: torch.Tensor, rows: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offsets, int64, of blocks of at most `size` of the rows that `offsets` cut, and offsets that cut these blocks.
+    """int64 offsets of blocks of at most `size` rows of one component, and offsets that cut blocks into components.
 
     The host knows how many there may be; the last ones have no rows, and belong to no component.
     """

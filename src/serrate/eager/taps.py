@@ -1,7 +1,7 @@
 """Taps: what lies under a kernel that moves along packed rows, and the products that convolution consists of.
 
-What lies under a kernel is as many times the input as the kernel is long, and its addresses are more than that. So a
-product takes a part of its rows at once, and its memory is little beside what it is given and gives.
+What lies under a kernel takes as many times the memory of the input as the kernel is long, and its addresses take more.
+So a product handles some of its rows at once, and its memory is little beside that of operands and result.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from serrate.eager.precision import WAITING
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition
 
-_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}  # elements and addresses under the kernel; on CUDA every part costs launches
-_PARTS = 32  # what a part takes is then little of what all take
+# A part has so many elements and addresses under the kernel; on CUDA more, since every part costs launches.
+_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
+_PARTS = 32  # With so many parts, the memory of one is little beside the whole.
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +38,14 @@ class Taps:
             yield first, min(first + most, count)
 
     def under(self, values: torch.Tensor, size: int, first: int, last: int) -> torch.Tensor:
-        """For each of these new entries the old ones under the kernel, 0 beyond the row: [entries, size, channels]."""
+        """For some new entries, the old ones under the kernel, [entries, size, channels]; 0 outside of the row."""
         rows, position = _places(self.new, first, last, values.device)
         start = position * self.step - self.before
         at = start[:, None] + torch.arange(size, device=values.device) * self.apart
         return _read(values, self.old, rows, at, at >= 0)
 
     def over(self, values: torch.Tensor, size: int, first: int, last: int) -> torch.Tensor:
-        """For each of these old entries the new ones that have it under a tap: the same the other way round."""
+        """For some old entries, the new ones that have them under a tap, [entries, size, channels]."""
         rows, position = _places(self.old, first, last, values.device)
         at = (position + self.before)[:, None] - torch.arange(size, device=values.device) * self.apart
         if self.step == 1:
@@ -54,7 +55,7 @@ class Taps:
 
 
 def _places(entries: Partition, first: int, last: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows that some entries are in (of undefined ones, the number of rows), and their positions there."""
+    """The row and the position in it of each entry. For an undefined entry, the row is the number of rows."""
     if (first, last) == (0, entries.num_values) and entries.is_exact:
         return entries.row_ids_on(device), entries.positions_on(device)
     ends = entries.offsets_on(device)
@@ -66,11 +67,11 @@ def _places(entries: Partition, first: int, last: int, device: torch.device) -> 
 def _read(
     values: torch.Tensor, entries: Partition, rows: torch.Tensor, at: torch.Tensor, valid: torch.Tensor
 ) -> torch.Tensor:
-    """The values at places of rows, 0 where there are none."""
+    """The values at some positions of rows; 0 at a position that a row does not have."""
     if values.shape[0] == 0 or entries.num_components == 0:
         return values.new_zeros((*at.shape, *values.shape[1:]))
     ends = entries.offsets_on(values.device).to(torch.int64)
-    ends = torch.cat([ends, ends[-1:]])  # undefined entries are in a row past the last, which is empty
+    ends = torch.cat([ends, ends[-1:]])  # Undefined entries are in a row past the last, which is empty.
     cells = at + ends[rows][:, None]
     valid = valid & (cells < ends[rows + 1][:, None])
     found = values.index_select(0, torch.where(valid, cells, 0).flatten()).view(*cells.shape, *values.shape[1:])
@@ -83,7 +84,7 @@ def convolve(values: torch.Tensor, kernel: torch.Tensor, taps: Taps) -> torch.Te
 
 
 class _Slide(Differentiable):
-    """Each new entry from the old ones under the kernel, or `back`: each old entry from the new ones that had it."""
+    """Each new entry from the old ones under the kernel; with `back`, each old entry from the new ones that had it."""
 
     @staticmethod
     def forward(values: torch.Tensor, kernel: torch.Tensor, taps: Taps, back: bool) -> torch.Tensor:
@@ -114,7 +115,7 @@ class _Slide(Differentiable):
 
 
 class _Between(Differentiable):
-    """Each tap of all pairs of entries that it lies between: the gradient for the kernel."""
+    """The gradient of the kernel: for each tap, a sum over all pairs of an old and a new entry that it connects."""
 
     @staticmethod
     def forward(values: torch.Tensor, gradient: torch.Tensor, shape: torch.Size, taps: Taps) -> torch.Tensor:

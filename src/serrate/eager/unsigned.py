@@ -1,4 +1,5 @@
-"""uint16, uint32 and uint64, of which torch has no arithmetic and no order: in int64, uint64 on the same 64 bits."""
+"""uint16, uint32 and uint64, for which torch lacks arithmetic and order. They are computed in int64, and uint64 in the
+int64 of the same bits."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ import torch
 
 from serrate.tensor.promotion import WIDE
 
-_TOP = torch.iinfo(torch.int64).min  # the highest bit
+_TOP = torch.iinfo(torch.int64).min  # The highest bit.
 
 
 def compute(name: str, function: Callable[..., torch.Tensor], values: list[Any], options: Any) -> torch.Tensor:
-    """The operation `name`, which `function` is for int64, of tensors of one wide unsigned dtype, modulo its size."""
+    """The operation `name` of tensors of one wide unsigned dtype, modulo its size; for int64 it is `function`."""
     dtype = values[0].dtype
     place = next((v.device for v in values if v.ndim), values[0].device)
-    values = [v.to(place, non_blocking=True) for v in values]  # a number lies on the host
+    values = [v.to(place, non_blocking=True) for v in values]  # A number lies on the host.
     if dtype != torch.uint64:
         made = function(*[v.to(torch.int64) for v in values], **options)
         return made.to(dtype) if made.dtype == torch.int64 else made
@@ -39,7 +40,7 @@ def _none(x: torch.Tensor) -> torch.Tensor:
 
 
 def _floor_divide(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """The quotient of half of x1, doubled, is 0 or 1 too small; a divisor of 2⁶³ or more goes in once at most."""
+    """x1 // x2. Twice the quotient of half of x1 is right or 1 too small; by 2⁶³ or more, the quotient is 0 or 1."""
     large = x2 < 0
     half = (x1 >> 1) & ~_TOP
     quotient = torch.floor_divide(half, torch.where(large, 1, x2)) << 1
@@ -48,7 +49,8 @@ def _floor_divide(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
 
 
 def _right_shift(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    moved = torch.bitwise_right_shift(x1 & ~_TOP, x2)  # without the highest bit, which would be filled in as a sign
+    # The highest bit is left out here, since it would be copied as a sign.
+    moved = torch.bitwise_right_shift(x1 & ~_TOP, x2)
     inside = (x2 >= 0) & (x2 < 64)
     top = torch.where(inside & (x1 < 0), torch.bitwise_left_shift(torch.ones_like(x2), 63 - x2), 0)
     return torch.where(inside, moved | top, 0)
@@ -63,7 +65,7 @@ def _minimum(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
 
 
 def _pow(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """To the power of 2⁶³, modulo 2⁶⁴, odd numbers are 1 and even ones 0: the exponent's top bit."""
+    """x1 ** x2. The top bit of x2 means a power of 2⁶³, which modulo 2⁶⁴ is 1 for odd numbers and 0 for even ones."""
     made = torch.pow(x1, x2 & ~_TOP)
     return torch.where((x2 < 0) & (x1 & 1 == 0), 0, made)
 
@@ -81,7 +83,7 @@ def _clip(x: torch.Tensor, min: Any = None, max: Any = None) -> torch.Tensor:
     return x
 
 
-# What differs from int64 on the same bits; sums, products, equality and bits do not.
+# Operations that differ from those of int64 on the same bits; sums, products, equality and bitwise ones do not.
 _BITS: dict[str, Callable[..., torch.Tensor]] = {
     "abs": _as_they_are,
     "bitwise_right_shift": _right_shift,
@@ -117,19 +119,19 @@ def comparable(values: torch.Tensor) -> torch.Tensor:
 
 
 def restored(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What `comparable` made of elements of `dtype`, back."""
+    """The elements of `dtype` that `comparable` was given, from what it made of them."""
     if dtype == torch.uint64:
         return _ordered(numbers).view(torch.uint64)
     return numbers.to(dtype) if dtype in WIDE else numbers
 
 
 def summed(dtype: torch.dtype, otherwise: torch.dtype | None = None) -> torch.dtype:
-    """The array API's dtype for sums and products: the widest integer of the same sign; of others `otherwise`."""
+    """The array API's dtype of sums and products: for integers the widest one of the same sign, else `otherwise`."""
     if dtype.is_floating_point or dtype.is_complex:
         return dtype if otherwise is None else otherwise
     return torch.uint64 if dtype == torch.uint8 or dtype in WIDE else torch.int64
 
 
 def summed_by_torch(x: Any) -> torch.dtype | None:
-    """The dtype to ask for where torch, which sums all integers in int64, has another than the array API."""
+    """The dtype to ask for as torch means it: torch sums all integers in int64, and the array API does not."""
     return torch.int64 if x.dtype == torch.uint8 or x.dtype in WIDE else None

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.dtypes import BOOL
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import BOOL, Scalar, evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 
 TORCH = {
@@ -93,7 +95,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
 
 def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorView) -> bool:
     """Bind the size that an extent is, alone or with a number added; False if it is more than that."""
-    if extent.op in ("add", "sub") and extent.args[0].op == "symbol" and extent.args[1].is_const:
+    if extent.op in ("add", "subtract") and extent.args[0].op == "symbol" and extent.args[1].is_const:
         size -= extent.args[1].value if extent.op == "add" else -extent.args[1].value
         extent = extent.args[0]
     if extent.op == "symbol" and sizes.setdefault(extent.value, size) == size:

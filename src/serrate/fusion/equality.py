@@ -39,7 +39,8 @@ class _Numbering:
             options = tuple(
                 repr(o) if isinstance(o, (bool, float)) else o for o in operation.options
             )  # 0.0 is not -0.0
-            how = (operation.kind, operation.name, inputs, pairs, options)
+            settings = tuple((name, repr(value)) for name, value in operation.settings)
+            how = (operation.kind, operation.name, inputs, pairs, options, settings)
         place = None if tensor.kept_in is None else tensor.kept_in.name
         where = (tensor.memory, tensor.is_cached, place, tensor.fill, tensor.reads_holes, tensor.is_prefetched)
         return (tensor.name, tensor.dtype, where, axes, how)

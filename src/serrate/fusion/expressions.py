@@ -25,7 +25,7 @@ from typing import ClassVar
 from serrate.errors import RaggednessError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.raggedness import Listed, Product, Raggedness, Scaled
-from serrate.fusion.scalar import TRUE, Scalar, lt, xor
+from serrate.fusion.scalar import TRUE, Scalar, bitwise_xor, less
 
 IndexOf = Callable[[IterDomain], Scalar]
 Walk = tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]]  # (to predicate, unsafe afterwards)
@@ -52,7 +52,7 @@ def divides(factor: Scalar, extent: Scalar) -> bool:
         return True
     if extent.is_const:
         return factor.is_const and factor.value > 0 and extent.value % factor.value == 0
-    return extent.op == "mul" and any(divides(factor, part) for part in extent.args)
+    return extent.op == "multiply" and any(divides(factor, part) for part in extent.args)
 
 
 def divides_all(factor: Scalar, axis: IterDomain) -> bool:
@@ -75,7 +75,7 @@ def is_positive(extent: Scalar) -> bool:
     """Whether an extent is proven not to be 0."""
     if extent.is_const:
         return bool(extent.value > 0)
-    return extent.op == "mul" and all(is_positive(part) for part in extent.args)
+    return extent.op == "multiply" and all(is_positive(part) for part in extent.args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,13 +272,13 @@ class Swizzle(AxisExpression):
     def forward(self, indices: Sequence[Scalar], index_of: IndexOf) -> tuple[Scalar, ...]:
         x, y = indices
         extent = self.inputs[1].extent
-        return x, (xor(y, x) if self.swizzle == "xor" else (y + x) % extent)
+        return x, (bitwise_xor(y, x) if self.swizzle == "xor" else (y + x) % extent)
 
     def backward(self, indices: Sequence[Scalar], index_of: IndexOf) -> tuple[Scalar, ...]:
         x, y = indices
         extent = self.inputs[1].extent
         # y + (N − x mod N) stays ≥ 0, where C's division and Euclid's agree
-        return x, (xor(y, x) if self.swizzle == "xor" else (y + (extent - x % extent)) % extent)
+        return x, (bitwise_xor(y, x) if self.swizzle == "xor" else (y + (extent - x % extent)) % extent)
 
     def walk_forward(self, unsafe: Callable[[IterDomain], bool]) -> Walk:
         return tuple(axis for axis in self.inputs if unsafe(axis)), ()
@@ -332,7 +332,7 @@ class Partition(_Rows):
         return self._joined(indices)
 
     def condition(self, forward: bool, indices: Sequence[Scalar]) -> Scalar:
-        return TRUE if self.covers or not forward else lt(indices[0], self._parts[1].raggedness.total)
+        return TRUE if self.covers or not forward else less(indices[0], self._parts[1].raggedness.total)
 
     @property
     def covers(self) -> bool:

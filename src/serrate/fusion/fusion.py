@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from serrate.errors import AxisError, RaggednessError, ScheduleError
+from serrate.fusion import elementwise
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.drawing import drawn
-from serrate.fusion.formulas import BINARY, REDUCTIONS, UNARY, result_dtype
+from serrate.fusion.dtypes import BOOL
+from serrate.fusion.monoids import MONOIDS, check_kind
 from serrate.fusion.raggedness import Raggedness
-from serrate.fusion.scalar import BOOL, COMPARISONS, FLOATS, Scalar, const
+from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.shapes import (
     Pairs,
     again,
     axis_number,
     broadcast_axes,
     check_known,
+    check_one_dtype,
     clones,
-    common_dtype,
     covered,
     depends_on,
     dtype_name,
@@ -31,6 +35,8 @@ from serrate.fusion.shapes import (
 from serrate.fusion.transforms import combine, partition, resize
 from serrate.fusion.types import IterType, Memory
 from serrate.fusion.view import Operation, TensorView
+
+_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Fusion:
@@ -172,31 +178,40 @@ class Fusion:
 
     # Pointwise
 
-    def unary(self, name: str, x: TensorView) -> TensorView:
-        """A function of each element, one of `operations.UNARY`."""
-        check_known(name, UNARY)
-        if x.dtype == BOOL or (x.dtype not in FLOATS and name not in ("neg", "abs", "relu", "square")):
-            raise TypeError(f"{name} needs floating-point numbers, got {x}")
-        return self._pointwise(name, [x], x.dtype)
+    def unary(self, name: str, x: TensorView, **options: Any) -> TensorView:
+        """An elementwise operation of one operand, by its name in `fusion.elementwise`; with options if it has any."""
+        return self.elementwise(name, x, **options)
 
-    def binary(self, name: str, x: TensorView | float, y: TensorView | float) -> TensorView:
-        """A function of two elements, one of `operations.BINARY`."""
-        check_known(name, BINARY)
-        like = x if isinstance(x, TensorView) else y
-        if not isinstance(like, TensorView):
-            raise TypeError(f"{name} needs at least one tensor, got {x!r} and {y!r}")
-        dtype = common_dtype(name, x, y)
-        if dtype == BOOL and name in ("add", "sub", "mul", "div"):
-            raise TypeError(f"{name} is not for bool; cast the operands, or use maximum, minimum and where")
-        if name == "div" and dtype not in FLOATS:
-            raise TypeError(f"div needs floating-point numbers, got {dtype}; cast them")
-        return self._pointwise(name, [x, y], BOOL if name in COMPARISONS else dtype)
+    def binary(self, name: str, x: TensorView | float, y: TensorView | float, **options: Any) -> TensorView:
+        """An elementwise operation of two operands, one of which may be a number."""
+        return self.elementwise(name, x, y, **options)
 
     def where(self, condition: TensorView, x: TensorView | float, y: TensorView | float) -> TensorView:
         """`x` where the condition holds, else `y`."""
         if condition.dtype != BOOL:
             raise TypeError(f"where needs a condition of bool, got {condition}")
-        return self._pointwise("where", [condition, x, y], common_dtype("where", x, y))
+        check_one_dtype("where", x, y)
+        return self.elementwise("where", condition, x, y)
+
+    def elementwise(self, name: str, *operands: TensorView | float, **options: Any) -> TensorView:
+        """An elementwise operation, by its name in `fusion.elementwise`. Tensors have one dtype, and numbers take it;
+        whole numbers become float32 where floating-point numbers are computed of them."""
+        if not elementwise.is_known(name) or elementwise.named(name).arity != len(operands):
+            check_known(name, elementwise.names(len(operands)))
+        row = elementwise.named(name)
+        if not any(isinstance(x, TensorView) for x in operands):
+            raise TypeError(f"{name} needs at least one tensor, got {' and '.join(map(repr, operands))}")
+        for x in operands:
+            if not isinstance(x, (TensorView, int, float)):
+                raise TypeError(
+                    f"{name} takes tensors of the fusion and numbers, got {type(x).__name__}; make it an input"
+                )
+        check_one_dtype(name, *(operands[1:] if name == "where" else operands))
+        try:
+            dtype = row.result_dtype([x.dtype if isinstance(x, TensorView) else x for x in operands], options)
+        except TypeError as error:
+            raise TypeError(f"{name} of {', '.join(map(str, operands))}: {error}") from None
+        return self._pointwise(name, operands, dtype, options)
 
     def cast(self, x: TensorView, dtype: str | torch.dtype) -> TensorView:
         """The elements in another dtype."""
@@ -212,18 +227,20 @@ class Fusion:
             if tensor.fusion is not self:
                 raise ValueError(f"{tensor} is a tensor of another fusion")
 
-    def _pointwise(self, name: str, operands: Sequence[TensorView | float], dtype: str) -> TensorView:
-        for operand in operands:
-            if not isinstance(operand, (TensorView, int, float)):
-                raise TypeError(
-                    f"{name} takes tensors of the fusion and numbers, got {type(operand).__name__}; make it an input"
-                )
+    def _pointwise(
+        self, name: str, operands: Sequence[TensorView | float], dtype: str, settings: Mapping[str, Any] = _NO_SETTINGS
+    ) -> TensorView:
         tensors = [x for x in operands if isinstance(x, TensorView)]
         self._check_own(*tensors)
         root, pairs = broadcast_axes(name, tensors)
         constants = tuple(x if not isinstance(x, TensorView) else None for x in operands)
         operation = Operation(
-            "pointwise", name, tuple(tensors), pairs, () if all(c is None for c in constants) else constants
+            "pointwise",
+            name,
+            tuple(tensors),
+            pairs,
+            () if all(c is None for c in constants) else constants,
+            tuple(sorted(settings.items())),
         )
         return self._add(TensorDomain(root), dtype, operation)
 
@@ -239,18 +256,18 @@ class Fusion:
     # Reductions
 
     def reduce(self, name: str, x: TensorView, axes: int | Iterable[int], keepdims: bool = False) -> TensorView:
-        """One of `formulas.REDUCTIONS` over axes, ragged and component axes included.
+        """One of `monoids.MONOIDS` over axes, ragged and component axes included.
 
         A ragged axis that stays while an axis it depends on is reduced becomes regular, up to the longest row: the
         result is by position, over the rows that reach it.
         """
-        check_known(name, REDUCTIONS)
-        if name in ("mean", "var", "logsumexp") and x.dtype not in FLOATS:
-            raise TypeError(f"{name} needs floating-point numbers, got {x}")
+        check_known(name, MONOIDS)
+        monoid = MONOIDS[name]
+        check_kind(monoid, x.dtype, x)
         gone = {axis_number(x, axis) for axis in ([axes] if isinstance(axes, int) else axes)}
         if not gone:
             raise AxisError(f"{name} of {x} needs at least one axis to reduce")
-        if name.startswith("arg") and len(gone) != 1:
+        if monoid.positions and len(gone) != 1:
             raise AxisError(f"{name} of {x} reduces one axis, got {sorted(gone)}")
         root, pairs = clones(x.domain.kept)
         if any(root[at].is_broadcast for at in gone):
@@ -265,7 +282,7 @@ class Fusion:
             logical += [root[at] for at in sorted(gone)]
         domain = TensorDomain(root, logical, loop=loop_order(root, logical))
         operation = Operation("reduce", name, (x,), pairs, (tuple(sorted(gone)), keepdims))
-        return self._add(domain, result_dtype(name, x.dtype), operation)
+        return self._add(domain, monoid.gives(x.dtype), operation)
 
     # Resizing, gathering, selecting
 
@@ -306,7 +323,7 @@ class Fusion:
         first = self.pad(x, axis, 0, sizes[1].value)
         second = self.pad(y, axis, sizes[0].value, 0)
         ones = self.pad(self._ones_like(x), axis, 0, sizes[1].value)
-        return self.where(self.binary("ne", ones, 0), first, second)
+        return self.where(self.binary("not_equal", ones, 0), first, second)
 
     def _ones_like(self, x: TensorView) -> TensorView:
         root, pairs = clones(x.domain.kept)
@@ -377,12 +394,9 @@ class Fusion:
 
     def rfactor(self, x: TensorView, loop_axes: Sequence[int]) -> TensorView:
         """Reduce all but some reduced loop axes in a new tensor; `x` reduces those."""
-        if (
-            x.definition is None
-            or x.definition.kind != "reduce"
-            or x.definition.name not in ("sum", "prod", "max", "min")
-        ):
-            raise ScheduleError(f"rfactor needs a sum, prod, max or min, got {x}")
+        if x.definition is None or x.definition.kind != "reduce" or not MONOIDS[x.definition.name].rejoins:
+            *most, last = [name for name, monoid in MONOIDS.items() if monoid.rejoins]
+            raise ScheduleError(f"rfactor needs a {', '.join(most)} or {last}, got {x}")
         if x.definition.options[1]:
             raise ScheduleError(f"{x} keeps the axes it reduces as broadcast axes; rfactor a reduction that does not")
         later = [x.loop[axis] for axis in loop_axes]
@@ -425,7 +439,7 @@ class Fusion:
         axes = dict(renamed)
         pairs = tuple((axes.get(given, given), made) for given, made in operation.axes)
         inputs = tuple(new if tensor is old else tensor for tensor in operation.inputs)
-        user.definition = Operation(operation.kind, operation.name, inputs, pairs, operation.options)
+        user.definition = replace(operation, inputs=inputs, axes=pairs)
 
     # As a whole
 

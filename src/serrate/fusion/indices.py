@@ -13,7 +13,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Split, component_of, extent_of
 from serrate.fusion.mapping import AxisGraph
-from serrate.fusion.scalar import TRUE, Scalar, both, const, le, lt
+from serrate.fusion.scalar import TRUE, Scalar, both, const, less, less_equal
 
 _SEARCH, _DIVIDE, _PLAIN = 64.0, 4.0, 1.0
 
@@ -122,8 +122,8 @@ class Indices:
     def predicate(self, axis: IterDomain) -> Scalar:
         """0 ≤ index < extent; the lower bound only where it is not proven."""
         index = self.of(axis)
-        upper = lt(index, self.extent(axis))
-        return upper if is_natural(index) else both(le(const(0), index), upper)
+        upper = less(index, self.extent(axis))
+        return upper if is_natural(index) else both(less_equal(const(0), index), upper)
 
     def guard(self, axis: IterDomain, emit: Callable[[Scalar], None]) -> None:
         """Predicate an axis if it is unsafe; a ragged one after its component, which its extent is read by."""
@@ -177,11 +177,11 @@ def is_natural(index: Scalar) -> bool:
     """Whether an index is proven not to be negative: loop variables, sizes and offsets are not."""
     if index.op == "const":
         return bool(index.value >= 0)
-    if index.op in ("symbol", "load", "search", "mod"):
+    if index.op in ("symbol", "load", "search", "index_remainder"):
         return True
-    if index.op in ("add", "mul", "div", "min", "xor"):
+    if index.op in ("add", "multiply", "index_divide", "minimum", "bitwise_xor"):
         return all(is_natural(argument) for argument in index.args)
-    if index.op == "sub":  # i − off[c] of the component found for i
+    if index.op == "subtract":  # i − off[c] of the component found for i
         left, right = index.args
         return right.op == "load" and right.args[0].op == "search" and right.args[0].args[1] == left
-    return index.op == "max" and any(is_natural(argument) for argument in index.args)
+    return index.op == "maximum" and any(is_natural(argument) for argument in index.args)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from serrate.fusion.scalar import INDEX, Scalar, add, const, mul, sub
+from serrate.fusion.dtypes import INDEX
+from serrate.fusion.scalar import Scalar, add, const, multiply, subtract
 
 Bounds = Mapping[Scalar, tuple[Scalar, Scalar | None]]  # [low, high); a high of None is unknown
 Monomial = tuple[int, tuple[Scalar, ...]]  # a number times expressions that are not products
@@ -21,7 +22,7 @@ def factors(node: Scalar) -> Monomial:
     """A product taken apart."""
     if node.is_const:
         return node.value, ()
-    if node.op != "mul" or node.dtype != INDEX:
+    if node.op != "multiply" or node.dtype != INDEX:
         return 1, (node,)
     return product_of(factors(node.args[0]), factors(node.args[1]))
 
@@ -38,8 +39,8 @@ def expression(product: Monomial) -> Scalar:
         return const(coefficient)
     result = parts[0]
     for part in parts[1:]:
-        result = mul(result, part)
-    return mul(result, coefficient)
+        result = multiply(result, part)
+    return multiply(result, coefficient)
 
 
 class Prover:
@@ -76,12 +77,12 @@ class Prover:
         for term in positive:
             result = add(result, term)
         for term in negative:
-            result = sub(result, term)
+            result = subtract(result, term)
         return add(result, number)
 
     def normal(self, node: Scalar) -> Scalar:
         """A sum with like terms added up, a product with its number last."""
-        if node.op == "mul":
+        if node.op == "multiply":
             return expression(factors(node))
         terms = self.terms(node, expand=False)
         multiplied = self.terms(node)
@@ -95,16 +96,16 @@ class Prover:
         return self._products[key]
 
     def _parts(self, node: Scalar, expand: bool) -> Sequence[Monomial]:
-        if node.dtype != INDEX or node.op not in ("const", "add", "sub", "mul", "neg"):
+        if node.dtype != INDEX or node.op not in ("const", "add", "subtract", "multiply", "negative"):
             return [(1, (node,))]
         if node.op == "const":
             return [(node.value, ())]
-        if node.op == "neg":
+        if node.op == "negative":
             return [(-coefficient, parts) for coefficient, parts in self.products(node.args[0], expand)]
-        if node.op == "mul" and not expand:
+        if node.op == "multiply" and not expand:
             return [factors(node)]
         left, right = (self.products(argument, expand) for argument in node.args)
-        if node.op == "mul":
+        if node.op == "multiply":
             if len(left) * len(right) > LARGEST:
                 return [factors(node)]
             return [product_of(a, b) for a in left for b in right]
@@ -155,15 +156,15 @@ class Prover:
         """Whether a comparison is proven."""
         if condition.is_const:
             return bool(condition.value)
-        return condition.op in ("lt", "le") and all(map(self.nonnegative, self.claims(condition)))
+        return condition.op in ("less", "less_equal") and all(map(self.nonnegative, self.claims(condition)))
 
     def claims(self, condition: Scalar) -> list[Polynomial]:
         """What must be 0 or more, all of it, for a comparison to hold; nothing is known of other conditions."""
         a, b = condition.args
         match condition.op:
-            case "lt":
+            case "less":
                 return [_shifted(self.difference(b, a), -1)]
-            case "le":
+            case "less_equal":
                 return [self.difference(b, a)]
         return [self.difference(b, a), self.difference(a, b)]
 
@@ -255,23 +256,23 @@ class Prover:
     def _ends_by_operation(self, node: Scalar) -> Ends:
         numbers = [self.polynomial(argument) for argument in node.args if argument.dtype == INDEX]
         match node.op:
-            case "mod" | "div" if self.nonnegative(_shifted(numbers[1], -1)):
+            case "index_remainder" | "index_divide" if self.nonnegative(_shifted(numbers[1], -1)):
                 return self._ends_of_division(node.op, numbers[0], numbers[1])
             case "search":
                 return [{}], [_shifted(numbers[0], -1)]
-            case "min":
+            case "minimum":
                 return self._extreme(numbers, least=True), numbers
-            case "max":
+            case "maximum":
                 return numbers, self._extreme(numbers, least=False)
-            case "select" if node.dtype == INDEX:
+            case "where" if node.dtype == INDEX:
                 return self._extreme(numbers, least=True), self._extreme(numbers, least=False)
         return [], []
 
     def _ends_of_division(self, op: str, x: Polynomial, n: Polynomial) -> Ends:
         lowest = self.least(x)
-        lows: list[Polynomial] = [{}] if op == "mod" or (lowest is not None and lowest >= 0) else []
+        lows: list[Polynomial] = [{}] if op == "index_remainder" or (lowest is not None and lowest >= 0) else []
         highs = [x] if lowest is not None and lowest >= 0 else []
-        if op == "mod":
+        if op == "index_remainder":
             return lows, [_shifted(n, -1), *highs]
         if set(n) == {()}:
             lows += [_number(number // n[()]) for number in [lowest] if number is not None]
@@ -291,7 +292,7 @@ class Prover:
 
 
 def _comparable(condition: Scalar) -> bool:
-    return condition.op in ("lt", "le", "eq") and condition.args[0].dtype == INDEX
+    return condition.op in ("less", "less_equal", "equal") and condition.args[0].dtype == INDEX
 
 
 def _number(value: int) -> Polynomial:

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from serrate.fusion.scalar import Scalar, ceildiv, const, evaluate, load, maximum, scalar, search
+from serrate.fusion.analysis import evaluate
+from serrate.fusion.scalar import Scalar, ceildiv, const, load, maximum, scalar, search
 
 Arrays = Mapping[str, torch.Tensor]
 Sizes = Mapping[str, int]

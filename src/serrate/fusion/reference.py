@@ -7,6 +7,7 @@ floating-point values are computed in float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
+from serrate.fusion import elementwise
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
+from serrate.fusion.dtypes import FLOATS
 from serrate.fusion.expressions import (
     AxisExpression,
     Combine,
@@ -27,9 +30,8 @@ from serrate.fusion.expressions import (
     Swizzle,
     component_of,
 )
-from serrate.fusion.formulas import BINARY, REDUCTIONS, UNARY
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.scalar import FLOATS
+from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.view import Operation, TensorView
 
 Coordinates = np.ndarray  # [elements, axes]
@@ -205,27 +207,34 @@ def _operand(operation: Operation, x: TensorView, domain: Sequence[IterDomain], 
 
 def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
     def values(coordinates: Coordinates) -> torch.Tensor:
-        given = iter(operation.inputs)
-        arguments: list[torch.Tensor] = []
-        for constant in operation.options or [None] * len(operation.inputs):
-            if constant is None:
-                arguments.append(_operand(operation, next(given), tensor.domain.kept, known)(coordinates))
-            else:
-                like = known[operation.inputs[-1]].values.dtype
-                arguments.append(torch.full((len(coordinates),), constant, dtype=like))
+        like = known[operation.inputs[-1]].values.dtype
+        arguments = [
+            _operand(operation, x, tensor.domain.kept, known)(coordinates)
+            if isinstance(x, TensorView)
+            else _number(x, len(coordinates), like)
+            for x in operation.operands
+        ]
         match operation.name:
-            case "where":
-                return torch.where(arguments[0], arguments[1], arguments[2])
             case "cast":
                 return _truncated(arguments[0], tensor.dtype)
             case "copy":
                 return arguments[0]
             case "full":
                 return torch.full_like(arguments[0], 1)
-        table = UNARY if operation.name in UNARY and len(arguments) == 1 else BINARY
-        return table[operation.name][1](*arguments)
+        row = elementwise.named(operation.name)
+        if row.in_floats:
+            arguments = [x if x.is_floating_point() else x.float() for x in arguments]
+        if row.in_own_dtype:
+            arguments = [x.to(TORCH[tensor.dtype]) for x in arguments]
+        return row.reference(*arguments, **dict(operation.settings))
 
     return values
+
+
+def _number(value: float, count: int, like: torch.dtype) -> torch.Tensor:
+    """A number for each element, of their dtype if that holds it."""
+    whole = value == int(value) if math.isfinite(value) else False
+    return torch.full((count,), value, dtype=like if like.is_floating_point or whole else torch.float32)
 
 
 def _truncated(values: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -249,10 +258,8 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
         wanted = np.stack(columns, 1) if columns else np.zeros((count, 0), np.int64)
         groups = torch.from_numpy(places_of(coordinates, wanted))
         given = elements.values
-        if not given.is_floating_point() and operation.name in ("sum", "prod"):
-            given = given.long()
         positions = torch.from_numpy(elements.coordinates[:, gone[0]].copy())
-        return REDUCTIONS[operation.name].reference(given, groups, len(coordinates), positions)
+        return MONOIDS[operation.name].reference(given, groups, len(coordinates), positions)
 
     return values
 

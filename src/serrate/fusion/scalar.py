@@ -13,49 +13,26 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-INDEX, BOOL = "index", "bool"
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", *FLOATS)
-INTEGERS = ("uint8", "int8", "int16", "int32", "int64", INDEX)
-
-# What an operation is called in printed text; those not named here are functions.
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "fdiv": "/", "mod": "%",
-    "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&&", "or": "||",
-}  # fmt: skip
-COMPARISONS = ("lt", "le", "eq", "ne")
-FUNCTIONS = (
-    "min", "max", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "isnan",
-)  # fmt: skip
-_BINDING = {
-    "or": 1,
-    "and": 2,
-    "eq": 3,
-    "ne": 3,
-    "lt": 4,
-    "le": 4,
-    "add": 5,
-    "sub": 5,
-    "mul": 6,
-    "div": 6,
-    "fdiv": 6,
-    "mod": 6,
-}
+from serrate.fusion.dtypes import BOOL, FLOATS, INDEX, INTEGERS, kind_of
+from serrate.fusion.forms import POSTFIX, Written, called
+from serrate.fusion.functions import FUNCTIONS, Function, function_named
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Scalar:
-    """A scalar expression. Make one with `const`, `symbol`, operators (`+ - * // %`) and the functions of this module.
+    """A scalar expression. Make one with `const`, `symbol`, operators and the functions of this module; `call` makes
+    one of any scalar function. A number beside a Scalar takes its dtype.
 
-    `//` and `%` are Euclidean. Comparisons are `lt`, `le`, `equal`, since `==` asks whether two expressions are one.
+    `//` and `%` of indices are Euclidean, those of other numbers Python's. Comparisons are `less`, `less_equal`,
+    `equal` and their kin, since `==` asks whether two expressions are one.
 
     >>> from serrate.fusion import symbol
-    >>> n = symbol("n")
-    >>> (n + 3) // 4 * 1
-    (n + 3) / 4
+    >>> n, x = symbol("n"), symbol("x", "float32")
+    >>> (n + 3) // 4 * 1, 1 / (1 + abs(x)) ** 2
+    ((n + 3) / 4, 1.0 / pow(1.0 + abs(x), 2.0))
     """
 
-    op: str  # "const", "symbol", "load", "search", "select", "cast", "not", "xor", a key of INFIX or one of FUNCTIONS
+    op: str  # "const", "symbol", "load", "search", "cast", or the name of a scalar function
     args: tuple[Scalar, ...]
     value: Any  # the number of a constant, the name of a symbol, the array of a load or a search
     dtype: str
@@ -73,29 +50,65 @@ class Scalar:
     def __deepcopy__(self, memo: Any) -> Scalar:
         return self
 
-    def __add__(self, other: Scalar | int) -> Scalar:
+    def __add__(self, other: Operand) -> Scalar:
         return add(self, other)
 
-    def __radd__(self, other: int) -> Scalar:
-        return add(const(other), self)
+    def __radd__(self, other: Operand) -> Scalar:
+        return add(other, self)
 
-    def __sub__(self, other: Scalar | int) -> Scalar:
-        return sub(self, other)
+    def __sub__(self, other: Operand) -> Scalar:
+        return subtract(self, other)
 
-    def __rsub__(self, other: int) -> Scalar:
-        return sub(const(other), self)
+    def __rsub__(self, other: Operand) -> Scalar:
+        return subtract(other, self)
 
-    def __mul__(self, other: Scalar | int) -> Scalar:
-        return mul(self, other)
+    def __mul__(self, other: Operand) -> Scalar:
+        return multiply(self, other)
 
-    def __rmul__(self, other: int) -> Scalar:
-        return mul(const(other), self)
+    def __rmul__(self, other: Operand) -> Scalar:
+        return multiply(other, self)
 
-    def __floordiv__(self, other: Scalar | int) -> Scalar:
-        return div(self, other)
+    def __truediv__(self, other: Operand) -> Scalar:
+        return call("divide", self, other)
 
-    def __mod__(self, other: Scalar | int) -> Scalar:
-        return mod(self, other)
+    def __rtruediv__(self, other: Operand) -> Scalar:
+        return call("divide", other, self)
+
+    def __floordiv__(self, other: Operand) -> Scalar:
+        return index_divide(self, other) if self.dtype == INDEX else call("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Scalar:
+        return index_divide(other, self) if self.dtype == INDEX else call("floor_divide", other, self)
+
+    def __mod__(self, other: Operand) -> Scalar:
+        return index_remainder(self, other) if self.dtype == INDEX else call("remainder", self, other)
+
+    def __rmod__(self, other: Operand) -> Scalar:
+        return index_remainder(other, self) if self.dtype == INDEX else call("remainder", other, self)
+
+    def __pow__(self, other: Operand) -> Scalar:
+        return call("pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Scalar:
+        return call("pow", other, self)
+
+    def __lt__(self, other: Operand) -> Scalar:
+        return less(self, other)
+
+    def __le__(self, other: Operand) -> Scalar:
+        return less_equal(self, other)
+
+    def __gt__(self, other: Operand) -> Scalar:
+        return call("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Scalar:
+        return call("greater_equal", self, other)
+
+    def __neg__(self) -> Scalar:
+        return call("negative", self)
+
+    def __abs__(self) -> Scalar:
+        return call("abs", self)
 
     @property
     def is_const(self) -> bool:
@@ -163,7 +176,10 @@ def symbol(name: str, dtype: str = INDEX) -> Scalar:
     return make("symbol", (), name, dtype)
 
 
-def scalar(value: Scalar | int | float | bool, dtype: str | None = None) -> Scalar:
+Operand = Scalar | int | float | bool
+
+
+def scalar(value: Operand, dtype: str | None = None) -> Scalar:
     """`value` itself if it is a Scalar, else a constant."""
     return value if isinstance(value, Scalar) else const(value, dtype)
 
@@ -172,10 +188,29 @@ TRUE, FALSE = const(True), const(False)
 
 
 def _pair(a: Any, b: Any) -> tuple[Scalar, Scalar]:
+    """Two operands of one dtype; a number takes that of the other."""
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        if a.dtype != b.dtype:
+            raise TypeError(f"operands must have one dtype, got {a.dtype} ({a}) and {b.dtype} ({b})")
+        return a, b
     dtype = a.dtype if isinstance(a, Scalar) else b.dtype if isinstance(b, Scalar) else None
-    a, b = scalar(a, dtype), scalar(b, dtype)
-    if a.dtype != b.dtype:
-        raise TypeError(f"operands must have one dtype, got {a.dtype} ({a}) and {b.dtype} ({b})")
+    return _beside(a, dtype), _beside(b, dtype)
+
+
+def _beside(value: Any, dtype: str | None) -> Scalar:
+    """A number as a constant of a dtype, which has to hold it."""
+    if isinstance(value, Scalar):
+        return value
+    if dtype is not None and dtype not in FLOATS and value != int(value):
+        raise TypeError(f"a number beside {dtype} has to be whole, got {value}; cast what it stands beside")
+    return const(value, dtype)
+
+
+def _numbers(name: str, left: Any, right: Any) -> tuple[Scalar, Scalar]:
+    """Two numbers, not truths."""
+    a, b = _pair(left, right)
+    if a.dtype == BOOL:
+        _check_kind(FUNCTIONS[name], a)
     return a, b
 
 
@@ -183,8 +218,11 @@ def _whole(a: Scalar) -> bool:
     return a.dtype in INTEGERS
 
 
-def add(left: Any, right: Any) -> Scalar:
-    a, b = _pair(left, right)
+# Functions that make less of some operands, constants most often.
+
+
+def add(left: Operand, right: Operand) -> Scalar:
+    a, b = _numbers("add", left, right)
     if _whole(a):
         if a.is_const and b.is_const:
             return const(a.value + b.value, a.dtype)
@@ -195,12 +233,12 @@ def add(left: Any, right: Any) -> Scalar:
         if b.is_const and a.op == "add" and a.args[1].is_const:
             return add(a.args[0], a.args[1].value + b.value)
         if b.is_const and b.value < 0:
-            return sub(a, -b.value)
+            return subtract(a, -b.value)
     return make("add", (a, b), None, a.dtype)
 
 
-def sub(left: Any, right: Any) -> Scalar:
-    a, b = _pair(left, right)
+def subtract(left: Operand, right: Operand) -> Scalar:
+    a, b = _numbers("subtract", left, right)
     if _whole(a):
         if a.is_const and b.is_const:
             return const(a.value - b.value, a.dtype)
@@ -212,104 +250,98 @@ def sub(left: Any, right: Any) -> Scalar:
             return a.args[1] if a.args[0] == b else a.args[0]
         if b.is_const and a.op == "add" and a.args[1].is_const:
             return add(a.args[0], a.args[1].value - b.value)
-    return make("sub", (a, b), None, a.dtype)
+    return make("subtract", (a, b), None, a.dtype)
 
 
-def mul(left: Any, right: Any) -> Scalar:
-    a, b = _pair(left, right)
+def multiply(left: Operand, right: Operand) -> Scalar:
+    a, b = _numbers("multiply", left, right)
     if _whole(a):
         if a.is_const and b.is_const:
             return const(a.value * b.value, a.dtype)
         if a.is_const:
-            return mul(b, a)
+            return multiply(b, a)
         if b.is_const and b.value in (0, 1):
             return a if b.value == 1 else b
-        if b.is_const and a.op == "mul" and a.args[1].is_const:
-            return mul(a.args[0], a.args[1].value * b.value)
-    return make("mul", (a, b), None, a.dtype)
+        if b.is_const and a.op == "multiply" and a.args[1].is_const:
+            return multiply(a.args[0], a.args[1].value * b.value)
+    return make("multiply", (a, b), None, a.dtype)
 
 
-def div(left: Any, right: Any) -> Scalar:
-    """Euclidean division of integers."""
+def index_divide(left: Operand, right: Operand) -> Scalar:
+    """Euclidean division of indices."""
     a, b = _pair(left, right)
     if b.is_const and b.value == 1:
         return a
     if a.is_const and b.is_const and b.value > 0:
         return const(a.value // b.value, a.dtype)
-    if a.op == "mul" and a.args[1] == b and b.is_const and b.value > 0:
+    if a.op == "multiply" and a.args[1] == b and b.is_const and b.value > 0:
         return a.args[0]
-    return make("div", (a, b), None, a.dtype)
+    return make("index_divide", (a, b), None, a.dtype)
 
 
-def mod(left: Any, right: Any) -> Scalar:
-    """The remainder of Euclidean division."""
+def index_remainder(left: Operand, right: Operand) -> Scalar:
+    """The remainder of Euclidean division of indices."""
     a, b = _pair(left, right)
     if b.is_const and b.value == 1:
         return const(0, a.dtype)
     if a.is_const and b.is_const and b.value > 0:
         return const(a.value % b.value, a.dtype)
-    return make("mod", (a, b), None, a.dtype)
+    return make("index_remainder", (a, b), None, a.dtype)
 
 
-def xor(a: Scalar, b: Scalar) -> Scalar:
-    """Bitwise exclusive or."""
-    return const(a.value ^ b.value, a.dtype) if a.is_const and b.is_const else make("xor", (a, b), None, a.dtype)
-
-
-def fdiv(left: Any, right: Any) -> Scalar:
-    """Division of floating-point numbers."""
+def ceildiv(left: Operand, right: Operand) -> Scalar:
+    """⌈a / b⌉ of indices, for a ≥ 0, b > 0."""
     a, b = _pair(left, right)
-    return make("fdiv", (a, b), None, a.dtype)
+    return index_divide(a + (b - 1), b)
 
 
-def ceildiv(left: Any, right: Any) -> Scalar:
-    """⌈a / b⌉ for a ≥ 0, b > 0."""
+def bitwise_xor(left: Operand, right: Operand) -> Scalar:
     a, b = _pair(left, right)
-    return div(a + (b - 1), b)
+    if a.is_const and b.is_const:
+        return const(a.value ^ b.value, a.dtype)
+    return make("bitwise_xor", (a, b), None, a.dtype)
 
 
-def minimum(left: Any, right: Any) -> Scalar:
+def minimum(left: Operand, right: Operand) -> Scalar:
     a, b = _pair(left, right)
     if a == b or (a.is_const and b.is_const and _whole(a)):
         return a if a == b or a.value <= b.value else b
-    return make("min", (a, b), None, a.dtype)
+    return make("minimum", (a, b), None, a.dtype)
 
 
-def maximum(left: Any, right: Any) -> Scalar:
+def maximum(left: Operand, right: Operand) -> Scalar:
     a, b = _pair(left, right)
     if a == b or (a.is_const and b.is_const and _whole(a)):
         return a if a == b or a.value >= b.value else b
-    return make("max", (a, b), None, a.dtype)
+    return make("maximum", (a, b), None, a.dtype)
 
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
+_REFLEXIVE = ("equal", "less_equal", "greater_equal")
+_TURNED = {"greater": "less", "greater_equal": "less_equal"}
 
 
-def compare(op: str, left: Any, right: Any) -> Scalar:
-    """A comparison, `op` one of lt, le, eq, ne."""
+def compare(name: str, left: Operand, right: Operand) -> Scalar:
+    """One of the comparisons. Indices are compared by less and less_equal, which proofs know, operands turned round."""
     a, b = _pair(left, right)
     if a.is_const and b.is_const:
-        return const(_COMPARE[op](a.value, b.value))
+        return const(bool(FUNCTIONS[name].evaluator(a.dtype)(a.value, b.value)))
     if a == b and _whole(a):
-        return const(op in ("le", "eq"))
-    return make(op, (a, b), None, BOOL)
+        return const(name in _REFLEXIVE)
+    if a.dtype == INDEX and name in _TURNED:
+        return make(_TURNED[name], (b, a), None, BOOL)
+    return make(name, (a, b), None, BOOL)
 
 
-def lt(left: Any, right: Any) -> Scalar:
-    return compare("lt", left, right)
+def less(left: Operand, right: Operand) -> Scalar:
+    return compare("less", left, right)
 
 
-def le(left: Any, right: Any) -> Scalar:
-    return compare("le", left, right)
+def less_equal(left: Operand, right: Operand) -> Scalar:
+    return compare("less_equal", left, right)
 
 
-def equal(left: Any, right: Any) -> Scalar:
-    return compare("eq", left, right)
+def equal(left: Operand, right: Operand) -> Scalar:
+    return compare("equal", left, right)
 
 
 def both(*conditions: Scalar) -> Scalar:
@@ -322,28 +354,29 @@ def both(*conditions: Scalar) -> Scalar:
             kept.append(condition)
     result = kept[0] if kept else TRUE
     for condition in kept[1:]:
-        result = make("and", (result, condition), None, BOOL)
+        result = make("logical_and", (result, condition), None, BOOL)
     return result
 
 
 def either(a: Scalar, b: Scalar) -> Scalar:
+    """One of them, or both; the second is evaluated only where the first fails."""
     if TRUE in (a, b):
         return TRUE
-    return b if a == FALSE else a if b == FALSE else make("or", (a, b), None, BOOL)
+    return b if a == FALSE else a if b == FALSE else make("logical_or", (a, b), None, BOOL)
 
 
-def negation(a: Scalar) -> Scalar:
+def logical_not(a: Scalar) -> Scalar:
     if a.is_const:
         return const(not a.value)
-    return a.args[0] if a.op == "not" else make("not", (a,), None, BOOL)
+    return a.args[0] if a.op == "logical_not" else make("logical_not", (a,), None, BOOL)
 
 
-def select(condition: Scalar, left: Any, right: Any) -> Scalar:
+def where(condition: Scalar, left: Operand, right: Operand) -> Scalar:
     """`left` where the condition holds, else `right`; only the chosen one is evaluated."""
     a, b = _pair(left, right)
     if condition.is_const:
         return a if condition.value else b
-    return a if a == b else make("select", (condition, a, b), None, a.dtype)
+    return a if a == b else make("where", (condition, a, b), None, a.dtype)
 
 
 def load(array: str, index: Any, dtype: str = INDEX) -> Scalar:
@@ -364,107 +397,90 @@ def cast(a: Scalar, dtype: str) -> Scalar:
     return make("cast", (a,), None, dtype)
 
 
-def call(function: str, *args: Scalar) -> Scalar:
-    """One of FUNCTIONS."""
-    if function not in FUNCTIONS:
-        raise ValueError(f"no function {function!r}; there are {', '.join(FUNCTIONS)}")
-    return make(function, args, None, BOOL if function == "isnan" else args[0].dtype)
-
-
-_SMART: dict[str, Callable[..., Scalar]] = {
-    "add": add, "sub": sub, "mul": mul, "div": div, "mod": mod, "fdiv": fdiv, "xor": xor, "min": minimum,
-    "max": maximum, "lt": lt, "le": le, "eq": equal, "and": both, "or": either, "not": negation, "select": select,
+_FOLDED: dict[str, Callable[..., Scalar]] = {
+    "add": add, "subtract": subtract, "multiply": multiply, "index_divide": index_divide,
+    "index_remainder": index_remainder, "bitwise_xor": bitwise_xor, "minimum": minimum, "maximum": maximum,
+    "logical_and": both, "logical_or": either, "logical_not": logical_not, "where": where,
 }  # fmt: skip
+
+
+def call(name: str, *args: Operand) -> Scalar:
+    """A scalar function of these operands, by its name. Operands have one dtype; numbers take it."""
+    row = function_named(name)
+    if len(args) != row.arity:
+        raise TypeError(f"{name} takes {row.arity} operands, got {len(args)}")
+    return _apply(row, _operands(row, args))
+
+
+def _apply(row: Function, operands: Sequence[Scalar]) -> Scalar:
+    """The function of operands as it computes them."""
+    if row.keeps_whole and operands[0].dtype not in FLOATS:
+        return operands[0]
+    if row.name in _FOLDED:
+        return _FOLDED[row.name](*operands)
+    if row.result == BOOL and row.arity == 2 and row.operands == "same":
+        return compare(row.name, *operands)
+    return make(row.name, operands, None, BOOL if row.result == BOOL else operands[-1].dtype)
+
+
+def _operands(row: Function, args: Sequence[Operand]) -> list[Scalar]:
+    """Operands of the dtype that a function computes in."""
+    if row.name == "where":
+        return [_truth(args[0]), *_pair(args[1], args[2])]
+    if row.operands == BOOL:
+        return [_truth(argument) for argument in args]
+    given = [a for a in args if isinstance(a, Scalar)]
+    for argument in given:
+        _check_kind(row, argument)
+    if row.operands == "float":
+        given = [a if a.dtype in FLOATS else cast(a, "float32") for a in given]
+    dtype = given[0].dtype if given else None
+    scalars = iter(given)
+    made = [next(scalars) if isinstance(a, Scalar) else _beside(a, dtype) for a in args]
+    for other in made[1:]:
+        _pair(made[0], other)
+    return made
+
+
+def _truth(a: Operand) -> Scalar:
+    """Whether a number is not 0."""
+    return cast(scalar(a), BOOL)
+
+
+def _check_kind(row: Function, a: Scalar) -> None:
+    if a.dtype not in row.kinds and kind_of(a.dtype) not in row.kinds:
+        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {a.dtype}; cast it")
 
 
 def rebuild(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     """The same operation on other operands, folded where it can be."""
     if args == node.args:
         return node
-    if node.op in _SMART:
-        return _SMART[node.op](*args)
+    if node.op in FUNCTIONS:
+        return _apply(FUNCTIONS[node.op], args)
     if node.op == "cast":
         return cast(args[0], node.dtype)
     return make(node.op, args, node.value, node.dtype)
 
 
-def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:
-    """What an integer or boolean expression is worth, symbols and arrays given by name."""
-    arrays = arrays or {}
-    made: dict[Scalar, Any] = {}
-
-    def of(n: Scalar) -> Any:
-        if n not in made:
-            made[n] = step(n)
-        return made[n]
-
-    def step(n: Scalar) -> Any:
-        match n.op:
-            case "const":
-                return n.value
-            case "symbol":
-                return values[n.value]
-            case "and":
-                return of(n.args[0]) and of(n.args[1])
-            case "or":
-                return of(n.args[0]) or of(n.args[1])
-            case "select":
-                return of(n.args[1]) if of(n.args[0]) else of(n.args[2])
-        args = [of(argument) for argument in n.args]
-        match n.op:
-            case "load":
-                if not 0 <= args[0] < len(arrays[n.value]):
-                    raise IndexError(f"{n.value}[{args[0]}] of {len(arrays[n.value])}")
-                return arrays[n.value][args[0]]
-            case "search":
-                count, position = args
-                return max(c for c in range(count) if arrays[n.value][c] <= position)
-            case "not":
-                return not args[0]
-            case "cast":
-                return args[0]
-        return _ARITHMETIC[n.op](*args)
-
-    return of(node)
-
-
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "div": lambda a, b: a // b, "mod": lambda a, b: a % b, "xor": lambda a, b: a ^ b,
-    "min": min, "max": max, "neg": lambda a: -a, **_COMPARE,
-}  # fmt: skip
-
-
 def text(node: Scalar) -> str:
-    """The expression as it reads in C."""
+    """The expression as it reads in C, functions by their own names."""
     return _text(node)[0]
 
 
-def _text(node: Scalar) -> tuple[str, int]:
+def _text(node: Scalar) -> Written:
     """The text and how strongly its outermost operator binds."""
-    if node.op in INFIX:
-        level = _BINDING[node.op]
-        left, right = _text(node.args[0]), _text(node.args[1])
-        a = left[0] if left[1] >= level else f"({left[0]})"
-        b = right[0] if right[1] > level else f"({right[0]})"
-        return f"{a} {INFIX[node.op]} {b}", level
+    if node.op in FUNCTIONS:
+        form = FUNCTIONS[node.op].operator or called(node.op, len(node.args))
+        return form.write([_text(argument) for argument in node.args])
     match node.op:
         case "const":
-            return (str(node.value).lower() if node.dtype == BOOL else str(node.value)), 9
+            return (str(node.value).lower() if node.dtype == BOOL else str(node.value)), POSTFIX
         case "symbol":
-            return str(node.value), 9
+            return str(node.value), POSTFIX
         case "load":
-            return f"{node.value}[{text(node.args[0])}]", 9
+            return f"{node.value}[{text(node.args[0])}]", POSTFIX
         case "search":
-            return f"search({node.value}, {text(node.args[0])}, {text(node.args[1])})", 9
-        case "select":
-            condition, yes, no = (text(argument) for argument in node.args)
-            return f"{condition} ? {yes} : {no}", 0
-        case "cast":
-            return f"{node.dtype}({text(node.args[0])})", 9
-        case "xor":
-            return f"({_text(node.args[0])[0]} ^ {_text(node.args[1])[0]})", 9
-        case "not":
-            inner = _text(node.args[0])
-            return (f"!{inner[0]}" if inner[1] == 9 else f"!({inner[0]})"), 9
-    return f"{node.op}({', '.join(text(argument) for argument in node.args)})", 9
+            return f"search({node.value}, {text(node.args[0])}, {text(node.args[1])})", POSTFIX
+    assert node.op == "cast"
+    return f"{node.dtype}({text(node.args[0])})", POSTFIX

@@ -9,8 +9,8 @@ import torch
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
+from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
-from serrate.fusion.scalar import DTYPES, FLOATS
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
 
@@ -33,16 +33,13 @@ def dtype_name(dtype: str | torch.dtype) -> str:
     return name
 
 
-def common_dtype(name: str, *operands: TensorView | float) -> str:
+def check_one_dtype(name: str, *operands: TensorView | float) -> None:
+    """Refuse tensors of several dtypes, and numbers alone."""
     dtypes = {x.dtype for x in operands if isinstance(x, TensorView)}
-    numbers = [x for x in operands if not isinstance(x, TensorView)]
-    if len(dtypes) == 1 and not dtypes & set(FLOATS) and any(number != int(number) for number in numbers):
-        raise TypeError(f"{name} of {', '.join(dtypes)} needs whole numbers, got {numbers}; cast the tensor")
     if len(dtypes) != 1:
         raise TypeError(
             f"{name} needs tensors of one dtype, got {', '.join(sorted(dtypes)) or 'numbers only'}; cast them"
         )
-    return dtypes.pop()
 
 
 Pairs = tuple[tuple[IterDomain, IterDomain], ...]

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from serrate.fusion.dtypes import INDEX
 from serrate.fusion.proof import Bounds, Monomial, Prover, expression, factors
 from serrate.fusion.scalar import (
     FALSE,
-    INDEX,
     TRUE,
     Scalar,
     both,
@@ -22,18 +22,18 @@ from serrate.fusion.scalar import (
     const,
     either,
     equal,
-    le,
-    lt,
+    less,
+    less_equal,
+    logical_not,
     maximum,
     minimum,
-    negation,
     rebuild,
     symbol,
 )
 
 Binding = Mapping[Scalar, Scalar]
 # Operations that fail on some operands, which an earlier conjunct may exclude.
-PARTIAL = ("load", "search", "div", "mod")
+PARTIAL = ("load", "search", "index_divide", "index_remainder")
 _NO_BOUNDS: Bounds = MappingProxyType({})
 
 
@@ -51,49 +51,49 @@ class Rule:
 def _rules() -> tuple[Rule, ...]:
     a, b, c, d, f, i, k, m, n, q, r, x = (symbol(name) for name in "abcdfikmnqrx")
     zero = const(0)
-    small, positive = (le(zero, r), lt(r, f)), lt(zero, f)
-    less, at_most = compare("lt", a, b), compare("le", a, b)
+    small, positive = (less_equal(zero, r), less(r, f)), less(zero, f)
+    below, at_most = compare("less", a, b), compare("less_equal", a, b)
 
-    orders, comparisons = ("lt", "le"), ("lt", "le", "eq", "ne")
+    orders, comparisons = ("less", "less_equal"), ("less", "less_equal", "equal", "not_equal")
     cancelled = (Rule(f"common term, {op}", compare(op, c + a, c + b), compare(op, a, b)) for op in comparisons)
     constants = (k, m)
     shifted = (Rule(f"shift, {op}", compare(op, k + a, m), compare(op, a, m - k), (), constants) for op in comparisons)
     raised = (Rule(f"raise, {op}", compare(op, m, k + a), compare(op, m - k, a), (), constants) for op in orders)
     return (
-        Rule("small quotient", x // n, zero, (le(zero, x), lt(x, n))),
-        Rule("quotient of a product", (a * n) // n, a, (lt(zero, n),)),
-        Rule("quotient of a quotient", (i // a) // b, i // (a * b), (lt(zero, a), lt(zero, b))),
-        Rule("quotient of a sum", (q * f + r) // f, q + r // f, (positive, le(zero, r))),
-        Rule("quotient by a multiple", (q * f + r) // (b * f), q // b, (*small, lt(zero, b))),
-        Rule("small remainder", x % n, x, (le(zero, x), lt(x, n))),
-        Rule("remainder of a remainder", (x % (a * n)) % n, x % n, (lt(zero, a), lt(zero, n))),
-        Rule("remainder of a sum", (q * f + r) % f, r % f, (positive, le(zero, r))),
-        Rule("remainder by a multiple", (q * f + r) % (b * f), q % b * f + r, (*small, lt(zero, b))),
-        Rule("whole of its parts", (x // n) * (n * k) + (x % n) * k, x * k, (lt(zero, n),)),
-        Rule("less", less, TRUE, (less,)),
-        Rule("not less", less, FALSE, (le(b, a),)),
+        Rule("small quotient", x // n, zero, (less_equal(zero, x), less(x, n))),
+        Rule("quotient of a product", (a * n) // n, a, (less(zero, n),)),
+        Rule("quotient of a quotient", (i // a) // b, i // (a * b), (less(zero, a), less(zero, b))),
+        Rule("quotient of a sum", (q * f + r) // f, q + r // f, (positive, less_equal(zero, r))),
+        Rule("quotient by a multiple", (q * f + r) // (b * f), q // b, (*small, less(zero, b))),
+        Rule("small remainder", x % n, x, (less_equal(zero, x), less(x, n))),
+        Rule("remainder of a remainder", (x % (a * n)) % n, x % n, (less(zero, a), less(zero, n))),
+        Rule("remainder of a sum", (q * f + r) % f, r % f, (positive, less_equal(zero, r))),
+        Rule("remainder by a multiple", (q * f + r) % (b * f), q % b * f + r, (*small, less(zero, b))),
+        Rule("whole of its parts", (x // n) * (n * k) + (x % n) * k, x * k, (less(zero, n),)),
+        Rule("less", below, TRUE, (below,)),
+        Rule("not less", below, FALSE, (less_equal(b, a),)),
         Rule("at most", at_most, TRUE, (at_most,)),
-        Rule("not at most", at_most, FALSE, (lt(b, a),)),
-        Rule("equal", equal(a, b), TRUE, (le(a, b), le(b, a))),
-        Rule("below", equal(a, b), FALSE, (lt(a, b),)),
-        Rule("above", equal(a, b), FALSE, (lt(b, a),)),
-        Rule("never equal, below", compare("ne", a, b), TRUE, (lt(a, b),)),
-        Rule("never equal, above", compare("ne", a, b), TRUE, (lt(b, a),)),
-        Rule("always equal", compare("ne", a, b), FALSE, (le(a, b), le(b, a))),
-        Rule("quotient less", lt(i // d, x), lt(i, x * d), (lt(zero, d),)),
-        Rule("quotient at most", le(i // d, x), lt(i, (x + 1) * d), (lt(zero, d),)),
-        Rule("less than a quotient", lt(x, i // d), le((x + 1) * d, i), (lt(zero, d),)),
-        Rule("at most a quotient", le(x, i // d), le(x * d, i), (lt(zero, d),)),
-        Rule("tile less", lt(q * f + r, x * f), lt(q, x), small),
-        Rule("at most a tile", le(x * f, q * f + r), le(x, q), small),
+        Rule("not at most", at_most, FALSE, (less(b, a),)),
+        Rule("equal", equal(a, b), TRUE, (less_equal(a, b), less_equal(b, a))),
+        Rule("below", equal(a, b), FALSE, (less(a, b),)),
+        Rule("above", equal(a, b), FALSE, (less(b, a),)),
+        Rule("never equal, below", compare("not_equal", a, b), TRUE, (less(a, b),)),
+        Rule("never equal, above", compare("not_equal", a, b), TRUE, (less(b, a),)),
+        Rule("always equal", compare("not_equal", a, b), FALSE, (less_equal(a, b), less_equal(b, a))),
+        Rule("quotient less", less(i // d, x), less(i, x * d), (less(zero, d),)),
+        Rule("quotient at most", less_equal(i // d, x), less(i, (x + 1) * d), (less(zero, d),)),
+        Rule("less than a quotient", less(x, i // d), less_equal((x + 1) * d, i), (less(zero, d),)),
+        Rule("at most a quotient", less_equal(x, i // d), less_equal(x * d, i), (less(zero, d),)),
+        Rule("tile less", less(q * f + r, x * f), less(q, x), small),
+        Rule("at most a tile", less_equal(x * f, q * f + r), less_equal(x, q), small),
         *cancelled, *shifted, *raised,
-        Rule("first is least", minimum(a, b), a, (le(a, b),)),
-        Rule("second is least", minimum(a, b), b, (le(b, a),)),
-        Rule("first is greatest", maximum(a, b), a, (le(b, a),)),
-        Rule("second is greatest", maximum(a, b), b, (le(a, b),)),
-        Rule("not of less", negation(less), le(b, a)),
-        Rule("not of at most", negation(at_most), lt(b, a)),
-        Rule("not of equal", negation(equal(a, b)), compare("ne", a, b)),
+        Rule("first is least", minimum(a, b), a, (less_equal(a, b),)),
+        Rule("second is least", minimum(a, b), b, (less_equal(b, a),)),
+        Rule("first is greatest", maximum(a, b), a, (less_equal(b, a),)),
+        Rule("second is greatest", maximum(a, b), b, (less_equal(a, b),)),
+        Rule("not of less", logical_not(below), less_equal(b, a)),
+        Rule("not of at most", logical_not(at_most), less(b, a)),
+        Rule("not of equal", logical_not(equal(a, b)), compare("not_equal", a, b)),
     )  # fmt: skip
 
 
@@ -109,10 +109,10 @@ def simplify(expression: Scalar, bounds: Bounds = _NO_BOUNDS) -> Scalar:
     A high of None stands for no bound. The order of conjuncts is kept, since they guard those after them.
 
     >>> from serrate.fusion import symbol
-    >>> from serrate.fusion.scalar import const, lt
+    >>> from serrate.fusion.scalar import const, less
     >>> o, j, f, n = (symbol(name) for name in "ojfn")
     >>> inside = {o: (const(0), n), j: (const(0), f)}
-    >>> simplify((o * f + j) // f, inside), simplify((o * f + j) % f, inside), simplify(lt(o * f + j, n * f), inside)
+    >>> simplify((o * f + j) // f, inside), simplify((o * f + j) % f, inside), simplify(less(o * f + j, n * f), inside)
     (o, j, true)
     """
     return _Simplifier(bounds).visit(expression)
@@ -135,13 +135,13 @@ class _Simplifier:
         """What a node becomes whose operands are simplified already."""
         if node in self.done:
             return self.done[node]
-        if node.op == "and":
+        if node.op == "logical_and":
             return self.conjunction(node)
-        if node.op == "or":
+        if node.op == "logical_or":
             return _disjunction(node)
-        if node.dtype == INDEX and node.op in ("add", "sub", "mul"):
+        if node.dtype == INDEX and node.op in ("add", "subtract", "multiply"):
             node = self.prover.normal(node)
-        for rule in _BY_OP.get("add" if node.op == "sub" else node.op, ()):
+        for rule in _BY_OP.get("add" if node.op == "subtract" else node.op, ()):
             changed = self.apply(rule, node)
             if changed is not None and changed != node:
                 return self.visit(changed)
@@ -189,7 +189,7 @@ class _Simplifier:
                 yield found
         elif pattern.op == "add" and node.dtype == INDEX:
             yield from self.match_sum(pattern, node, found)
-        elif pattern.op == "mul" and node.dtype == INDEX:
+        elif pattern.op == "multiply" and node.dtype == INDEX:
             yield from self.match_product(pattern, node, found)
         elif pattern.op == node.op and pattern.args:
             # plain symbols first: they leave the least choice to the rest
@@ -208,7 +208,7 @@ class _Simplifier:
     def match_sum(self, pattern: Scalar, node: Scalar, found: Binding) -> Iterator[Binding]:
         terms = self.prover.terms(node)
         first, second = pattern.args
-        if first.op == "mul" and first.args[0] not in found and first.args[1] in found:
+        if first.op == "multiply" and first.args[0] not in found and first.args[1] in found:
             yield from self.match_multiples(pattern, terms, found)
         for at, term in enumerate(terms):
             for more in self.match(first, term, found):
@@ -246,8 +246,8 @@ class _Simplifier:
     def conjunction(self, node: Scalar) -> Scalar:
         """Each conjunct once, without those that follow from ones before it, or after it where it guards nothing."""
         first, second = node.args
-        kept = list(_parts(first, "and"))  # simplified already, so that none follows from another
-        for condition in _parts(second, "and"):
+        kept = list(_parts(first, "logical_and"))  # simplified already, so that none follows from another
+        for condition in _parts(second, "logical_and"):
             if any(self.prover.implies(fact, condition) for fact in kept):
                 continue
             if any(self.prover.excludes(fact, condition) for fact in kept):
@@ -260,7 +260,7 @@ class _Simplifier:
 
 def _disjunction(node: Scalar) -> Scalar:
     result = FALSE
-    for part in dict.fromkeys(_parts(node, "or")):
+    for part in dict.fromkeys(_parts(node, "logical_or")):
         result = either(result, part)
     return result
 

@@ -29,13 +29,20 @@ class Operation:
     name: str  # the row of its table
     inputs: tuple[TensorView, ...]
     axes: tuple[tuple[IterDomain, IterDomain], ...]
-    options: tuple[Any, ...] = ()
+    options: tuple[Any, ...] = ()  # of a pointwise operation: the numbers among its operands, None for each tensor
+    settings: tuple[tuple[str, Any], ...] = ()  # the keyword options of a pointwise operation
+
+    @property
+    def operands(self) -> tuple[TensorView | float, ...]:
+        """The tensors and numbers of a pointwise operation, in their order."""
+        tensors = iter(self.inputs)
+        return tuple(next(tensors) if o is None else o for o in self.options or (None,) * len(self.inputs))
 
     def __repr__(self) -> str:
-        tensors = iter(self.inputs)
         if self.kind == "pointwise":
-            operands = self.options or (None,) * len(self.inputs)
-            return f"{self.name}({', '.join(next(tensors).name if o is None else repr(o) for o in operands)})"
+            operands = [x.name if isinstance(x, TensorView) else repr(x) for x in self.operands]
+            operands += [f"{name}={value!r}" for name, value in self.settings]
+            return f"{self.name}({', '.join(operands)})"
         given = [tensor.name for tensor in self.inputs] + [repr(option) for option in self.options]
         return f"{self.name}({', '.join(given)})"
 
@@ -306,25 +313,25 @@ class TensorView:
         return self.fusion.binary("add", other, self)
 
     def __sub__(self, other: TensorView | float) -> TensorView:
-        return self.fusion.binary("sub", self, other)
+        return self.fusion.binary("subtract", self, other)
 
     def __rsub__(self, other: float) -> TensorView:
-        return self.fusion.binary("sub", other, self)
+        return self.fusion.binary("subtract", other, self)
 
     def __mul__(self, other: TensorView | float) -> TensorView:
-        return self.fusion.binary("mul", self, other)
+        return self.fusion.binary("multiply", self, other)
 
     def __rmul__(self, other: float) -> TensorView:
-        return self.fusion.binary("mul", other, self)
+        return self.fusion.binary("multiply", other, self)
 
     def __truediv__(self, other: TensorView | float) -> TensorView:
-        return self.fusion.binary("div", self, other)
+        return self.fusion.binary("divide", self, other)
 
     def __rtruediv__(self, other: float) -> TensorView:
-        return self.fusion.binary("div", other, self)
+        return self.fusion.binary("divide", other, self)
 
     def __neg__(self) -> TensorView:
-        return self.fusion.unary("neg", self)
+        return self.fusion.unary("negative", self)
 
     def __repr__(self) -> str:
         return f"{self.name}{self.domain} {self.dtype}"

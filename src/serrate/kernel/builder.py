@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.dtypes import BOOL
 from serrate.fusion.indices import is_natural
-from serrate.fusion.scalar import BOOL, TRUE, Scalar, both, const, select, symbol
+from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement
 from serrate.kernel.source import identifier
 
-_RISKY = ("load", "search", "div", "mod")  # may fault where their guard does not hold
+_RISKY = ("load", "search", "index_divide", "index_remainder")  # may fault where their guard does not hold
 
 
 class Builder:
@@ -135,7 +136,7 @@ class Builder:
         risky = any(node.op in _RISKY and self.differs(node) for node in expression.walk())
         if not self._noted or expression.dtype == BOOL or not risky:
             return expression
-        return select(self._noted[-1], expression, const(0, expression.dtype))
+        return where(self._noted[-1], expression, const(0, expression.dtype))
 
     def let(self, name: str, value: Scalar) -> Scalar:
         """A name for a value, or the value itself where it needs none."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
-from serrate.fusion.scalar import Scalar
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
-from serrate.kernel.source import POSTFIX, PRODUCT, Printer, identifier, prelude
+from serrate.kernel.source import Printer, identifier, prelude
 
 
 def source(kernels: Sequence[Kernel]) -> str:
@@ -21,7 +21,7 @@ def source(kernels: Sequence[Kernel]) -> str:
     >>> double = Store("y", i, load("x", i, "float32") + load("x", i, "float32"))
     >>> x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
     >>> kernel = Kernel("double_it", (x, y), (n,), (For(i, n, (double,), "position"),))
-    >>> print(source([kernel]).partition("// namespace sr")[2].strip())
+    >>> print(source([kernel]).rpartition("// namespace sr")[2].strip())
     extern "C" void double_it(
         const float* __restrict__ x,  // [n]
         float* __restrict__ y,  // [n]
@@ -31,7 +31,22 @@ def source(kernels: Sequence[Kernel]) -> str:
       }
     }
     """
-    return "\n".join([prelude("prelude.h"), *(_function(kernel) for kernel in kernels)])
+    return "\n".join([head(), *(_function(kernel) for kernel in kernels)])
+
+
+def head() -> str:
+    """What every source begins with."""
+    return prelude("prelude.h").replace("\nVECTOR_FORMS\n", f"\n{_vector_forms()}\n")
+
+
+def _vector_forms() -> str:
+    """The declarations of those functions of C's library that have a vector form, for float and double."""
+    rows = [row for row in FUNCTIONS.values() if row.has_vector_form]
+    return "\n".join(
+        f"VECTOR_FORM {kind} {row.name}{suffix}({', '.join([kind] * row.arity)}) noexcept;"
+        for row in rows
+        for kind, suffix in (("float", "f"), ("double", ""))
+    )
 
 
 def _function(kernel: Kernel) -> str:
@@ -41,6 +56,7 @@ def _function(kernel: Kernel) -> str:
 
 
 class _CppPrinter(Printer):
+    target = "cpp"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "_Float16", "bfloat16": "sr::bfloat16"}
 
     def __init__(self, kernel: Kernel) -> None:
@@ -88,10 +104,3 @@ class _CppPrinter(Printer):
             f"kernel {self.kernel.name} has a {type(statement).__name__}: threads of a block wait for each other, "
             "which they only can on CUDA"
         )
-
-    def function(self, name: str, suffix: str, operand: Scalar) -> tuple[str, int]:
-        if (name, suffix) == ("exp", "f"):
-            return f"sr::exp({self.expression(operand)})", POSTFIX
-        if name == "rsqrt":
-            return f"1.0{suffix} / {super().function('sqrt', suffix, operand)[0]}", PRODUCT
-        return super().function(name, suffix, operand)

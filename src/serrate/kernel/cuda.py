@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
+from serrate.fusion.forms import POSTFIX, PRODUCT, Written
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import (
@@ -24,7 +25,7 @@ from serrate.kernel.ir import (
     walk,
 )
 from serrate.kernel.lanes import Wide
-from serrate.kernel.source import PRODUCT, Printer, dtypes, identifier, one_line, prelude
+from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 THREADS_PER_BLOCK = 1024  # the most that every device can run
@@ -50,6 +51,7 @@ def _names(kernel: Kernel) -> set[str]:
 
 
 class _CudaPrinter(Printer):
+    target = "cuda"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 
     def __init__(self, kernel: Kernel) -> None:
@@ -202,8 +204,8 @@ class _CudaPrinter(Printer):
         yield f"  return {kind}{{{values}}};"
         yield "};"
 
-    def _text(self, node: Scalar) -> tuple[str, int]:
-        return (self.combining[node], 9) if node in self.combining else super()._text(node)
+    def _text(self, node: Scalar) -> Written:
+        return (self.combining[node], POSTFIX) if node in self.combining else super()._text(node)
 
     def _unpacked(self, reduce: BlockReduce | GridReduce, state: str) -> Iterator[str]:
         """The combined state, back in the buffers."""

@@ -7,19 +7,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
+from serrate.fusion import elementwise
+from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
 from serrate.fusion.expressions import component_of
-from serrate.fusion.formulas import BINARY, UNARY, accumulator
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED
-from serrate.fusion.scalar import FLOATS, INDEX, TRUE, Scalar, both, cast, const, le, load, lt, select
+from serrate.fusion.monoids import MONOIDS
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
 from serrate.fusion.view import Operation, TensorView
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
 
 _SAME = ("nest", "broadcast")  # kinds of operations that only name the axes anew
-_TWICE = ("relu", "silu", "gelu", "square")  # functions that read their operand more than once
+
+
+def reads_of(operation: Operation) -> tuple[int, ...]:
+    """How often a pointwise operation reads each of its operands; more than once counts as 2."""
+    if not elementwise.is_known(operation.name):
+        return (1,) * len(operation.operands)
+    given = [x.dtype if isinstance(x, TensorView) else x for x in operation.operands]
+    return elementwise.named(operation.name).reads(given, dict(operation.settings))
 
 
 def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list[IterDomain]:
@@ -67,7 +77,7 @@ class Elements:
         operation = tensor.definition
         assert operation is not None
         x = operation.inputs[0]
-        return self.value(x) if operation.name in ("sum", "prod", "max", "min", "mean") else self.named(x)
+        return self.value(x) if MONOIDS[operation.name].reads_once(x.dtype) else self.named(x)
 
     def named(self, tensor: TensorView) -> Scalar:
         """The element by a name, to be read more than once."""
@@ -120,29 +130,26 @@ class Elements:
         return self.lowering.builder.by_names(place)
 
     def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
-        given = iter(operation.inputs)
-        arguments: list[Scalar | float] = []
-        for constant in operation.options or [None] * len(operation.inputs):
-            if constant is not None:
-                arguments.append(constant)
-                continue
-            x = next(given)
-            value = self.value(x)
-            arguments.append(self._bound(x, value) if operation.name in _TWICE else value)
-        dtype = next((a.dtype for a in reversed(arguments) if isinstance(a, Scalar)), "float32")
-        operands = [a if isinstance(a, Scalar) else const(a, dtype) for a in arguments]
         match operation.name:
-            case "where":
-                return select(operands[0], operands[1], operands[2])
-            case "cast":
-                return cast(cast(operands[0], tensor.dtype), accumulator(tensor.dtype))  # half types round here
+            case "cast":  # half types round here
+                value = cast(self.value(operation.inputs[0]), tensor.dtype)
+                return cast(value, accumulator(tensor.dtype))
             case "copy":
-                return operands[0]
+                return self.value(operation.inputs[0])
             case "full":
-                return const(operands[1].value, tensor.dtype)
-        if len(operands) == 1:
-            return UNARY[operation.name][0](*operands)
-        return BINARY[operation.name][0](*operands)
+                return const(operation.options[1], tensor.dtype)
+        row = elementwise.named(operation.name)
+        operands: list[Scalar | float] = []
+        for x, many in zip(operation.operands, reads_of(operation), strict=True):
+            if isinstance(x, TensorView):
+                value = self._bound(x, self.value(x)) if many > 1 else self.value(x)
+                operands.append(cast(value, x.dtype) if row.in_own_dtype else value)
+            else:
+                operands.append(x)
+        made = row(*operands, **dict(operation.settings))
+        while operation.name in elementwise.COMPOSED and (repeated := common([made])):
+            made = made.substitute({repeated[0]: self._bound(tensor, repeated[0])})
+        return cast(made, accumulator(made.dtype))
 
     # Operands that are read at other indices
 
@@ -182,7 +189,7 @@ class Elements:
         row = self._bound(chosen, cast(self.value(chosen), INDEX))
         count = operation.options[0]
         rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
-        inside = both(le(const(0), row), lt(row, x.domain.kept[0].extent))
+        inside = both(less_equal(const(0), row), less(row, x.domain.kept[0].extent))
         return self._chosen(inside, self._moved(x, [row, *rest], inside))
 
     def _selected(self, tensor: TensorView, operation: Operation) -> Scalar:
@@ -191,12 +198,12 @@ class Elements:
         at, index = operation.options
         places = [self.indices.of(axis) for axis in tensor.domain.kept]
         extent = x.domain.kept[at].extent
-        inside = lt(const(index), extent) if _is_data(extent) else TRUE
+        inside = less(const(index), extent) if _is_data(extent) else TRUE
         return self._chosen(inside, self._moved(x, [*places[:at], const(index), *places[at:]], inside))
 
     def _chosen(self, inside: Scalar, value: Scalar, other: float = 0) -> Scalar:
         """The value where it is inside, by the name of the condition if it has one."""
-        return select(self.lowering.builder.by_names(inside), value, const(other, value.dtype))
+        return where(self.lowering.builder.by_names(inside), value, const(other, value.dtype))
 
 
 class Elsewhere(Elements):
@@ -227,7 +234,7 @@ class Elsewhere(Elements):
 def _is_risky(node: Scalar) -> bool:
     """Whether a node may fault, or mean nothing, where its guard does not hold."""
     whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
-    return whole or node.op in ("load", "search", "div", "mod")
+    return whole or node.op in ("load", "search", "index_divide", "index_remainder")
 
 
 def _is_data(extent: Scalar) -> bool:
@@ -242,14 +249,22 @@ def _reads(tensor: TensorView) -> Counter[TensorView]:
         operation = stack.pop().definition
         if operation is None or operation.kind in ("offsets", "reduce"):
             continue
-        inputs = {"nest": operation.inputs[:1], "gather": operation.inputs[1:], "resize": (), "select": ()}
-        for x in inputs.get(operation.kind, operation.inputs):
+        for x, many in _operands_read(operation):
             while x.definition is not None and x.definition.kind in _SAME:
                 x = x.definition.inputs[0]
             if x not in found:
                 stack.append(x)
-            found[x] += 2 if operation.name in _TWICE else 1
+            found[x] += many
     return found
+
+
+def _operands_read(operation: Operation) -> list[tuple[TensorView, int]]:
+    """The operands that are read at the same indices, and how often."""
+    if operation.kind == "pointwise":
+        reads = zip(operation.operands, reads_of(operation), strict=True)
+        return [(x, many) for x, many in reads if isinstance(x, TensorView)]
+    inputs = {"nest": operation.inputs[:1], "gather": operation.inputs[1:], "resize": (), "select": ()}
+    return [(x, 1) for x in inputs.get(operation.kind, operation.inputs)]
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.dtypes import accumulator
 from serrate.fusion.expressions import component_of
-from serrate.fusion.formulas import accumulator
 from serrate.fusion.indices import Indices
 from serrate.fusion.scalar import Scalar, const, load
 from serrate.fusion.types import Memory

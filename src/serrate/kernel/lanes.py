@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from serrate.fusion.binding import TORCH
+from serrate.fusion.dtypes import BOOL, INDEX
 from serrate.fusion.proof import Prover
-from serrate.fusion.scalar import BOOL, INDEX, TRUE, Scalar, both, const, le, load, lt, negation
+from serrate.fusion.scalar import TRUE, Scalar, both, const, less, less_equal, load, logical_not
 from serrate.fusion.simplify import simplify
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, If, Let, Statement, Store, expressions, map_expressions, walk
@@ -57,11 +58,11 @@ class Known:
 
     def _divisor_by_operation(self, node: Scalar) -> int:
         match node.op:
-            case "mod" | "min" | "max":  # x mod n = x − q·n
+            case "index_remainder" | "minimum" | "maximum":  # x mod n = x − q·n
                 return math.gcd(*map(self.divisor, node.args))
-            case "select":
+            case "where":
                 return math.gcd(*map(self.divisor, node.args[1:]))
-            case "div" if node.args[1].is_const:
+            case "index_divide" if node.args[1].is_const:
                 whole, by = self.divisor(node.args[0]), int(node.args[1].value)
                 return whole // by if by and whole % by == 0 else 1
         return 1
@@ -168,20 +169,20 @@ class Lanes:
     def _for_all(self, condition: Scalar) -> Scalar | None:
         """The condition, if it holds for all lanes or for none, as one that does not mention the lane."""
         condition = self._outside(condition)
-        if condition.op == "and":
+        if condition.op == "logical_and":
             parts = [self._for_all(part) for part in condition.args]
             return None if None in parts else both(*(part for part in parts if part is not None))
         if self._is_same(condition):
             return condition
-        if condition.op not in ("lt", "le"):
+        if condition.op not in ("less", "less_equal"):
             return None
         # Of multiples a, b of v and a lane l: a + l < b ⇔ a < b, and b ≤ a + l ⇔ b ≤ a.
         left, right = condition.args
-        varying, other = (left, right) if condition.op == "lt" else (right, left)
+        varying, other = (left, right) if condition.op == "less" else (right, left)
         base = self._base(varying)
         if base is None or not self._is_multiple(other):
             return None
-        return lt(base, other) if condition.op == "lt" else le(other, base)
+        return less(base, other) if condition.op == "less" else less_equal(other, base)
 
     # Accesses
 
@@ -210,7 +211,7 @@ class Lanes:
             same = self._for_all(condition)
             if same is None:
                 return None
-            made.append(same if holds else negation(same))
+            made.append(same if holds else logical_not(same))
         return tuple(made)
 
     def _is_wide(self, place: Address, accesses: Sequence[_Access]) -> bool:
@@ -271,8 +272,8 @@ def _loads(root: Scalar) -> Iterator[tuple[Scalar, Path]]:
         seen.add((node, path))
         for number, argument in enumerate(node.args):
             first, inside = node.args[0], path
-            if number > 0 and node.op in ("and", "or", "select"):
-                inside = (*path, (first, node.op == "and" or (node.op == "select" and number == 1)))
+            if number > 0 and node.op in ("logical_and", "logical_or", "where"):
+                inside = (*path, (first, node.op == "logical_and" or (node.op == "where" and number == 1)))
             yield from visit(argument, inside)
         if node.op in ("load", "search"):
             yield node, path

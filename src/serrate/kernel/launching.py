@@ -11,7 +11,7 @@ from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.binding import Run
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Partition, Split
-from serrate.fusion.scalar import Scalar, const, equal, le, lt, maximum, mul
+from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum, multiply
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
 from serrate.kernel.phases import PhasedFusion, is_reduction
@@ -106,7 +106,7 @@ def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...
     """What is to hold when the kernel runs, and what to raise if not: factors are positive, indices that are selected
     are there, lanes divide what they are taken from."""
     made = [
-        Requirement(lt(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
+        Requirement(less(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
         for step in history(phased.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
@@ -114,17 +114,17 @@ def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...
         if isinstance(step, Partition) and not step.covers:
             axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
             why = f"{axis} cannot be cut into rows of {total} indices together"
-            made.append(Requirement(le(total, axis.extent), RaggednessError, why))
+            made.append(Requirement(less_equal(total, axis.extent), RaggednessError, why))
     threads = [loop.bound for loop in phased.loops if loop.parallel_type.is_thread]
     if any(not size.is_const for size in threads):
-        block, most = functools.reduce(mul, threads), target.threads_per_block
+        block, most = functools.reduce(multiply, threads), target.threads_per_block
         why = f"a block has at most {most} threads, {phased.reference} asks for {block}: split the axis by a constant"
-        made.append(Requirement(le(block, most), ScheduleError, why))
+        made.append(Requirement(less_equal(block, most), ScheduleError, why))
     for tensor in phased.fusion.tensors:
         operation = tensor.definition
         if operation is not None and operation.kind == "select":
             axis = operation.inputs[0].domain.kept[operation.options[0]]
-            there = lt(const(operation.options[1]), axis.extent)
+            there = less(const(operation.options[1]), axis.extent)
             made.append(Requirement(there, IndexError, f"{tensor} = {operation} of {axis}"))
     for loop in phased.loops:
         lanes = loop.definition

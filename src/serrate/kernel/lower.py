@@ -14,7 +14,7 @@ from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import TORCH
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.indices import Indices, route
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, negation, symbol
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, logical_not, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
@@ -206,7 +206,7 @@ class Lowering:
             inside = both(*conditions)
             if inside == TRUE:
                 return
-            builder.guard(negation(inside))
+            builder.guard(logical_not(inside))
             assert tensor.fill is not None
             with builder.leaf():
                 place = Elements(self, indices).address(tensor)

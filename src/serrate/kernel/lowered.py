@@ -9,10 +9,11 @@ from functools import cached_property
 import torch
 
 from serrate.errors import ScheduleError
+from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import Scalar, evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Kernel
 from serrate.kernel.launching import Requirement

@@ -10,8 +10,8 @@ from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
-from serrate.fusion.formulas import REDUCTIONS
 from serrate.fusion.indices import Indices, route
+from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import Scalar, ceildiv, minimum
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import Builder, axis_name
@@ -204,7 +204,7 @@ def _filled_operand(tensor: TensorView) -> TensorView:
     operation = tensor.definition
     assert operation is not None
     operand = operation.inputs[0]
-    neutral = REDUCTIONS[operation.name].neutral
+    neutral = MONOIDS[operation.name].neutral
     if operand.definition is not None or operand.fill is None:
         raise ScheduleError(f"{tensor} reads holes of {operand}, which is not an input that holds a fill value in them")
     if neutral is None or operand.fill != neutral:

@@ -14,6 +14,8 @@ typedef long long int64_t;
 #include <stdint.h>
 #endif
 
+#define DEVICE __device__
+
 namespace sr {
 
 template <typename T>
@@ -32,15 +34,7 @@ __device__ inline T min(T a, typename Same<T>::type b) {
   return a < b || a != a ? a : b;
 }
 
-template <typename T>
-__device__ inline T abs(T a) {
-  return a < 0 ? -a : a;
-}
-
-template <typename T>
-__device__ inline bool isnan(T a) {
-  return a != a;
-}
+SCALAR_FUNCTIONS
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].
 template <typename Offset, typename Index>

@@ -1,24 +1,21 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-// Vector forms of these functions are in glibc's libmvec, which without -ffast-math only needs to be told of.
+#define DEVICE
+
+// Vector forms of functions are in glibc's libmvec, which without -ffast-math only needs to be told of. The rows of
+// scalar functions say which have one; their declarations are written where VECTOR_FORMS stands.
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
-#define VECTOR_FORM __attribute__((simd("notinbranch")))
-#define VECTOR_FORMS(function)                            \
-  extern "C" VECTOR_FORM float function##f(float) noexcept; \
-  extern "C" VECTOR_FORM double function(double) noexcept;
-VECTOR_FORMS(exp)
-VECTOR_FORMS(log)
-VECTOR_FORMS(tanh)
-VECTOR_FORMS(erf)
-VECTOR_FORMS(sin)
-VECTOR_FORMS(cos)
-#undef VECTOR_FORMS
+#define VECTOR_FORM extern "C" __attribute__((simd("notinbranch")))
+VECTOR_FORMS
 #undef VECTOR_FORM
 #endif
 #endif
+
+#include "exponential.h"
 
 namespace sr {
 
@@ -40,46 +37,7 @@ inline T min(T a, typename Same<T>::type b) {
   return a != a ? a : smaller;
 }
 
-template <typename T>
-inline T abs(T a) {
-  return a < 0 ? -a : a;
-}
-
-template <typename T>
-inline bool isnan(T a) {
-  return a != a;
-}
-
-// exp of a float, to about 1 ULP, with NaN, infinities and subnormal results as they should be. Without branches and
-// calls: it vectorizes, and leaves the registers of the loop around it alone. Bounds are taken of the bits as integers,
-// one instruction each, which the same of floats would not be.
-inline float exp(float x) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &x, 4);
-  bits = bits < 0x42b20000 ? bits : 0x42b20000;  // at most 89
-  uint32_t word = bits;
-  word = word < 0xc2d00000 ? word : 0xc2d00000;  // at least -104
-  float bounded;
-  __builtin_memcpy(&bounded, &word, 4);
-  const float shifted = fmaf(bounded, 0x1.715476p+0f, 0x1.8p+23f);  // the last bits are n, x = n ln 2 + r
-  const float n = shifted - 0x1.8p+23f;
-  const float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, bounded));
-  float p = 0x1.6a23d0p-10f;
-  p = fmaf(p, r, 0x1.123a20p-7f);
-  p = fmaf(p, r, 0x1.5558f2p-5f);
-  p = fmaf(p, r, 0x1.555492p-3f);
-  p = fmaf(p, r, 0x1.fffffcp-2f);
-  p = fmaf(p, r * r, r) + 1.0f;
-  int32_t k;
-  __builtin_memcpy(&k, &shifted, 4);
-  k -= 0x4b400000;  // n; 2^n in two halves, as it may be subnormal
-  const int32_t half = k >> 1;
-  const int32_t low = (half + 127) << 23, high = (k - half + 127) << 23;
-  float a, b;
-  __builtin_memcpy(&a, &low, 4);
-  __builtin_memcpy(&b, &high, 4);
-  return x == x ? p * a * b : x;
-}
+SCALAR_FUNCTIONS
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].
 template <typename Offset, typename Index>

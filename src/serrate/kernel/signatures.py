@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from serrate.fusion.dtypes import INDEX
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar
 from serrate.kernel.ir import Kernel
 from serrate.kernel.source import identifier
@@ -29,18 +31,11 @@ def of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[in
     """A function of the kernel's sizes that gives what some expressions of them are worth."""
     names = {size: f"s{position}" for position, size in enumerate(kernel.sizes)}
     texts = [_python(node, names) for node in wanted]
+    functions = {name: row.evaluator(INDEX) for name, row in FUNCTIONS.items() if callable(row.number)}
     made: Callable[..., tuple[int, ...]] = eval(
-        f"lambda {', '.join(names.values())}: ({''.join(t + ', ' for t in texts)})"
+        f"lambda {', '.join(names.values())}: ({''.join(t + ', ' for t in texts)})", functions
     )
     return made
-
-
-_PYTHON = {
-    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} // {})", "mod": "({} % {})",
-    "min": "min({}, {})", "max": "max({}, {})", "lt": "({} < {})", "le": "({} <= {})", "eq": "({} == {})",
-    "ne": "({} != {})", "and": "({} and {})", "or": "({} or {})", "not": "(not {})", "neg": "(-{})",
-    "select": "({1} if {0} else {2})", "cast": "{}",
-}  # fmt: skip
 
 
 def _python(node: Scalar, names: dict[Scalar, str]) -> str:
@@ -49,8 +44,13 @@ def _python(node: Scalar, names: dict[Scalar, str]) -> str:
         return names[node]
     if node.is_const:
         return repr(node.value)
-    if node.op not in _PYTHON:
+    row = FUNCTIONS.get(node.op)
+    if row is None and node.op != "cast":
         raise ValueError(
             f"{node} is not known before the kernel runs; sizes are {', '.join(map(str, names)) or 'none'}"
         )
-    return _PYTHON[node.op].format(*(_python(argument, names) for argument in node.args))
+    arguments = [_python(argument, names) for argument in node.args]
+    if row is None:
+        return arguments[0]
+    number = row.number_of(INDEX)
+    return number.format(*arguments) if isinstance(number, str) else f"{row.name}({', '.join(arguments)})"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from serrate.fusion.analysis import reads
+from serrate.fusion.dtypes import BOOL, INDEX
 from serrate.fusion.proof import Bounds
-from serrate.fusion.scalar import BOOL, FALSE, INDEX, TRUE, Scalar, const, rebuild
+from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
 from serrate.fusion.simplify import simplify
 from serrate.kernel.ir import (
     Allocate,
@@ -38,7 +40,7 @@ def _inlined(body: tuple[Statement, ...], values: dict[Scalar, Scalar]) -> tuple
     made: list[Statement] = []
     for statement in body:
         statement = map_expressions(statement, partial(Scalar.substitute, values=values))
-        if isinstance(statement, Let) and statement.value.op in ("div", "mod"):
+        if isinstance(statement, Let) and statement.value.op in ("index_divide", "index_remainder"):
             values = {**values, statement.var: statement.value}
             continue
         if isinstance(statement, (For, If, GridReduce)):
@@ -133,18 +135,9 @@ def _uses(body: tuple[Statement, ...], name: Scalar) -> int:
     """How often a name is read; what is bound to the same name further in is another."""
     count = 0
     for statement in body:
-        count += sum(_reads(expression, name) for expression in expressions(statement))
+        count += sum(reads(expression, name) for expression in expressions(statement))
         if isinstance(statement, Let) and statement.var == name:
             return count
         if not (isinstance(statement, For) and statement.var == name):
             count += _uses(children(statement), name)
     return count
-
-
-def _reads(expression: Scalar, name: Scalar) -> int:
-    """How often an expression, written out, reads a name; twice counts as many."""
-    if name not in expression.symbols:
-        return 0
-    if expression == name:
-        return 1
-    return min(2, sum(_reads(argument, name) for argument in expression.args))

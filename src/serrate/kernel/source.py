@@ -11,21 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from serrate.fusion.scalar import INDEX, INFIX, INTEGERS, Scalar
+from serrate.fusion.dtypes import INDEX, INTEGERS
+from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
+from serrate.fusion.functions import C_WORDS, FUNCTIONS
+from serrate.fusion.scalar import Scalar
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
-# How strongly C's operators bind.
-SELECT, OR, AND, EQUALITY, ORDER, SUM, PRODUCT, UNARY, POSTFIX = range(1, 10)
-_LEVELS = {
-    "or": OR, "and": AND, "eq": EQUALITY, "ne": EQUALITY, "lt": ORDER, "le": ORDER,
-    "add": SUM, "sub": SUM, "mul": PRODUCT, "div": PRODUCT, "fdiv": PRODUCT, "mod": PRODUCT,
-}  # fmt: skip
-
 # C computes these in int, so that their results have to be narrowed.
-_NARROW = ("uint8", "int8", "int16")
-_WRAPPING = ("add", "sub", "mul", "neg")
-_COMPOUND = ("add", "sub", "mul", "fdiv")
-_LIBRARY = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "ceil")
+_NARROW = ("bool", "uint8", "int8", "int16")
 
 _WORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
@@ -37,20 +30,23 @@ _WORDS = """
     int16_t int32_t int64_t sr fabs fabsf INFINITY NAN NULL EOF M_PI main malloc free
     memcpy memset abort j0 j1 jn y0 y1 yn threadIdx blockIdx blockDim gridDim
 """
-_RESERVED = {*_WORDS.split(), *(name + suffix for name in _LIBRARY for suffix in ("", "f"))}
+_RESERVED = frozenset(_WORDS.split())
 
 
 @cache
 def prelude(name: str) -> str:
-    """The text of a file of this package."""
-    return files("serrate.kernel").joinpath(name).read_text()
+    """The text of a prelude, with the scalar functions that C lacks, and the exponential that native code has too."""
+    folder, exponential = files("serrate.kernel"), "exponential.h"
+    text = folder.joinpath(name).read_text()
+    text = text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
+    return text.replace(f'#include "{exponential}"\n', files("serrate.runtime").joinpath(exponential).read_text())
 
 
 def identifier(name: str) -> str:
     """The name as one of C++, which it is already unless it is a word of C++ or has other signs than letters."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
     name = f"_{name}" if name[0].isdigit() else name
-    return f"{name}_" if name in _RESERVED else name
+    return f"{name}_" if name in _RESERVED or name in C_WORDS else name
 
 
 def dtypes(kernel: Kernel) -> frozenset[str]:
@@ -64,6 +60,7 @@ def dtypes(kernel: Kernel) -> frozenset[str]:
 class Printer:
     """The C of a kernel's expressions and statements; what differs between C++ and CUDA is for subclasses to say."""
 
+    target: ClassVar[str]  # whose forms of scalar functions are written
     types: ClassVar[Mapping[str, str]] = {
         "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
         "float32": "float", "float64": "double",
@@ -89,7 +86,7 @@ class Printer:
         if node.op == "load" and node.dtype in INTEGERS and self._buffer(node.value).dtype in INTEGERS:
             return self.element(node.value, node.args[0])
         if self._is_narrowed(node):
-            return self._operator(node)[0]
+            return self._function(node)[0]
         return self.expression(node)
 
     def element(self, name: str, index: Scalar) -> str:
@@ -107,14 +104,14 @@ class Printer:
         return self.buffers[name]
 
     def _is_narrowed(self, node: Scalar) -> bool:
-        return node.op in _WRAPPING and node.dtype in _NARROW
+        return node.op in FUNCTIONS and FUNCTIONS[node.op].widens and node.dtype in _NARROW
 
-    def _text(self, node: Scalar) -> tuple[str, int]:
+    def _text(self, node: Scalar) -> Written:
         """The text and how strongly its outermost operator binds."""
         if self._is_narrowed(node):
-            return f"{self.type(node.dtype)}({self._operator(node)[0]})", POSTFIX
-        if node.op in INFIX or node.op in ("neg", "not"):
-            return self._operator(node)
+            return f"{self.type(node.dtype)}({self._function(node)[0]})", POSTFIX
+        if node.op in FUNCTIONS:
+            return self._function(node)
         match node.op:
             case "const":
                 return self._constant(node)
@@ -125,26 +122,21 @@ class Printer:
             case "search":
                 count, position = map(self.expression, node.args)
                 return f"sr::search({identifier(node.value)}, {count}, {position})", POSTFIX
-            case "select":
-                condition, a, b = node.args
-                return f"{self.expression(condition, OR)} ? {self.expression(a)} : {self.expression(b)}", SELECT
-            case "cast" if self.type(node.dtype) == self.type(node.args[0].dtype):
-                return self._text(node.args[0])
-            case "cast":
-                return f"{self.type(node.dtype)}({self.expression(node.args[0])})", POSTFIX
-        return self._call(node)
+        assert node.op == "cast"
+        if self.type(node.dtype) == self.type(node.args[0].dtype):
+            return self._text(node.args[0])
+        return f"{self.type(node.dtype)}({self.expression(node.args[0])})", POSTFIX
 
-    def _operator(self, node: Scalar) -> tuple[str, int]:
-        if node.op in INFIX:
-            level = _LEVELS[node.op]
-            left, right = self.expression(node.args[0], level), self.expression(node.args[1], level + 1)
-            return f"{left} {INFIX[node.op]} {right}", level
-        operand = self.expression(node.args[0], UNARY)
-        if node.op == "not":
-            return f"!{operand}", UNARY
-        return (f"-({operand})" if operand.startswith("-") else f"-{operand}"), UNARY
+    def _function(self, node: Scalar) -> Written:
+        """A scalar function as its row says."""
+        form = FUNCTIONS[node.op].form(self.target, node.args[-1].dtype)
+        operands = [self._text(argument) for argument in node.args]
+        first = node.args[0]
+        if form.is_typed and first.is_const and first.dtype in INTEGERS and self.type(first.dtype) != "int":
+            operands[0] = f"{self.type(first.dtype)}({operands[0][0]})", POSTFIX
+        return form.write(operands)
 
-    def _constant(self, node: Scalar) -> tuple[str, int]:
+    def _constant(self, node: Scalar) -> Written:
         value, dtype = node.value, node.dtype
         if dtype == "bool":
             return str(value).lower(), POSTFIX
@@ -164,26 +156,6 @@ class Printer:
     def _load(self, node: Scalar) -> str:
         element, wanted = self.element(node.value, node.args[0]), self.type(node.dtype)
         return element if self.type(self._buffer(node.value).dtype) == wanted else f"{wanted}({element})"
-
-    def _call(self, node: Scalar) -> tuple[str, int]:
-        if node.op == "xor":
-            return f"({self.expression(node.args[0], SUM)} ^ {self.expression(node.args[1], SUM)})", POSTFIX
-        operands = [self.expression(argument) for argument in node.args]
-        if node.op in ("min", "max"):
-            # The first operand says the type.
-            if node.args[0].is_const and node.dtype in INTEGERS and self.type(node.dtype) != "int":
-                operands[0] = f"{self.type(node.dtype)}({operands[0]})"
-            return f"sr::{node.op}({', '.join(operands)})", POSTFIX
-        if node.op == "isnan":
-            return f"sr::isnan({operands[0]})", POSTFIX
-        if node.op == "abs" and node.dtype in INTEGERS:
-            return f"sr::abs({operands[0]})", POSTFIX
-        suffix = "" if node.dtype == "float64" else "f"
-        return self.function(node.op, suffix, node.args[0])
-
-    def function(self, name: str, suffix: str, operand: Scalar) -> tuple[str, int]:
-        """A function of C's mathematical library, and how strongly its text binds."""
-        return f"{'fabs' if name == 'abs' else name}{suffix}({self.expression(operand)})", POSTFIX
 
     # Statements
 
@@ -265,10 +237,12 @@ class Printer:
 
     def _store(self, store: Store) -> str:
         target, value = self.element(store.buffer, store.index), store.value
-        if value.op in _COMPOUND and value.args[0].op == "load" and value.dtype == self._buffer(store.buffer).dtype:
+        form = FUNCTIONS[value.op].operator if value.op in FUNCTIONS else None
+        compound = form.compound if form is not None else ""
+        if compound and value.args[0].op == "load" and value.dtype == self._buffer(store.buffer).dtype:
             source, operand = value.args
             if source.value == store.buffer and source.args[0] == store.index:
-                return f"{target} {INFIX[value.op]}= {self.assigned(operand)};"
+                return f"{target} {compound} {self.assigned(operand)};"
         return f"{target} = {self.assigned(value)};"
 
     def parameters(self) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from serrate.errors import ScheduleError
+from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.formulas import REDUCTIONS, Reduction, accumulator
-from serrate.fusion.scalar import INDEX, Scalar, cast, const, load, symbol
+from serrate.fusion.dtypes import accumulator
+from serrate.fusion.monoids import MONOIDS, Monoid
+from serrate.fusion.scalar import Scalar, cast, const, load, symbol
 from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
@@ -19,7 +21,6 @@ from serrate.kernel.launching import BLOCKS, THREADS, is_bound
 from serrate.kernel.nests import Nests
 from serrate.kernel.phases import is_reduction
 
-_SUMS = ("sum", "mean", "logsumexp")
 _ENOUGH = 8  # partial sums
 BLOCK = 64  # elements that are summed one after another
 
@@ -28,7 +29,8 @@ BLOCK = 64  # elements that are summed one after another
 class State:
     """The state of one reduction: register buffers, and which loops its elements belong to."""
 
-    reduction: Reduction
+    monoid: Monoid
+    element: str  # the dtype in which elements enter the state
     buffers: tuple[str, ...]
     dtypes: tuple[str, ...]
     kept: tuple[IterDomain, ...]  # inner loops of which each index has a state of its own
@@ -66,9 +68,9 @@ class States:
         """Registers with the neutral value."""
         operation = tensor.definition
         assert operation is not None
-        reduction = REDUCTIONS[operation.name]
-        element = operation.inputs[0].dtype if operation.name.startswith("arg") else tensor.dtype
-        init = reduction.init(accumulator(element))
+        monoid = MONOIDS[operation.name]
+        element = accumulator(monoid.enters(operation.inputs[0].dtype))
+        init = monoid.init(element)
         kept, lanes = [], []
         for loop in loops:
             if is_bound(loop):
@@ -78,10 +80,10 @@ class States:
             elif loop.parallel_type.is_lanes or loop.parallel_type == ParallelType.Unroll:
                 lanes.append(loop)
         size, width = constant(tensor, kept), constant(tensor, lanes)
-        state = State(reduction, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
-        names = tuple(f"{tensor.name}_{part}" for part in reduction.parts)
+        state = State(monoid, element, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
+        names = tuple(f"{tensor.name}_{part}" for part in monoid.parts)
         self._states[tensor] = self._registers(names, state, init)
-        if operation.name in _SUMS and init[reduction.result].dtype == "float32":
+        if monoid.by_blocks and init[monoid.result].dtype == "float32":
             self._block(tensor, loops, state)
 
     def _registers(self, names: Sequence[str], state: State, init: Sequence[Scalar]) -> State:
@@ -112,7 +114,7 @@ class States:
             kept = tuple(axis for axis in state.kept if axis in inside)
             lanes = tuple(axis for axis in state.lanes if axis in inside)
             sizes = constant(tensor, kept), constant(tensor, lanes)
-            partial = State(state.reduction, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
+            partial = State(state.monoid, state.element, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
             self._blocked[tensor] = Blocked(loop, max(length, 1), partial)
             return
 
@@ -130,7 +132,7 @@ class States:
             if blocked is not None and blocked.loop is loop:
                 whole = self._states[tensor]
                 names = [f"{buffer}_block" for buffer in whole.buffers]
-                partial = self._registers(names, blocked.partial, whole.reduction.init(whole.dtypes[0]))
+                partial = self._registers(names, blocked.partial, whole.monoid.init(whole.element))
                 self._blocked[tensor] = replace(blocked, partial=partial)
 
     def end_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
@@ -148,7 +150,7 @@ class States:
                     variable = self.builder.loop(axis_name(axis), axis.extent, "sums of blocks", lanes)
                     self.nests.variables[axis] = variable
                 at, place = self._place((*whole.lanes, *whole.kept)), self._place(walked)
-                self._store(whole, at, whole.reduction.combine(whole.at(at), partial.at(place)))
+                self._store(whole, at, whole.monoid.combine(whole.at(at), partial.at(place)))
             self.nests.variables.update(variables)
 
     def _place(self, loops: Sequence[IterDomain]) -> Scalar:
@@ -164,15 +166,15 @@ class States:
         if tensor in self._blocked:
             state = self._blocked[tensor].partial
         at = self._place((*state.lanes, *state.kept))
-        element = cast(elements.operand(tensor), state.dtypes[0])
+        element = cast(elements.operand(tensor), state.element)
         gone = [axis for axis in tensor.domain.root if axis.is_reduction]
-        position = elements.indices.of(gone[0]) if operation.name.startswith("arg") else const(0)
-        self._store(state, at, state.reduction.step(state.at(at), element, position))
+        position = elements.indices.of(gone[0]) if state.monoid.positions else const(0)
+        self._store(state, at, state.monoid.step(state.at(at), element, position))
 
     def _store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
         """All new values before any is stored, as each may read all old ones; what they have in common first."""
         if len(values) > 1:
-            for term in _common(values):
+            for term in common(values):
                 self.builder.let(f"{state.buffers[0]}_term", term)
             values = [self.builder.let(f"{b}_next", v) for b, v in zip(state.buffers, values, strict=True)]
         for buffer, value in zip(state.buffers, values, strict=True):
@@ -187,7 +189,7 @@ class States:
             with self.builder.scope():
                 count = (width - half) * state.size
                 at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results", self._lanes)
-                self._store(state, at, state.reduction.combine(state.at(at), state.at(at + half * state.size)))
+                self._store(state, at, state.monoid.combine(state.at(at), state.at(at + half * state.size)))
             width = half
         crossed = [loop.parallel_type for loop in loops if self.phased.is_reduced_by(tensor, loop)]
         threads = tuple(kind for kind in THREADS if kind in crossed)
@@ -206,9 +208,9 @@ class States:
         with self.builder.scope():
             at = const(0) if state.size == 1 else self.builder.loop("s", const(state.size), "results", self._lanes)
             states = state.at(at)
-            result = state.reduction.finish(states)
-            if result != states[state.reduction.result]:
-                self.builder.add(Store(state.buffers[state.reduction.result], at, result))
+            result = state.monoid.finish(states)
+            if result != states[state.monoid.result]:
+                self.builder.add(Store(state.buffers[state.monoid.result], at, result))
 
     def _across_blocks(
         self, tensor: TensorView, state: State, blocks: tuple[ParallelType, ...], rule: CombineRule
@@ -250,7 +252,7 @@ class States:
     def value(self, tensor: TensorView) -> Scalar | None:
         """The result of a reduction, for the loops that are open."""
         state = self._states.get(tensor)
-        return None if state is None else state.at(self._place(state.kept))[state.reduction.result]
+        return None if state is None else state.at(self._place(state.kept))[state.monoid.result]
 
 
 def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
@@ -266,20 +268,7 @@ def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
     return count
 
 
-def _common(values: Sequence[Scalar]) -> list[Scalar]:
-    """Subexpressions that occur more than once, smaller ones first."""
-    readers: dict[Scalar, int] = {}
-    nodes = list(dict.fromkeys(node for value in values for node in value.walk()))
-    for node in nodes:
-        for argument in node.args:
-            readers[argument] = readers.get(argument, 0) + 1
-    for value in values:
-        readers[value] = readers.get(value, 0) + 1
-    plain = ("const", "symbol", "load", "cast")
-    return [node for node in nodes if readers.get(node, 0) > 1 and node.op not in plain and node.dtype != INDEX]
-
-
 def _rule(state: State) -> CombineRule:
     left = tuple(symbol(f"left{n}", dtype) for n, dtype in enumerate(state.dtypes))
     right = tuple(symbol(f"right{n}", dtype) for n, dtype in enumerate(state.dtypes))
-    return CombineRule(left, right, state.reduction.combine(left, right))
+    return CombineRule(left, right, state.monoid.combine(left, right))

@@ -45,7 +45,7 @@ def widened(kernel: Kernel, requirements: Sequence[Requirement] = ()) -> Kernel:
     multiples = {}
     for required in requirements:
         condition = required.condition
-        if condition.op == "eq" and condition.args[0].op == "mod" and condition.args[1] == const(0):
+        if condition.op == "equal" and condition.args[0].op == "index_remainder" and condition.args[1] == const(0):
             extent, factor = condition.args[0].args
             multiples[extent] = factor.value if factor.is_const else 1
     known = Known(multiples, dict.fromkeys(kernel.sizes, NATURAL))

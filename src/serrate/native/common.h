@@ -1,4 +1,5 @@
 // The C++ sources of this folder share this file: calls from Python, large pages for results, long copies, and filling.
+#pragma once
 
 #include <algorithm>
 #include <cstddef>

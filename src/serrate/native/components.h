@@ -1,5 +1,8 @@
 // This file computes for the rows of each component, by trees.h: their sum, their distances from their mean, and the
 // sum of the squares of these distances.
+#pragma once
+
+#include "trees.h"
 
 namespace {
 

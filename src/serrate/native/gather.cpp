@@ -1,6 +1,8 @@
 // This file sorts rows of nested tables by their sources, measures them, and copies them out of blocks of memory,
 // packed. gather.h describes the arguments.
 
+#include "gather.h"
+
 #include <vector>
 
 namespace {

@@ -15,6 +15,9 @@
 //            with a vocabulary are codes, that is places in the vocabulary, and are checked as well
 //   runs     [levels, 2, rows]: where the entries of a row begin and end in its block
 //   ends     [levels, rows + 1]: where the entries of a row begin and end in the result
+#pragma once
+
+#include "common.h"
 
 namespace {
 

@@ -12,11 +12,11 @@ DEEPEST = 64
 
 @cache
 def routines() -> Routines | None:
-    """Return the functions that sort rows by their sources, measure and pack them; None if they do not compile."""
-    return load("gather.cpp", ["locate", "group", "measure", "pack"], headers=["gather.h"])
+    """Return the functions that sort rows by their sources, measure and pack them; None if there is no library."""
+    return load("gather.cpp", ["locate", "group", "measure", "pack"])
 
 
 @cache
 def padding_routines() -> Routines | None:
-    """Return the function that pads measured rows; None if it does not compile."""
-    return load("rectangles.cpp", ["pad"], headers=["gather.h"])
+    """Return the function that pads measured rows; None if there is no library."""
+    return load("rectangles.cpp", ["pad_measured"])

@@ -1,9 +1,11 @@
-"""This module loads the C++ sources of this folder as Python functions of integers and addresses."""
+"""This module loads what the C++ sources of this folder export, as Python functions of integers and addresses."""
 
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -14,6 +16,7 @@ from torch._C._dynamo import guards
 from torch.autograd import forward_ad
 
 from serrate.errors import CompileError
+from serrate.native import building
 
 Routines = Mapping[str, Callable[..., int]]
 
@@ -28,19 +31,56 @@ allocate: Allocate = getattr(guards, "_empty_strided_cpu", allocate_by_name)
 """This function returns new CPU memory of a shape, strides and a dtype, as torch's compiled programs allocate it."""
 
 
-def load(
-    name: str, functions: Iterable[str], flags: Sequence[str] = (), headers: Sequence[str] = ()
-) -> Routines | None:
-    """Return the named functions that a source exports, see common.h; None if it does not compile."""
+def load(name: str, functions: Iterable[str]) -> Routines | None:
+    """Return the named functions that a source exports, see common.h; None if there is no library with them."""
+    path = library_with(name)
+    if path is None:
+        return None
+    library = ctypes.CDLL(str(path))
+    return {function: _exported(library[f"serrate_{function}"]) for function in functions}
+
+
+def library_with(name: str) -> Path | None:
+    """Return the library that has the functions of a source: the one that was built with the package.
+
+    If the source has changed since, or if there was no compiler when the package was installed, the source is compiled
+    now and kept (`serrate.runtime.compiler`). Where that fails, a single warning says so, and the result is None.
+    """
+    digest = building.digest_of(name)
+    path, digests = _built()
+    if digests.get(name) == digest:
+        return path
     from serrate.runtime.compiler import compile
 
-    folder = Path(__file__).parent
-    source = "\n".join(folder.joinpath(part).read_text(encoding="utf-8") for part in ("common.h", *headers, name))
     try:
-        library = ctypes.CDLL(str(compile(source, flags=flags).path))
-    except (CompileError, OSError):
+        return compile(f'// {digest}\n#include "{name}"\n', flags=building.options()).path
+    except (CompileError, OSError) as error:
+        _warn_once(error.output if isinstance(error, CompileError) else str(error))
         return None
-    return {function: _exported(library[f"serrate_{function}"]) for function in functions}
+
+
+@cache
+def _built() -> tuple[Path, Mapping[str, str]]:
+    """Return the library that was built with the package for this processor, and the digests of its sources."""
+    path = building.library_of(building.level())
+    try:
+        return path, building.built_from(ctypes.CDLL(str(path)))
+    except OSError:  # There is none, or it was built for another system.
+        return path, {}
+
+
+_reasons: list[str] = []
+
+
+def _warn_once(reason: str) -> None:
+    if not _reasons:
+        warnings.warn(
+            "Serrate runs without its native code, on torch alone and more slowly: no library was built from its "
+            f"sources as they are, and they cannot be compiled now: {reason.strip()}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    _reasons.append(reason)
 
 
 def _exported(routine: Any) -> Callable[..., int]:

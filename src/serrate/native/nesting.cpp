@@ -1,5 +1,8 @@
 // This file turns nested Python lists into packed numbers: one pass counts, and one pass writes. The caller holds the
-// interpreter lock.
+// interpreter lock. Only what is stable between versions of Python is used, so that one library fits all of them. Where
+// Python has no headers, the library is built without these functions.
+#if __has_include(<Python.h>)
+#define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
 #include <cstdint>
@@ -7,14 +10,17 @@
 namespace {
 
 struct Items {
-  PyObject** begin = nullptr;
+  PyObject* given;
+  PyObject* (*get)(PyObject*, Py_ssize_t) = nullptr;
   Py_ssize_t size = -1;  // -1 if the object is no list or tuple.
+
+  PyObject* operator[](Py_ssize_t i) const { return get(given, i); }
 };
 
 inline Items items_of(PyObject* given) {
-  if (PyList_CheckExact(given)) return {reinterpret_cast<PyListObject*>(given)->ob_item, PyList_GET_SIZE(given)};
-  if (PyTuple_CheckExact(given)) return {reinterpret_cast<PyTupleObject*>(given)->ob_item, PyTuple_GET_SIZE(given)};
-  return {};
+  if (PyList_CheckExact(given)) return {given, PyList_GetItem, PyList_Size(given)};
+  if (PyTuple_CheckExact(given)) return {given, PyTuple_GetItem, PyTuple_Size(given)};
+  return {given};
 }
 
 // Adds to counts[d] the number of entries inside d + 1 lists. Returns false if something else stands for a list.
@@ -24,7 +30,7 @@ bool count(PyObject* given, int64_t depth, int64_t* counts) {
   counts[0] += items.size;
   if (depth == 0) return true;
   for (Py_ssize_t i = 0; i < items.size; ++i)
-    if (!count(items.begin[i], depth - 1, counts + 1)) return false;
+    if (!count(items[i], depth - 1, counts + 1)) return false;
   return true;
 }
 
@@ -42,7 +48,7 @@ struct Floating {
   using Stored = double;
   static bool read(PyObject* given, double& value) {
     if (PyFloat_CheckExact(given)) {
-      value = PyFloat_AS_DOUBLE(given);
+      value = PyFloat_AsDouble(given);
       return true;
     }
     int64_t read = 0;  // An int that does not fit int64 is left to the caller, who may want to refuse it.
@@ -77,11 +83,11 @@ bool write(PyObject* given, int64_t depth, int64_t level, const Output& out) {
   if (depth == 0) {
     auto* values = static_cast<typename Kind::Stored*>(out.values);
     for (Py_ssize_t i = 0; i < items.size; ++i, ++written)
-      if (!Kind::read(items.begin[i], values[written])) return false;
+      if (!Kind::read(items[i], values[written])) return false;
     return true;
   }
   for (Py_ssize_t i = 0; i < items.size; ++i) {
-    if (!write<Kind>(items.begin[i], depth - 1, level + 1, out)) return false;
+    if (!write<Kind>(items[i], depth - 1, level + 1, out)) return false;
     out.offsets[level][++written] = out.written[level + 1];
   }
   return true;
@@ -111,3 +117,5 @@ extern "C" int64_t serrate_fill(PyObject* given, int64_t depth, int64_t kind, in
     default: return filled<Boolean>(given, depth, out);
   }
 }
+
+#endif

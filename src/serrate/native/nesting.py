@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import sysconfig
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from serrate.errors import CompileError
+from serrate.native.loading import library_with
 
 _KINDS: dict[type, tuple[int, torch.dtype]] = {int: (0, torch.int64), float: (1, torch.float64), bool: (2, torch.bool)}
 """For each type of entries the number of its kind in nesting.cpp, and the dtype of the values."""
@@ -19,13 +18,14 @@ _KINDS: dict[type, tuple[int, torch.dtype]] = {int: (0, torch.int64), float: (1,
 
 @cache
 def _library() -> Any:
-    """Return the compiled source; None if it does not compile, for example without Python's headers."""
-    from serrate.runtime.compiler import compile
+    """Return the library with the functions of the source; None if there is none.
 
-    source = Path(__file__).with_name("nesting.cpp").read_text(encoding="utf-8")
-    try:
-        library = ctypes.PyDLL(str(compile(source, flags=(f"-I{sysconfig.get_paths()['include']}",)).path))
-    except (CompileError, OSError):
+    They are missing if there were no headers of Python when it was built. A Python without the interpreter lock has
+    other objects than the headers that the library was built with.
+    """
+    path = None if sysconfig.get_config_var("Py_GIL_DISABLED") else library_with("nesting.cpp")
+    library = None if path is None else ctypes.PyDLL(str(path))
+    if library is None or not hasattr(library, "serrate_count"):
         return None
     library.serrate_count.argtypes = [ctypes.py_object, ctypes.c_int64, ctypes.c_void_p]
     library.serrate_fill.argtypes = [ctypes.py_object, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]

@@ -4,6 +4,8 @@
 // component. If offsets do not start with 0, decrease or end past the rows, a function returns -1 and neither reads nor
 // writes a row.
 
+#include "common.h"
+
 namespace {
 
 bool are_wrong(const int64_t* offsets, int64_t components, int64_t rows) {
@@ -11,35 +13,90 @@ bool are_wrong(const int64_t* offsets, int64_t components, int64_t rows) {
   return end < 0 || end > rows;
 }
 
-// Writes padded rows of `width` bytes from packed ones. `filling` is one element of `size` bytes, or null for zeros.
-int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t components, int64_t rows, int64_t most,
-            int64_t width, const char* filling, int64_t size, int32_t threads) {
-  if (are_wrong(offsets, components, rows)) return -1;
-  advise(padded, components * most * width);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) {
-    const int64_t have = std::min(offsets[b + 1] - offsets[b], most) * width, all = most * width;
-    char* row = padded + b * all;
-    copy(row, packed + offsets[b] * width, have);
-    fill(row + have, all - have, filling, size);
+// ------------------------------------------------------------------------------------------------ padding and packing
+
+constexpr int64_t kDeepest = 16;
+
+// One level of cells inside cells: offsets cut them, or without offsets each cell outside has `size` of them. The padded
+// memory has room for `size` cells in each cell outside, of which there are `components`.
+struct Level {
+  const int64_t* offsets;
+  int64_t components, size;
+  int64_t first(int64_t cell) const { return offsets ? offsets[cell] : cell * size; }
+  int64_t count(int64_t cell) const { return offsets ? offsets[cell + 1] - offsets[cell] : size; }
+};
+
+// Levels, outermost first; the cells of the last one are packed rows of `width` bytes.
+struct Grid {
+  Level levels[kDeepest];
+  int64_t bytes[kDeepest];  // what a cell of each level has in the padded memory
+  int64_t depth, width, end = -1;
+  const char* filling;
+  int64_t size;
+
+  // Sets `end` to the number of rows in a component; it stays -1 if offsets are wrong or end past `rows`.
+  Grid(const Level& outer, const Level* inner, int64_t more, int64_t rows, int64_t width, const char* filling,
+       int64_t size)
+      : depth(more + 1), width(width), filling(filling), size(size) {
+    if (depth > kDeepest) return;
+    levels[0] = outer;
+    std::copy(inner, inner + more, levels + 1);
+    int64_t cells = outer.components;
+    for (int64_t d = 0; d < depth; ++d) {
+      const Level& level = levels[d];
+      if (cells > level.components) return;
+      cells = level.offsets ? total(level.offsets, cells + 1) : cells * level.size;
+      if (cells < 0) return;
+    }
+    bytes[depth - 1] = width;
+    for (int64_t d = depth - 1; d > 0; --d) bytes[d - 1] = bytes[d] * levels[d].size;
+    if (cells <= rows) end = cells;
   }
+
+  void pad(const char* packed, int64_t d, int64_t cell, char* out) const {
+    const Level& level = levels[d];
+    const int64_t first = level.first(cell), have = std::min(level.count(cell), level.size);
+    if (d == depth - 1) copy(out, packed + first * width, have * width);
+    else for (int64_t i = 0; i < have; ++i) pad(packed, d + 1, first + i, out + i * bytes[d]);
+    fill(out + have * bytes[d], (level.size - have) * bytes[d], filling, size);
+  }
+
+  // Packs a cell; without a place in the padded memory, `in` is null.
+  void unpad(const char* in, int64_t d, int64_t cell, char* packed) const {
+    const Level& level = levels[d];
+    const int64_t first = level.first(cell), count = level.count(cell), have = in ? std::min(count, level.size) : 0;
+    if (d == depth - 1) {
+      copy(packed + first * width, in, have * width);
+      fill(packed + (first + have) * width, (count - have) * width, filling, size);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) unpad(i < have ? in + i * bytes[d] : nullptr, d + 1, first + i, packed);
+  }
+};
+
+// Writes padded rows of `width` bytes from packed ones. `filling` is one element of `size` bytes, or null for zeros.
+// Inside the level of the offsets there are `more` levels.
+int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t components, int64_t rows, int64_t most,
+            int64_t width, const char* filling, int64_t size, int32_t threads, const Level* inner, int64_t more) {
+  const Grid grid({offsets, components, most}, inner, more, rows, width, filling, size);
+  if (grid.end < 0) return -1;
+  const int64_t all = most * grid.bytes[0];
+  advise(padded, components * all);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+  for (int64_t b = 0; b < components; ++b) grid.pad(packed, 0, b, padded + b * all);
   return 0;
 }
 
-// Writes packed rows from padded ones. Rows past the first `most` of a component, and past the last offset, become 0.
+// Writes packed rows from padded ones. Rows without a place there, and those past the last offset, are filled.
 int64_t unpad(const char* padded, const int64_t* offsets, char* packed, int64_t components, int64_t rows, int64_t most,
-              int64_t width, int32_t threads) {
-  if (are_wrong(offsets, components, rows)) return -1;
+              int64_t width, const char* filling, int64_t size, int32_t threads, const Level* inner, int64_t more) {
+  const Grid grid({offsets, components, most}, inner, more, rows, width, filling, size);
+  if (grid.end < 0) return -1;
+  const int64_t all = most * grid.bytes[0];
   advise(packed, rows * width);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) {
-    const int64_t all = (offsets[b + 1] - offsets[b]) * width, have = std::min(all, most * width);
-    char* row = packed + offsets[b] * width;
-    copy(row, padded + b * most * width, have);
-    clear(row + have, all - have);
-  }
-  const int64_t end = offsets[components];
-  clear(packed + end * width, (rows - end) * width);
+  for (int64_t b = 0; b < components; ++b) grid.unpad(padded + b * all, 0, b, packed);
+  fill(packed + grid.end * width, (rows - grid.end) * width, filling, size);
   return 0;
 }
 

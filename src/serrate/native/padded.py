@@ -5,7 +5,10 @@ torch has no call that writes a padded tensor in one pass; several calls take tw
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,17 +16,25 @@ import torch
 
 from serrate.errors import RaggednessError
 from serrate.native.loading import Routines, are_vectors, empty, load, plain, size_of, threads_for, transforming
-from serrate.tensor import bits
+from serrate.tensor import bits, dense, host
 from serrate.tensor.differentiable import Differentiable
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Axis, Ragged, Structure
+from serrate.tensor.tensor import Tensor
 
 _NUMBERS = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
 
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     forms = ("packed_sum", "packed_product", "padded_sum", "padded_product")
     return load("padded.cpp", ["total", "pad", "unpad", *(f"{f}_{kind}" for f in forms for kind in _NUMBERS.values())])
+
+
+def is_there() -> bool:
+    """Return whether there is compiled code."""
+    return _library() is not None
 
 
 def total(offsets: torch.Tensor) -> int | None:
@@ -47,133 +58,163 @@ def _wide(offsets: Any) -> torch.Tensor | None:
 # --------------------------------------------------------------------------------------------- padding and packing
 
 
-def pad(values: torch.Tensor, offsets: Any, most: int, padding: Any = 0) -> torch.Tensor | None:
-    """Return a padded tensor [B, most, …] of packed rows [N, …]; the offsets may end before N.
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Levels of cells inside cells, outermost first: how packed rows lie in a padded tensor [B, *sizes, …].
 
-    Short components are padded, and long ones are cut.
+    A level is a vector of int64 offsets, of which the first level must be one, or None if each cell outside has as
+    many cells as the padded tensor.
     """
-    ends = _wide(offsets)
-    if ends is None or not values.is_cpu or most < 0 or _library() is None:
-        return None
-    return _Padded.call(values, ends, most, _filling(padding, values))
+
+    offsets: tuple[torch.Tensor | None, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def components(self) -> int:
+        """The number of components of the first level, B."""
+        first = self.offsets[0]
+        assert first is not None
+        return first.numel() - 1
+
+    def structure(self, rows: int) -> Structure:
+        """Return the structure of `rows` packed rows, of which the last ones may belong to no component."""
+        axes: list[Axis] = [self.components]
+        counts = [None if level is None else level.numel() - 1 for level in self.offsets[1:]]
+        for level, size, inside in zip(self.offsets, self.sizes, [*counts, rows], strict=True):
+            if level is None:
+                axes.append(size)
+                continue
+            cells = int(level[-1]) if inside is None else inside
+            whole = host.is_at_hand(level) and int(level[-1]) == cells
+            axes.append(Ragged(Partition._of(level, cells, device_born=not whole, exact=whole), range(len(axes))))
+        return Structure(axes)
 
 
-def unpad(padded: torch.Tensor, offsets: Any, rows: int) -> torch.Tensor | None:
-    """Return packed rows [rows, …] of a padded tensor [B, most, …]; the offsets may end before `rows`.
+_UNCUT = 2**62
+"""The number of components of a level without offsets, which has any number of them."""
 
-    Rows that `padded` does not hold are 0.
+
+def pad(values: torch.Tensor, offsets: Sequence[Any], sizes: Sequence[int], padding: Any = 0) -> torch.Tensor | None:
+    """Return a padded tensor [B, *sizes, …] of packed rows [N, …]; the offsets may end before N.
+
+    Offsets are given for each level, outermost first, or None for a level in which each cell has as many cells as
+    `sizes` say. Short components are padded, and long ones are cut.
     """
-    ends = _wide(offsets)
-    if ends is None or not padded.is_cpu or padded.ndim < 2 or padded.shape[0] != ends.numel() - 1:
+    levels = _levels(offsets, sizes)
+    if levels is None or not values.is_cpu or _library() is None:
         return None
-    if rows < 0 or _library() is None:
+    return _Padded.call(values, levels, padding)
+
+
+def unpad(grid: torch.Tensor, offsets: Sequence[Any], rows: int, padding: Any = 0) -> torch.Tensor | None:
+    """Return packed rows [rows, …] of a padded tensor [B, *sizes, …]; the offsets may end before `rows`.
+
+    Rows that the padded tensor does not hold are `padding`.
+    """
+    if not grid.is_cpu or grid.ndim <= len(offsets) or rows < 0 or _library() is None:
         return None
-    return _Unpadded.call(padded, ends, rows)
+    levels = _levels(offsets, grid.shape[1 : 1 + len(offsets)])
+    if levels is None or grid.shape[0] != levels.components:
+        return None
+    return _Unpadded.call(grid, levels, rows, padding)
+
+
+def _levels(offsets: Sequence[Any], sizes: Sequence[int]) -> Levels | None:
+    """Return the levels of these offsets; None if one is no vector of integers in memory, or a size is negative."""
+    if len(offsets) == 1:
+        ends = _wide(offsets[0])
+        return None if ends is None or sizes[0] < 0 else Levels((ends,), (sizes[0],))
+    wide = tuple(None if level is None else _wide(level) for level in offsets)
+    if not wide or wide[0] is None or min(sizes) < 0:
+        return None
+    if any(made is None and given is not None for made, given in zip(wide, offsets, strict=True)):
+        return None
+    return Levels(wide, tuple(sizes))
 
 
 class _Padded(Differentiable):
     @staticmethod
-    def forward(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None) -> Any:
-        values = plain(values)
-        rows, *features = values.shape
-        components = ends.numel() - 1
-        made = empty((components, most, *features), values.dtype)
-        failed = _copy(values, ends.data_ptr(), made, rows, filling, threads_for(size_of(made)))
-        return None if failed else made
+    def forward(values: torch.Tensor, levels: Levels, padding: Any) -> Any:
+        made = empty((levels.components, *levels.sizes, *values.shape[1:]), values.dtype)
+        return _moved("pad", values, levels, values, made, padding, size_of(made))
 
     @staticmethod
-    def composed(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None) -> torch.Tensor:
-        return padded(values, ends, most, filling)
+    def composed(values: torch.Tensor, levels: Levels, padding: Any) -> torch.Tensor:
+        sizes = [size for ends, size in zip(levels.offsets, levels.sizes, strict=True) if ends is not None]
+        return dense.to_dense(Tensor(values, levels.structure(values.shape[0])), padding, sizes).values
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, ctx.ends, _, _ = inputs
+        values, ctx.levels, _ = inputs
         ctx.rows = values.shape[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _unchanged(_Unpadded.call(gradient, ctx.ends, ctx.rows)), None, None, None
+        return _unchanged(_Unpadded.call(gradient, ctx.levels, ctx.rows, 0)), None, None
 
 
 class _Unpadded(Differentiable):
     @staticmethod
-    def forward(padded: torch.Tensor, ends: torch.Tensor, rows: int) -> Any:
-        library = _library()
-        assert library is not None
-        padded = plain(padded)
-        components, most, *features = padded.shape
-        made = empty((rows, *features), padded.dtype)
-        width = padded.element_size() * math.prod(features)
-        failed = library["unpad"](
-            padded.data_ptr(), ends.data_ptr(), made.data_ptr(), components, rows, most, width,
-            threads_for(rows * width),
-        )  # fmt: skip
-        return None if failed else made
+    def forward(grid: torch.Tensor, levels: Levels, rows: int, padding: Any) -> Any:
+        made = empty((rows, *grid.shape[1 + len(levels.sizes) :]), grid.dtype)
+        return _moved("unpad", grid, levels, made, made, padding, size_of(made))
 
     @staticmethod
-    def composed(padded: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
-        return unpadded(padded, ends, rows)
+    def composed(grid: torch.Tensor, levels: Levels, rows: int, padding: Any) -> torch.Tensor:
+        return dense.gather_from(grid, levels.structure(rows), tuple(range(grid.ndim)), padding)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        padded, ctx.ends, _ = inputs
-        ctx.most = padded.shape[1]
+        _, ctx.levels, _, _ = inputs
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _unchanged(_Padded.call(gradient, ctx.ends, ctx.most, None)), None, None
+        return _unchanged(_Padded.call(gradient, ctx.levels, 0)), None, None, None
 
 
-# The functions below do the same by torch's operations, which support forward mode and vmap. `ends` are checked before.
-
-
-def _cells(ends: torch.Tensor, rows: int, most: int) -> torch.Tensor:
-    """Return for each of `rows` packed rows its cell in [B, most], or one past the last cell if it has none."""
-    row, components = torch.arange(rows, device=ends.device), ends.numel() - 1
-    component = torch.searchsorted(ends[1:], row, right=True).clamp(max=max(components - 1, 0))
-    position = row - ends[component]
-    inside = (row < ends[-1]) & (position < most)
-    return torch.where(inside, component * most + position, components * most)
-
-
-def padded(values: torch.Tensor, ends: torch.Tensor, most: int, filling: torch.Tensor | None = None) -> torch.Tensor:
-    """Return a padded tensor [B, most, …] of packed rows."""
-    count, features = (ends.numel() - 1) * most, values.shape[1:]
-    base = (values.new_zeros(()) if filling is None else filling).expand(count + 1, *features)
-    made = base.index_copy(0, _cells(ends, values.shape[0], most), values)
-    return made[:count].view(ends.numel() - 1, most, *features)
+def padded(values: torch.Tensor, ends: torch.Tensor, most: int) -> torch.Tensor:
+    """Return a tensor [B, most, …] of packed rows, padded with 0, by torch's operations; `ends` are checked before."""
+    return _Padded.composed(values, Levels((ends,), (most,)), 0)
 
 
 def unpadded(grid: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return packed rows [rows, …] of a padded tensor [B, most, …]; rows that it does not hold are 0."""
-    flat = grid.flatten(0, 1)
-    past = torch.cat([flat, flat.new_zeros((1, *flat.shape[1:]))])
-    return past.index_select(0, _cells(ends, rows, grid.shape[1]))
+    """Return packed rows [rows, …] of a tensor [B, most, …], 0 where it holds none, by torch's operations."""
+    return _Unpadded.composed(grid, Levels((ends,), (grid.shape[1],)), rows, 0)
+
+
+def _moved(
+    name: str, given: torch.Tensor, levels: Levels, packed: torch.Tensor, made: torch.Tensor, padding: Any, work: int
+) -> torch.Tensor | None:
+    """Write `given` rows into `made`, of which one is `packed`, by a compiled function; None for wrong offsets."""
+    library = _library()
+    assert library is not None
+    filling = _filling(padding, given)
+    given = plain(given)
+    rows, *features = packed.shape
+    size = made.element_size()
+    outer = levels.offsets[0]
+    assert outer is not None
+    inner = [
+        word for ends, most in zip(levels.offsets[1:], levels.sizes[1:], strict=True) for word in _words(ends, most)
+    ]
+    memory = (ctypes.c_int64 * len(inner))(*inner) if inner else None
+    failed = library[name](
+        given.data_ptr(), outer.data_ptr(), made.data_ptr(), levels.components, rows, levels.sizes[0],
+        size * math.prod(features), 0 if filling is None else filling.data_ptr(), size, threads_for(work),
+        0 if memory is None else ctypes.addressof(memory), len(levels.sizes) - 1,
+    )  # fmt: skip
+    return None if failed else made
+
+
+def _words(ends: torch.Tensor | None, most: int) -> tuple[int, int, int]:
+    """Return a level as the compiled functions read it."""
+    return (0, _UNCUT, most) if ends is None else (ends.data_ptr(), ends.numel() - 1, most)
 
 
 def _unchanged(made: torch.Tensor | None) -> torch.Tensor:
     if made is None:
         raise RaggednessError("offsets were changed between a call and the computation of its gradient")
     return made
-
-
-def _copy(
-    values: torch.Tensor, ends: int, made: torch.Tensor, rows: int, filling: torch.Tensor | None, threads: int,
-    first: int = 0,
-) -> int:  # fmt: skip
-    """Write `rows` packed rows from `first` on into the padded `made`; `ends` is the address of the offsets.
-
-    The result is 0, or -1 if the offsets are wrong.
-    """
-    library = _library()
-    assert library is not None
-    components, most, *features = made.shape
-    size = values.element_size()
-    width = size * math.prod(features)
-    return library["pad"](
-        values.data_ptr() + first * width, ends, made.data_ptr(), components, rows, most, width,
-        0 if filling is None else filling.data_ptr(), size, threads,
-    )  # fmt: skip
 
 
 def pad_keys(
@@ -186,14 +227,20 @@ def pad_keys(
     """
     if _library() is None or transforming() or not (values.is_cpu and ends.is_cpu):
         return None
-    filling = _filling(padding, values)
+    library, filling = _library(), _filling(padding, values)
+    assert library is not None
     values = plain(values)
     components, features = ends.shape[1] - 1, values.shape[1:]
     made = [empty((components, most, *features), values.dtype) for most in sizes]
     line, threads = ends.data_ptr(), threads_for(sum(size_of(result) for result in made))
+    size, address = values.element_size(), 0 if filling is None else filling.data_ptr()
+    width = size * math.prod(features)
     for key, result in enumerate(made):
-        first = starts[key]
-        if _copy(values, line, result, starts[key + 1] - first, filling, threads, first):
+        first, last = starts[key], starts[key + 1]
+        if library["pad"](
+            values.data_ptr() + first * width, line, result.data_ptr(), components, last - first, sizes[key], width,
+            address, size, threads, 0, 0,
+        ):  # fmt: skip
             return None
         line += 8 * (components + 1)
     return made
@@ -274,7 +321,13 @@ class _PaddedSum(Differentiable):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         wanted = ctx.needs_input_grad[0]
-        return _unchanged(_Unpadded.call(gradient, ctx.ends, ctx.rows)) if wanted else None, None, gradient
+        return (
+            _unchanged(_Unpadded.call(gradient, Levels((ctx.ends,), (gradient.shape[1],)), ctx.rows, 0))
+            if wanted
+            else None,
+            None,
+            gradient,
+        )
 
 
 class _PackedSum(Differentiable):
@@ -304,7 +357,7 @@ class _PackedSum(Differentiable):
         asked = []
         for most, wanted in zip(ctx.sizes, ctx.needs_input_grad[2:], strict=True):
             if wanted and most not in made:
-                made[most] = _unchanged(_Padded.call(gradient, ctx.ends, most, None))
+                made[most] = _unchanged(_Padded.call(gradient, Levels((ctx.ends,), (most,)), 0))
             asked.append(made[most] if wanted else None)
         return gradient, None, *asked
 

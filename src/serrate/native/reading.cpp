@@ -1,6 +1,9 @@
 // This file reads ahead in a mapped file. It asks for the pages of many entries together, so that the disk works on
 // many pages at once; a page fault waits for a single page. The offsets of the file may be wrong: they are clamped to
 // the number of entries before they are used, so that nothing outside of the file is touched.
+
+#include "common.h"
+
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>

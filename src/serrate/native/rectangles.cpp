@@ -1,5 +1,7 @@
 // This file copies measured rows of nested tables out of blocks of memory, padded. gather.h describes the arguments.
 
+#include "gather.h"
+
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
@@ -458,4 +460,4 @@ int64_t pad(const int64_t* layout_, const int64_t* blocks_, int64_t count, const
 
 }  // namespace
 
-SERRATE_EXPORT(pad, pad)
+SERRATE_EXPORT(pad_measured, pad)

@@ -4,7 +4,13 @@
 // wrong or cut more than `rows` rows, a function returns -1 and neither reads nor writes a row. A product of matrices,
 // C[m, n] = Σ_k A[m, k] · B[k, n], is computed in tiles that stay in registers.
 
+#include "common.h"
+
 #include <vector>
+
+#ifdef __clang__
+#pragma clang fp contract(fast)  // Other compilers multiply and add in one instruction anyway.
+#endif
 
 namespace {
 
@@ -15,6 +21,7 @@ constexpr int kBytes = 32;
 #else
 constexpr int kBytes = 16;
 #endif
+constexpr int64_t kDepth = 256;
 constexpr int kRows = 6, kVectors = 2;  // A tile has 12 sums: they hide the latency of additions and fit 16 registers.
 
 template <class T>
@@ -32,9 +39,10 @@ struct Matrix {
   int64_t row, column;
 };
 
-// Computes C[M, columns] = A[M, depth] · B[depth, columns]; the lines of B and C are contiguous.
+// Computes C[M, columns] = A[M, depth] · B[depth, columns], or with `more` adds this to C; the lines of B and C are
+// contiguous.
 template <class T, int M>
-void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
+void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row, bool more) {
   using V = typename Lanes<T>::type;
   using Memory = typename Lanes<T>::memory;
   V sums[M][kVectors] = {};
@@ -50,19 +58,22 @@ void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) reinterpret_cast<Memory*>(c + i * c_row)[v] = sums[i][v];
+    for (int v = 0; v < kVectors; ++v) {
+      Memory& made = reinterpret_cast<Memory*>(c + i * c_row)[v];
+      made = more ? made + sums[i][v] : sums[i][v];
+    }
   }
 }
 
 template <class T>
-void tile_of(int64_t rows, int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
+void tile_of(int64_t rows, int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row, bool more) {
   switch (rows) {
-    case 1: return tile<T, 1>(depth, a, b, b_row, c, c_row);
-    case 2: return tile<T, 2>(depth, a, b, b_row, c, c_row);
-    case 3: return tile<T, 3>(depth, a, b, b_row, c, c_row);
-    case 4: return tile<T, 4>(depth, a, b, b_row, c, c_row);
-    case 5: return tile<T, 5>(depth, a, b, b_row, c, c_row);
-    default: return tile<T, 6>(depth, a, b, b_row, c, c_row);
+    case 1: return tile<T, 1>(depth, a, b, b_row, c, c_row, more);
+    case 2: return tile<T, 2>(depth, a, b, b_row, c, c_row, more);
+    case 3: return tile<T, 3>(depth, a, b, b_row, c, c_row, more);
+    case 4: return tile<T, 4>(depth, a, b, b_row, c, c_row, more);
+    case 5: return tile<T, 5>(depth, a, b, b_row, c, c_row, more);
+    default: return tile<T, 6>(depth, a, b, b_row, c, c_row, more);
   }
 }
 
@@ -77,27 +88,37 @@ void pack(int64_t depth, Matrix<T> b, int64_t first, int64_t count, T* packed) {
   }
 }
 
-// Computes C[m, n] = A[m, k] · B[k, n]; `packed` has room for k lines as wide as a tile.
+// Computes C[m, n] = A[m, k] · B[k, n]; `packed` has room for kDepth lines as wide as a tile. Products are summed in
+// blocks of kDepth, and the sums of blocks are added: so errors grow with the number of blocks, not with k.
 template <class T>
 void multiply(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, T* c, T* packed) {
   constexpr int kWidth = Lanes<T>::columns;
   T edge[kRows * kWidth];
+  if (!k) std::fill(c, c + m * n, T(0));
   for (int64_t j = 0; j < n; j += kWidth) {
     const int64_t columns = std::min<int64_t>(kWidth, n - j);
     const bool direct = b.column == 1 && columns == kWidth;
-    if (!direct) pack(k, b, j, columns, packed);
-    const T* lines = direct ? b.data + j : packed;
-    const int64_t line = direct ? b.row : kWidth;
-    for (int64_t i = 0; i < m; i += kRows) {
-      const int64_t rows = std::min<int64_t>(kRows, m - i);
-      const Matrix<T> part{a.data + i * a.row, a.row, a.column};
-      T* out = c + i * n + j;
-      if (columns == kWidth) {
-        tile_of(rows, k, part, lines, line, out, n);
-        continue;
+    for (int64_t first = 0; first < k; first += kDepth) {
+      const int64_t depth = std::min(kDepth, k - first);
+      const Matrix<T> some{b.data + first * b.row, b.row, b.column};
+      if (!direct) pack(depth, some, j, columns, packed);
+      const T* lines = direct ? some.data + j : packed;
+      const int64_t line = direct ? b.row : kWidth;
+      for (int64_t i = 0; i < m; i += kRows) {
+        const int64_t rows = std::min<int64_t>(kRows, m - i);
+        const Matrix<T> part{a.data + i * a.row + first * a.column, a.row, a.column};
+        T* out = c + i * n + j;
+        if (columns == kWidth) {
+          tile_of(rows, depth, part, lines, line, out, n, first > 0);
+          continue;
+        }
+        tile_of(rows, depth, part, lines, line, edge, kWidth, false);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t q = 0; q < columns; ++q) {
+            out[r * n + q] = edge[r * kWidth + q] + (first ? out[r * n + q] : T(0));
+          }
+        }
       }
-      tile_of(rows, k, part, lines, line, edge, kWidth);
-      for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kWidth, columns, out + r * n);
     }
   }
 }
@@ -124,7 +145,7 @@ int64_t product(int32_t part, const T* x, const T* y, const T* z, T* out, const 
   advise(out, (part == 1 ? components * k * m : rows * width) * sizeof(T));
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<T> packed(Lanes<T>::columns * (part == 0 ? m : part == 1 ? depth : k));
+    std::vector<T> packed(Lanes<T>::columns * std::min(kDepth, part == 0 ? m : part == 1 ? depth : k));
 #pragma omp for schedule(dynamic, 4)
     for (int64_t b = 0; b < components; ++b) {
       const int64_t first = offsets[b], all = offsets[b + 1] - first, some = std::min(all, most);

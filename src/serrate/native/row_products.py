@@ -28,9 +28,9 @@ _LETTERS = {"product": ("blk", "bkm", "blm"), "weighted": ("bhl", "blhd", "bhd")
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     names = [f"{form}_{kind}" for form in ("product", "weighted") for kind in _NAMES.values()]
-    return load("row_products.cpp", names, flags=("-ffp-contract=fast",))
+    return load("row_products.cpp", names)
 
 
 def serves(*operands: torch.Tensor) -> bool:
@@ -52,6 +52,18 @@ def times_matrices(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor, most
 def summed_outer(x: torch.Tensor, z: torch.Tensor, offsets: torch.Tensor, most: int) -> torch.Tensor:
     """Return y [B, K, M]: for each component the sum of the outer products of its rows of x [N, K] and z [N, M]."""
     return _matrices(x, z.shape[1], offsets, most).part(1, x, z)
+
+
+def product(missing: int, first: torch.Tensor, second: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
+    """Return the product of two operands of "product", in order, without a gradient; None for wrong offsets.
+
+    All rows of each component count.
+    """
+    rows = (second if missing == 0 else first).shape[0]
+    k, m = second.shape[1:] if missing == 2 else first.shape[1:] if missing == 0 else (first.shape[1], second.shape[1])
+    ends = _wide(offsets)
+    shapes = ((rows, k), (ends.numel() - 1, k, m), (rows, m))
+    return _Form("product", shapes, ends, rows, rows, k, m).compute(missing, first, second)
 
 
 def weighted_sums(v: torch.Tensor, a: torch.Tensor, offsets: torch.Tensor, heads: int) -> torch.Tensor:
@@ -91,8 +103,8 @@ class _Form(NamedTuple):
             raise ValueError(f"operands must have the shapes {shapes}, got {[list(other.shape) for other in others]}")
         return _Part.call(*others, self, missing)
 
-    def compute(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
-        """Return the same, without a gradient."""
+    def compute(self, missing: int, *others: torch.Tensor) -> torch.Tensor | None:
+        """Return the same, without a gradient; None for wrong offsets."""
         library = _library()
         assert library is not None
         given = [plain(other) for other in others]
@@ -101,12 +113,11 @@ class _Form(NamedTuple):
             return made
         addresses = [operand.data_ptr() for operand in given]
         addresses.insert(missing, 0)
-        if library[f"{self.name}_{_NAMES[made.dtype]}"](
+        failed = library[f"{self.name}_{_NAMES[made.dtype]}"](
             missing, *addresses, made.data_ptr(), self.offsets.data_ptr(), self.offsets.numel() - 1, self.rows,
             self.most, self.first, self.second, threads_for(self.rows * self.first * self.second),
-        ):  # fmt: skip
-            raise RaggednessError(f"offsets must start with 0, never decrease and end with at most {self.rows} rows")
-        return made
+        )  # fmt: skip
+        return None if failed else made
 
     def compose(self, missing: int, *others: torch.Tensor) -> torch.Tensor:
         """Return the same by torch's operations, on padded rows."""
@@ -129,7 +140,10 @@ class _Form(NamedTuple):
 class _Part(Differentiable):
     @staticmethod
     def forward(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:
-        return form.compute(missing, first, second)
+        made = form.compute(missing, first, second)
+        if made is None:
+            raise RaggednessError(f"offsets must start with 0, never decrease and end with at most {form.rows} rows")
+        return made
 
     @staticmethod
     def composed(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:

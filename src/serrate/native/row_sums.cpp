@@ -7,6 +7,8 @@
 //
 // For wrong offsets or indices a function returns -1 and writes nothing. If there is not enough memory it returns -2.
 
+#include "components.h"
+
 namespace {
 
 struct Free {

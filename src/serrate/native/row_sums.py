@@ -29,9 +29,9 @@ _FORMS = {
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     names = [f"{form}_{number}" for form, numbers in _FORMS.items() for number in numbers.values()]
-    return load("row_sums.cpp", names, headers=("trees.h", "components.h"))
+    return load("row_sums.cpp", names)
 
 
 def sums(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:

@@ -3,53 +3,110 @@
 // A row has `width` bytes. Functions that take lengths, indices or offsets from a user check them before they use them,
 // and return -1 if these are wrong. The other functions say what they rely on.
 
+#include <memory>
+#include <new>
+
+#include "common.h"
+
 // ------------------------------------------------------------------------------------------------- runs of rows
 
 namespace {
 
-// Copies runs of rows one after the other: run j has the rows source[j] .. source[j] + lengths[j] of `values`. All runs
-// must lie within `values`, and must have `rows` rows together.
+// What is known of runs: run j has the rows source[j] .. source[j] + lengths[j] of `rows`.
+struct Found {
+  int64_t total = 0;        // how many rows they have together, or -1 if one does not lie within `rows`
+  bool ascending = true;    // whether each begins where the one before it ends, or later
+};
+
+// Checks runs. If `starts` is not null, it gets for each run the number of rows of the runs before it.
 template <class T>
-int64_t copy_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
-                  int64_t rows, char* out) {
-  advise(out, rows * width);
+Found check_runs(const int64_t* source, const T* lengths, int64_t count, int64_t rows, int64_t* starts) {
+  Found found;
+  bool good = true;
+  int64_t end = 0;
   for (int64_t j = 0; j < count; ++j) {
-    const int64_t bytes = lengths[j] * width;
-    copy(out, values + source[j] * width, bytes);
-    out += bytes;
+    const int64_t length = lengths[j];
+    good &= source[j] >= 0 && length >= 0 && length <= rows && source[j] <= rows - length;
+    found.ascending &= source[j] >= end || !length;
+    end = length ? source[j] + length : end;
+    if (starts) starts[j] = found.total;
+    found.total += length;
   }
+  if (!good) found.total = -1;
+  return found;
+}
+
+// Several threads need to know where each run goes; without memory for that, one thread copies all.
+inline std::unique_ptr<int64_t[]> starts_for(int64_t count, int64_t threads) {
+  return std::unique_ptr<int64_t[]>(threads > 1 ? new (std::nothrow) int64_t[count] : nullptr);
+}
+
+// Calls function(j, the number of rows before run j) for each run.
+template <class T, class Function>
+void each_run(const T* lengths, int64_t count, const int64_t* starts, int64_t threads, const Function& function) {
+  if (!starts) {
+    for (int64_t j = 0, at = 0; j < count; at += lengths[j++]) function(j, at);
+    return;
+  }
+#pragma omp parallel for num_threads(threads)
+  for (int64_t j = 0; j < count; ++j) function(j, starts[j]);
+}
+
+// Copies runs of `given` rows one after the other; together they must have `rows` rows.
+template <class T>
+int64_t copy_runs(const char* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
+                  int64_t width, int64_t rows, char* out, int64_t threads) {
+  const std::unique_ptr<int64_t[]> starts = starts_for(count, threads);
+  const Found found = check_runs(source, lengths, count, given, starts.get());
+  if (found.total != rows) return -1;
+  advise(out, rows * width);
+  each_run(lengths, count, starts.get(), threads, [&](int64_t j, int64_t at) {
+    copy(out + at * width, values + source[j] * width, lengths[j] * width);
+  });
   return 0;
 }
 
-// Copies packed runs back to their rows of `out`, and sets all other rows to 0. No two runs may share a row.
+// Copies packed runs of `given` rows back to their rows of `out`, and sets all other rows to 0. No two runs may share a
+// row.
 template <class T>
-int64_t put_runs(const char* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
-                 int64_t rows, char* out) {
+int64_t put_runs(const char* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
+                 int64_t width, int64_t rows, char* out, int64_t threads) {
+  const std::unique_ptr<int64_t[]> starts = starts_for(count, threads);
+  const Found found = check_runs(source, lengths, count, rows, starts.get());
+  if (found.total != given) return -1;
   advise(out, rows * width);
-  int64_t covered = 0;
-  for (int64_t j = 0; j < count; ++j) covered += lengths[j];
-  if (covered < rows) clear(out, rows * width);
-  for (int64_t j = 0; j < count; ++j) {
-    const int64_t bytes = lengths[j] * width;
-    copy(out + source[j] * width, values, bytes);
-    values += bytes;
+  if (!found.ascending) {
+    if (found.total < rows) clear(out, rows * width);
+    each_run(lengths, count, starts.get(), threads, [&](int64_t j, int64_t at) {
+      copy(out + source[j] * width, values + at * width, lengths[j] * width);
+    });
+    return 0;
   }
+  int64_t end = 0;  // Rows between runs are set to 0 on the way, so that each row is written once.
+  each_run(lengths, count, nullptr, 1, [&](int64_t j, int64_t at) {
+    if (!lengths[j]) return;
+    clear(out + end * width, (source[j] - end) * width);
+    copy(out + source[j] * width, values + at * width, lengths[j] * width);
+    end = source[j] + lengths[j];
+  });
+  clear(out + end * width, (rows - end) * width);
   return 0;
 }
 
 // Adds packed runs to their rows of `out`, which have `width` elements and begin with 0. Runs may share rows.
 template <class Number, class T>
-int64_t add_runs(const Number* values, const int64_t* source, const T* lengths, int64_t count, int64_t width,
-                 int64_t rows, Number* out) {
+int64_t add_runs(const Number* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
+                 int64_t width, int64_t rows, Number* out, int64_t) {
+  const Found found = check_runs(source, lengths, count, rows, nullptr);
+  if (found.total != given) return -1;
   advise(out, rows * width * sizeof(Number));
   std::fill(out, out + rows * width, Number(0));
-  for (int64_t j = 0; j < count; ++j) {
-    const int64_t size = lengths[j] * width;
+  each_run(lengths, count, nullptr, 1, [&](int64_t j, int64_t at) {
+    const Number* part = values + at * width;
     Number* run = out + source[j] * width;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < size; ++i) run[i] += values[i];
-    values += size;
-  }
+    for (int64_t i = 0; i < lengths[j] * width; ++i) run[i] += part[i];
+  });
   return 0;
 }
 
@@ -86,6 +143,25 @@ int64_t slice_runs(const T* lengths, const T* start, int64_t count, int64_t rows
     first += length;
   }
   return first == rows ? total : -1;
+}
+
+// Finds for each component the run of its rows start .. stop, as a Python slice of step 1 has them: negative positions
+// count from the end of the component. Returns how many rows the runs have together, or -1 for wrong offsets.
+template <class T>
+int64_t cut_runs(const T* offsets, int64_t count, int64_t start, int64_t stop, int64_t* source, T* picked) {
+  int64_t total = 0;
+  bool good = offsets[0] == 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t length = int64_t(offsets[j + 1]) - offsets[j];
+    const int64_t first = start < 0 ? std::max<int64_t>(length + start, 0) : std::min(start, length);
+    const int64_t last = stop < 0 ? length + stop : std::min(stop, length);
+    const int64_t some = std::max<int64_t>(last - first, 0);
+    good &= length >= 0;
+    source[j] = offsets[j] + first;
+    picked[j] = static_cast<T>(some);
+    total += some;
+  }
+  return good ? total : -1;
 }
 
 // ----------------------------------------------------------------------------------------- offsets, masks and sums
@@ -307,6 +383,7 @@ int64_t sums(const T* values, int64_t count, const End* ends, int64_t segments, 
   SERRATE_EXPORT(put_runs_##NAME, put_runs<T>)     \
   SERRATE_EXPORT(select_runs_##NAME, select_runs<T>) \
   SERRATE_EXPORT(slice_runs_##NAME, slice_runs<T>) \
+  SERRATE_EXPORT(cut_runs_##NAME, cut_runs<T>)     \
   SERRATE_EXPORT(complete_##NAME, complete<T, T>)  \
   SERRATE_EXPORT(offsets_##NAME, complete<T, int64_t>) \
   SERRATE_EXPORT(keep_##NAME, keep<T>)             \

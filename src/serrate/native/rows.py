@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from serrate.native.loading import allocate, are_vectors, empty, load, plain, transforming
+from serrate.native.loading import allocate, are_vectors, empty, load, plain, size_of, threads_for, transforming
 from serrate.tensor.offsets import INT32_MAX
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}
 _NUMBERS = {torch.float32: "float32", torch.float64: "float64", **_INTEGERS}
-_BY_LENGTHS = ("copy_runs", "put_runs", "select_runs", "slice_runs", "complete", "offsets", "keep", "ranges", "expand")
+_BY_LENGTHS = (
+    "copy_runs", "put_runs", "select_runs", "slice_runs", "cut_runs", "complete", "offsets", "keep", "ranges", "expand",
+)  # fmt: skip
 
 
 @cache
 def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
-    """Return the compiled functions by name and dtypes; None if the source does not compile."""
+    """Return the compiled functions by name and dtypes; None if there is no library with them."""
     names: dict[tuple[Any, ...], str] = {
         (name, lengths): f"{name}_{kind}" for name in _BY_LENGTHS for lengths, kind in _INTEGERS.items()
     }
@@ -35,6 +37,11 @@ def _library() -> Mapping[tuple[Any, ...], Callable[..., int]] | None:
             names["add_runs", values, ends] = f"add_runs_{number}_{kind}"
     library = load("rows.cpp", names.values())
     return None if library is None else {key: library[name] for key, name in names.items()}
+
+
+def is_there() -> bool:
+    """Return whether there is compiled code."""
+    return _library() is not None
 
 
 def _routine(name: str, lengths: Any, *values: torch.dtype) -> Any:
@@ -57,8 +64,7 @@ def _narrows(given: Tensor, lengths: Tensor) -> bool:
 def copy_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
     """Copy runs of rows, one after the other: run j has `lengths[j]` rows from row `source[j]`, int64, on.
 
-    Together they have `rows` rows. `source` and `lengths` must come from `select_runs` or `slice_runs`, so that all
-    runs lie within `values`.
+    All must lie within `values`, and together they must have `rows` rows.
     """
     return _moved(_routine("copy_runs", lengths), values, source, lengths, rows, values.element_size())
 
@@ -78,13 +84,18 @@ def add_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tens
 
 def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: int, unit: int) -> Tensor | None:
     """Return the result of a routine for runs of rows; the width of a row is `unit` times its number of elements."""
-    if routine is None or not values.is_cpu:
+    if routine is None or not values.is_cpu or source.dtype is not torch.int64 or not are_vectors(source):
+        return None
+    if source.numel() != lengths.numel():
         return None
     values = plain(values)
-    made = empty((rows, *values.shape[1:]), values.dtype)
-    width = unit * math.prod(values.shape[1:])
-    routine(values.data_ptr(), source.data_ptr(), lengths.data_ptr(), lengths.numel(), width, rows, made.data_ptr())
-    return made
+    given, *features = values.shape
+    made = empty((rows, *features), values.dtype)
+    failed = routine(
+        values.data_ptr(), given, source.data_ptr(), lengths.data_ptr(), lengths.numel(), unit * math.prod(features),
+        rows, made.data_ptr(), threads_for(size_of(made)),
+    )  # fmt: skip
+    return None if failed else made
 
 
 Found = tuple[Tensor, Tensor, int]
@@ -118,6 +129,23 @@ def slice_runs(lengths: Tensor, start: Tensor, rows: int, most: int) -> Found | 
         lengths.data_ptr(), start.data_ptr(), lengths.numel(), rows, most, source.data_ptr(), picked.data_ptr()
     )
     return None if left < 0 else (source, picked, left)
+
+
+def cut_runs(offsets: Tensor, start: int, stop: int | None) -> Found | None:
+    """Return the rows start .. stop of each component as a run; negative positions count from its end, as in Python."""
+    routine = _routine("cut_runs", offsets)
+    if routine is None or not offsets.numel() or not -_FAR <= start <= _FAR or not -_FAR <= (stop or 0) <= _FAR:
+        return None
+    count = offsets.numel() - 1
+    source, picked = allocate((count,), (1,), torch.int64), allocate((count,), (1,), offsets.dtype)
+    rows = routine(
+        offsets.data_ptr(), count, start, _FAR if stop is None else stop, source.data_ptr(), picked.data_ptr()
+    )
+    return None if rows < 0 else (source, picked, rows)
+
+
+_FAR = 2**62
+"""A position that no component reaches."""
 
 
 # ------------------------------------------------------------------------------------- offsets, masks and sums

@@ -1,6 +1,8 @@
 // This file turns places of a shuffled order into rows, by the Feistel network that serrate.table.loading.sampling
 // describes.
 
+#include "common.h"
+
 namespace {
 
 constexpr int kRounds = 8;

@@ -10,7 +10,7 @@ from serrate.native.loading import Routines, load
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled source; None if it does not compile."""
+    """Return the functions of the source; None if there is no library with them."""
     return load("shuffling.cpp", ["walk"])
 
 

@@ -2,6 +2,9 @@
 // added, then the sums of two such pairs, and so on, so that errors grow with the logarithm of the number of rows. Rows
 // of float32 are added in groups of four, and the sums of the groups are added in float64: this takes half the time of
 // float64 alone. The tree depends only on sizes, so that results have the same bits for any number of threads.
+#pragma once
+
+#include "common.h"
 
 #include <cstdlib>
 #include <memory>

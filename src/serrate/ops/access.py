@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, record, torch_names
+from serrate.ops.derivatives import by_numbers, reduced_to
+from serrate.ops.manipulation import unstack_vjp
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names
 from serrate.tensor import assignment, combine, dense, indexing, memory
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor
 
 
 def _record(
@@ -19,7 +26,7 @@ def _record(
     errors: tuple[Error, ...],
     **fields: Any,
 ) -> None:
-    usual = {"gradient": "", "kinds": ALL, "operands": ("x",)}
+    usual = {"kinds": ALL, "operands": ("x",)}
     record(
         "access",
         f"Tensor.{name}",
@@ -43,6 +50,66 @@ def _masked_fill_in_place(self: Any, mask: Any, value: Any) -> Any:
     return self.copy_(self.masked_fill(mask, value))
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _setitem_vjp(g: Any, out: Any, x: Any, key: Any, value: Any) -> tuple[Any, ...]:
+    """What was there has no gradient any more; the value has that of the places it was written to."""
+    numbers = ops["Tensor.getitem"](ops.numbered(x), key)
+    written = ops.greater(ops.collect(ops.ones_like(numbers), numbers, x), 0)
+    return ops.where(written, 0, g), None, _of_value(ops["Tensor.getitem"](g, key), value)
+
+
+def _of_value(gradient: Any, value: Any) -> Any:
+    """The gradient of a value that was stretched; it may have had further axes of size 1 in front."""
+    further = value.ndim - gradient.ndim if isinstance(value, (Tensor, torch.Tensor)) else 0
+    if further <= 0:
+        return reduced_to(gradient, value)
+    made = reduced_to(gradient, ops.squeeze(value, axis=tuple(range(further))))
+    return None if made is None else ops.reshape(made, value.shape)
+
+
+def _copy_body(x: Any, /, other: Any, non_blocking: bool = False) -> Any:
+    if not isinstance(other, Tensor):
+        return ops.full_like(x, other)
+    return ops.broadcast_to(ops["Tensor.to"](other, x.device, x.dtype), x.shape)
+
+
+def _to_dense_vjp(g: Any, out: Any, x: Any, *, padding_value: Any, max_lengths: Any, axis: Any) -> Any:
+    ragged = {number for number, size in enumerate(x.shape) if isinstance(size, Ragged)}
+    chosen = ragged if axis is None else {a % x.ndim for a in (axis if isinstance(axis, Sequence) else [axis])}
+    if chosen == ragged:
+        return ops.from_dense(g, like=x) if ragged else g
+    return ops.collect(g, ops["Tensor.to_dense"](ops.numbered(x), -1, max_lengths, axis), x)
+
+
+def _mask_body(x: Any, /, max_lengths: Any = None) -> Any:
+    if not x.is_ragged:
+        return ops.ones_like(x, dtype=torch.bool)
+    ragged = next(axis for axis, size in enumerate(x.shape) if isinstance(size, Ragged))
+    there = ops.greater_equal(ops.positions(x, ragged), 0)  # without features
+    return ops["Tensor.to_dense"](there, False, max_lengths)
+
+
+def _to_body(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Arguments in any of torch's ways: a dtype, a device, both, or another tensor that has both."""
+    given = [*args, *(kwargs[name] for name in ("device", "dtype", "other") if name in kwargs)]
+    switches = [each for each in args if isinstance(each, bool)]  # non_blocking, copy
+    device, dtype = x.device, x.dtype
+    for each in given:
+        if isinstance(each, torch.dtype):
+            dtype = each
+        elif isinstance(each, (Tensor, torch.Tensor)):
+            device, dtype = each.device, each.dtype
+        elif each is not None and not isinstance(each, bool):
+            device = torch.device(each)
+    if x.is_complex() and not dtype.is_complex:
+        x = ops.not_equal(x, 0) if dtype == torch.bool else ops.real(x)
+    return ops.astype(x, dtype, copy=kwargs.get("copy", len(switches) > 1 and switches[1]), device=device)
+
+
+# -------------------------------------------------------------------------------------------------------- records
+
 _record(
     "getitem",
     indexing.getitem,
@@ -60,6 +127,9 @@ _record(
     errors=(("x, 5", IndexError, "out of range"), ("x, 'a'", IndexError, "an index is an int, slice")),
     operands=("x", "key"),
     decides=("key",),
+    primitive="movement",
+    vjp=by_numbers("Tensor.getitem"),
+    native=(Implementation("native", picking.getitem, picking.selects),),
 )
 _record(
     "setitem",
@@ -69,6 +139,9 @@ _record(
     samples=("x[:, None], (slice(None), 0), 0", "x, (slice(None), slice(None, 1)), 1", "x, slice(1, None), x[1:]"),
     errors=(("x, 5, 0.0", IndexError, "out of range"), ("x, 0, sr.zeros((4, 7))", ValueError, "broadcast")),
     operands=("x", "key", "value"),
+    writes=True,
+    primitive="movement",
+    vjp=_setitem_vjp,
 )
 _record(
     "rows",
@@ -77,14 +150,24 @@ _record(
     example=(f"[row.tolist() for row in {_X}.rows()]", "[[1, 2], [], [3]]"),
     samples=("x",),
     errors=(("sr.asarray(1.0)", TypeError, "0-d tensor"),),
+    body=lambda x, /: list(ops.unstack(x, axis=0)),
+    vjp=unstack_vjp,
 )
 _record(
     "to_dense",
     dense.to_dense,
     "A padded copy: every ragged axis, or those in `axis`, as long as its longest row.",
     example=(f"{_X}.to_dense(-1).tolist()", "[[1, 2], [-1, -1], [3, -1]]"),
-    samples=("x", "x, 1", "x, 0, 1"),
+    samples=(
+        "x",
+        "x, 1",
+        "x, 0, 1",
+        "x, 0, None, max(a for a, size in enumerate(x.shape) if isinstance(size, sr.Ragged))",
+    ),
+    primitive="movement",
+    vjp=_to_dense_vjp,
     errors=(("x, 0, -1", ValueError, "integers of 0 or more"), ("x, 0, None, 2", AxisError, "is not ragged")),
+    native=(Implementation("native", padding.to_dense, padding.pads),),
 )
 _record(
     "mask",
@@ -93,11 +176,16 @@ _record(
     example=(f"{_X}.mask().tolist()", "[[True, True], [False, False], [True, False]]"),
     samples=("x", "x, 1"),
     errors=(("x, -1", ValueError, "integers of 0 or more"),),
+    native=(Implementation("native", padding.mask, padding.masks),),
+    body=_mask_body,
+    flat="the result is a truth value",
 )
 _record(
     "flat",
     combine.flat,
     "The packed values as a dense view, the packed axis where the outermost packed axis stood.",
+    primitive="movement",
+    vjp=by_numbers("Tensor.flat"),
     example=(f"{_X}.flat().tolist()", "[1, 2, 3]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),
@@ -106,6 +194,8 @@ _record(
     "combine",
     combine.combine,
     "Ragged axis `axis` merged with the axis before it, which numbers its rows; a view.",
+    primitive="movement",
+    vjp=by_numbers("Tensor.combine"),
     example=("sr.ragged([[[1], []], [[2, 3]]]).combine(2).tolist()", "[[1], [2, 3]]"),
     samples=("sr.from_lengths(x.values, [len(x.values)]), 1",),
     errors=(_NO_AXIS, ("x, 2", AxisError, "is not ragged")),
@@ -114,8 +204,9 @@ _record(
     "to",
     memory.to,
     "x on another device or in another dtype, as torch's `to`.",
+    body=_to_body,
     example=(f"{_X}.to(torch.float64).tolist()", "[[1.0, 2.0], [], [3.0]]"),
-    samples=("x, x.dtype", "x, torch.complex64", "x, 'cpu'"),
+    samples=("x, x.dtype", "x, torch.complex64", "x, 'cpu'", "x, x.dtype, False, True"),
     errors=(("x, 'nowhere'", RuntimeError, "device"),),
     traced=True,
 )
@@ -123,6 +214,8 @@ _record(
     "contiguous",
     memory.contiguous,
     "x with contiguous values, its features stored as they are seen.",
+    primitive="movement",
+    vjp=lambda g, out, x: g,
     example=(f"{_X}.contiguous().tolist()", "[[1, 2], [], [3]]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),
@@ -132,6 +225,8 @@ _record(
     "clone",
     memory.clone,
     "A copy of the values; the partitions are shared.",
+    primitive="movement",
+    vjp=lambda g, out, x: g,
     example=(f"{_X}.clone().tolist()", "[[1, 2], [], [3]]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),
@@ -161,5 +256,8 @@ _record(
         ("x, sr.from_lengths(torch.ones(6, 2), [1, 2, 3])", RaggednessError, "different raggedness"),
     ),
     operands=("x", "other"),
+    writes=True,
+    body=_copy_body,
+    vjp=lambda g, out, x, other, *, non_blocking: (None, reduced_to(g, other)),
     spellings=dict.fromkeys(torch_names("masked_fill_"), _masked_fill_in_place),
 )

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from serrate.ops.record import FLOAT, FLOATS, REAL, ops
-from serrate.ops.scalar import unary
+from serrate.ops.scalar import torch_dtype, unary
 
 _HALF_ROOT = math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution at 0
@@ -21,7 +21,7 @@ _THRESHOLD = 20  # above which softplus, as torch has it, is the element itself
 def _gelu(x: Any, /, *, approximate: str = "none") -> Any:
     if approximate == "tanh":
         return 0.5 * x * (1 + ops.tanh(_tanh_argument(x)))
-    return x * (0.5 * (1 + ops.erf(x * _HALF_ROOT)))
+    return 0.5 * x * (1 + ops.erf(x * _HALF_ROOT))
 
 
 def _gelu_derivative(out: Any, x: Any, *, approximate: str) -> Any:
@@ -46,17 +46,13 @@ def _mish_derivative(out: Any, x: Any) -> Any:
 
 
 def _nan_to_num(x: Any, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
-    if not x.is_floating_point():
+    if not torch_dtype(x).is_floating_point:
         return ops.positive(x)
-    limits = torch.finfo(x.dtype)
+    limits = torch.finfo(torch_dtype(x))
     greatest, least = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
-    infinite = ops.where(ops.isinf(x), ops.where(x > 0, _number(greatest, x), _number(least, x)), x)
-    return ops.where(ops.isnan(x), _number(nan, x), infinite)
-
-
-def _number(value: float, x: Any) -> Any:
-    """A number beside elements, as a tensor of their dtype: it may be the greatest that the dtype holds."""
-    return ops.full((), value, dtype=x.dtype, device=x.device)
+    above = ops.where(ops.logical_and(ops.isinf(x), x > 0), greatest, x)
+    below = ops.where(ops.logical_and(ops.isinf(x), x < 0), least, above)
+    return ops.where(ops.isnan(x), nan, below)
 
 
 def _between(x: Any, low: float, high: float, gradient: Any) -> Any:
@@ -93,11 +89,11 @@ activation("celu", F.celu, "x, or alpha * (exp(x / alpha) - 1) below 0.", "[[0.,
            defaults={"alpha": 1.0}, body=lambda x, /, *, alpha=1.0: ops.where(x > 0, x, alpha * ops.expm1(x / alpha)),
            vjp=lambda g, out, x, *, alpha: ops.where(x > 0, g, g * ops.exp(x / alpha)))
 activation("hardtanh", F.hardtanh, "x between -1 and 1.", "[[-3., 0.5]]", "[[-1.0, 0.5]]", FLOAT,
-           body=lambda x, /: ops.clip(x, -1, 1), vjp=lambda g, out, x: _between(x, -1, 1, g))
+           body=lambda x, /: ops.clip(x, min=-1, max=1), vjp=lambda g, out, x: _between(x, -1, 1, g))
 activation("relu6", F.relu6, "x between 0 and 6.", "[[-3., 7.]]", "[[0.0, 6.0]]", REAL,
-           body=lambda x, /: ops.clip(x, 0, 6), vjp=lambda g, out, x: _between(x, 0, 6, g))
+           body=lambda x, /: ops.clip(x, min=0, max=6), vjp=lambda g, out, x: _between(x, 0, 6, g))
 activation("hardswish", F.hardswish, "x times (x + 3) / 6 between 0 and 1.", "[[0., 9.]]", "[[0.0, 9.0]]", FLOAT,
-           body=lambda x, /: x * ops.clip(x + 3, 0, 6) / 6,
+           body=lambda x, /: x * ops.clip(x + 3, min=0, max=6) / 6,
            vjp=lambda g, out, x: ops.where(x <= -3, 0, ops.where(x < 3, g * (x / 3 + 0.5), g)))
 activation("softsign", F.softsign, "x / (1 + abs(x)).", "[[0., 1.]]", "[[0.0, 0.5]]", FLOAT,
            body=lambda x, /: x / (1 + ops.abs(x)), derivative=lambda out, x: 1 / ops.square(1 + ops.abs(x)))
@@ -105,6 +101,6 @@ activation("tanhshrink", F.tanhshrink, "x - tanh(x).", "[[0.], []]", "[[0.0], []
            body=lambda x, /: x - ops.tanh(x), derivative=lambda out, x: ops.square(ops.tanh(x)))
 activation("nan_to_num", torch.nan_to_num, "0 for NaN, and the greatest and least numbers for infinities.",
            "[[float('nan'), 1.]]", "[[0.0, 1.0]]", REAL,
-           defaults={"nan": 0.0, "posinf": None, "neginf": None}, body=_nan_to_num,
+           defaults={"nan": 0.0, "posinf": None, "neginf": None}, body=_nan_to_num, in_own_dtype=True,
            vjp=lambda g, out, x, **_: ops.where(ops.isfinite(x), g, 0))
 # fmt: on

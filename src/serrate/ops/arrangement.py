@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from serrate.errors import AxisError, RaggednessError
+from serrate.ops.derivatives import by_numbers, in_dtype
 from serrate.ops.manipulation import keep_elements, listed
 from serrate.ops.record import operation, ops
 from serrate.tensor import join, rearrange
@@ -83,20 +87,70 @@ def _roll_vjp(g: Any, out: Any, x: Any, *, shift: int | Sequence[int], axis: int
     return ops.roll(g, back, axis=axis)
 
 
+def _concat_vjp(g: Any, out: Any, tensors: Any, *, axis: int | None) -> list[Any]:
+    """Each tensor gets its own part of the gradient."""
+    parts = [as_tensor(x) for x in tensors]
+    if axis is not None and not any(isinstance(x.shape[axis], Ragged) for x in parts):
+        found = ops.split(g, [x.shape[axis] for x in parts], axis=axis)
+    else:  # rows of each tensor lie between those of others
+        nothing = [ops.full_like(x, -1, dtype=torch.int64) for x in parts]
+        found = [
+            ops.collect(g, ops.concat([*nothing[:i], ops.numbered(x), *nothing[i + 1 :]], axis=axis), x)
+            for i, x in enumerate(parts)
+        ]
+    return [_as(each, x) for each, x in zip(found, parts, strict=True)]
+
+
+def _stack_vjp(g: Any, out: Any, tensors: Any, *, axis: int) -> list[Any]:
+    parts = [as_tensor(x) for x in tensors]
+    return [_as(each, x) for each, x in zip(ops.unstack(g, axis=axis), parts, strict=True)]
+
+
+def _as(gradient: Any, x: Any) -> Any:
+    """The gradient in the dtype of an operand, which may have been promoted; None for integers and bools."""
+    return in_dtype(gradient, x.dtype) if x.is_floating_point() or x.is_complex() else None
+
+
+def _split_body(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Any]:
+    extent = x.shape[axis]
+    longest = extent.partition.max_length if isinstance(extent, Ragged) else extent
+    if not isinstance(sizes, Sequence):
+        sizes = [min(sizes, longest - start) for start in range(0, longest, sizes)] or [0]
+    before, starts = [slice(None)] * (axis % x.ndim), [0, *itertools.accumulate(sizes)]
+    return [x[(*before, slice(start, stop))] for start, stop in itertools.pairwise(starts)]
+
+
+def _split_vjp(g: Any, out: Any, x: Any, *, sizes: int | Sequence[int], axis: int) -> Any:
+    given = [ops.zeros_like(piece) if each is None else each for each, piece in zip(g, out, strict=True)]
+    return ops.concat(given, axis=axis) if given else ops.zeros_like(x)
+
+
+def _tile_body(x: Any, repetitions: Sequence[int], /) -> Any:
+    for _ in range(len(repetitions) - x.ndim):
+        x = ops.expand_dims(x, axis=0)
+    for axis, times in enumerate(repetitions, start=x.ndim - len(repetitions)):
+        if times == 0:
+            x = x[(*[slice(None)] * axis, slice(0, 0))]
+        elif times > 1:
+            x = ops.concat([x] * times, axis=axis)
+    return x
+
+
 # fmt: off
 _record("concat", concat, "Tensors joined along `axis`; on a ragged axis row by row, lengths adding.",
         ("sr.concat([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])], axis=1).tolist()", "[[1, 2, 3], [4]]"),
         dict.fromkeys(("cat", "concat", "concatenate"), _answer_concat),
-        ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"),
+        ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"), primitive="movement", vjp=_concat_vjp,
         errors=(("[x, x], axis=5", AxisError, "axis 5 is out of range"), ("[], axis=0", ValueError, "at least one"),
                 ("[x, x[:2]], axis=1", ValueError, "must have one size")))
 _record("stack", stack, "Tensors joined along a new axis; ragged axes behind it depend on it.",
         ("sr.stack([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])]).tolist()", "[[[1, 2], []], [[3], [4]]]"),
-        {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"),
+        {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"), primitive="movement", vjp=_stack_vjp,
         errors=(("[x, x], axis=5", IndexError, "axis 5 is out of range"), ("[]", ValueError, "at least one")))
 _record("split", split, "Pieces along `axis`, of one size or of given sizes; each row of a ragged axis on its own.",
         ("[p.tolist() for p in sr.split(sr.ragged([[1, 2, 3], [4]]), 2, axis=1)]", "[[[1, 2], [4]], [[3], []]]"),
         {"split": _answer_split, "chunk": _answer_chunk}, ("x, 2, axis=0", "x, 1, axis=1"),
+        operands=("x",), body=_split_body, vjp=_split_vjp,
         errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, 0", ValueError, "must be positive")))
 _record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
         ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
@@ -111,9 +165,11 @@ _record("repeat", repeat, "Each entry along `axis` repeated: an int, a count per
         ("sr.repeat(sr.ragged([[1, 2], [3]]), 2, axis=1).tolist()", "[[1, 1, 2, 2], [3, 3]]"),
         {"repeat_interleave": _answer_repeat_interleave},
         ("x, 2, axis=0", "x, 2, axis=1", "x, 2, axis=-1"), decides=("repeats",),
+        primitive="movement", vjp=by_numbers("repeat"),
         errors=(("x, 2, axis=5", AxisError, "axis 5 is out of range"), ("x, -1, axis=1", ValueError, "0 or more")))
 _record("tile", tile, "The whole of each axis repeated, rows on their own; counts are for the last axes.",
         ("sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()", "[[1, 2, 1, 2], [3, 3]]"),
         {"tile": _answer_tile, "repeat": _answer_repeat}, ("x, (2,)", "x, [2] * x.ndim", "x, [2] + [1] * x.ndim"),
+        operands=("x",), body=_tile_body,
         errors=(("x, (-1,)", ValueError, "0 or more"),))
 # fmt: on

@@ -14,7 +14,8 @@ from serrate.eager.reducing import Reduction
 from serrate.eager.runs import along
 from serrate.eager.sums import blocks_of, sum_of_runs
 from serrate.errors import AxisError
-from serrate.ops.record import operation, record
+from serrate.ops.record import operation, ops, record
+from serrate.ops.reductions import accumulating
 from serrate.tensor import broadcast, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
@@ -309,6 +310,26 @@ def _answer_embedding_bag(
     return _lookup(input, weight, mode, per_sample_weights, padding_idx, options)
 
 
+def _embedding_bag_body(
+    x: Any, weight: Any, /, *, mode: str = "mean", per_sample_weights: Any = None, padding_idx: int | None = None
+) -> Any:
+    axis = max((a for a, size in enumerate(x.shape) if isinstance(size, Ragged)), default=x.ndim - 1)
+    each, counted = accumulating(ops.embedding(x, weight)), ops.ones_like(x, dtype=torch.bool)
+    if per_sample_weights is not None:
+        each = each * ops.expand_dims(ops.astype(per_sample_weights, weight.dtype), axis=-1)
+    if padding_idx is not None:
+        counted = ops.not_equal(x, padding_idx % weight.shape[0])
+        each = ops.where(ops.expand_dims(counted, axis=-1), each, -math.inf if mode == "max" else 0)
+    if mode == "sum":
+        return ops.astype(ops.sum(each, axis=axis), weight.dtype)
+    many = ops.expand_dims(ops.sum(counted, axis=axis), axis=-1)
+    if mode == "max":
+        made = ops.where(ops.equal(many, 0), 0, ops.max(each, axis=axis))
+    else:
+        made = ops.sum(each, axis=axis) / ops.maximum(many, 1)
+    return ops.astype(made, weight.dtype)
+
+
 record(
     "bags",
     "embedding_bag",
@@ -320,11 +341,12 @@ record(
         "sr.embedding_bag(sr.ragged([[1, 0], []]), torch.tensor([[1., 2.], [3., 4.]])).tolist()",
         "[[2.0, 3.0], [0.0, 0.0]]",
     ),
-    gradient="",
+    operands=("x", "weight", "per_sample_weights"),
+    body=_embedding_bag_body,
     kinds=("int",),
     samples=(
         "x.to(torch.int64), torch.ones(6, 2)",
-        "x.to(torch.int64), torch.ones(6, 2), mode='max'",
+        "x.to(torch.int64), torch.linspace(0, 1, 12).view(6, 2), mode='max'",
         "x.to(torch.int64), torch.ones(6, 2), mode='sum', per_sample_weights=x.to(torch.float32), padding_idx=1",
     ),
     errors=(

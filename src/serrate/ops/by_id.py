@@ -14,8 +14,10 @@ from serrate.eager.reducing import Reduction
 from serrate.eager.segments import Segments
 from serrate.eager.unsigned import comparable, restored
 from serrate.errors import RaggednessError
+from serrate.ops.derivatives import conjugate, in_dtype, reduced_to
 from serrate.ops.grouping import count_of, integers
-from serrate.ops.record import ALL, NUMERIC, REAL, Kind, operation, record
+from serrate.ops.record import ALL, NUMERIC, REAL, Kind, operation, ops, record
+from serrate.ops.reductions import accumulating, product_of_others
 from serrate.tensor import abstract, bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -100,25 +102,6 @@ def _amounts(x: Tensor, weights: Any) -> torch.Tensor:
 
 def _answer_bincount(input: Any, weights: Any = None, minlength: int = 0, axis: int | None = None) -> Tensor:
     return _bincount(input, weights=weights, minlength=minlength, axis=axis)
-
-
-record(
-    "grouping",
-    "bincount",
-    _bincount,
-    _answer_bincount,
-    summary="How often 0, 1, … occur, or the sum of their weights; with `axis` for each row, bins as a new last axis.",
-    example=("sr.bincount(sr.ragged([[0, 2, 2], [], [1]]), axis=1).tolist()", "[[1, 0, 2], [0, 0, 0], [0, 1, 0]]"),
-    gradient="",
-    kinds=("int",),
-    decides=("x",),
-    samples=("x", "x, axis=1", "x, axis=-1, minlength=9", "x, weights=x.to(torch.float64), minlength=2"),
-    errors=(
-        ("x", TypeError, "must be integers"),
-        ("x.to(torch.int64) - 7", ValueError, "packed element 0 is -"),
-        ("x.to(torch.int64), minlength=-1", ValueError, "minlength must be 0 or more"),
-    ),
-)
 
 
 # ------------------------------------------------------------------------------------------------ segments
@@ -241,13 +224,70 @@ def _segment_softmax(values: Any, row_ids: Any, num_rows: int, /) -> Tensor:
     return Tensor((raised / by.spread(by.sum(raised))).to(x.dtype))
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _of_row(each: Any, row_ids: Any) -> Any:
+    """What the rows of each id gave together, beside each of them."""
+    return ops.take(each, row_ids, axis=0)
+
+
+def _segment_sum_vjp(g: Any, out: Any, values: Any, row_ids: Any, *, num_rows: int) -> tuple[Any, ...]:
+    return in_dtype(_of_row(g, row_ids), values.dtype), None
+
+
+def _segment_mean_body(values: Any, row_ids: Any, num_rows: int, /) -> Any:
+    many = ops.reshape(ops.bincount(row_ids, minlength=num_rows), (-1, *[1] * (values.ndim - 1)))
+    return ops.segment_sum(values, row_ids, num_rows) / many
+
+
+def _segment_extreme_vjp(g: Any, out: Any, values: Any, row_ids: Any, *, num_rows: int) -> tuple[Any, ...]:
+    """Elements that are equal to the result share its gradient."""
+    made = _of_row(out, row_ids)
+    has = ops.logical_or(ops.equal(values, made), ops.logical_and(ops.isnan(values), ops.isnan(made)))
+    shares = ops.astype(has, values.dtype)
+    count = ops.segment_sum(shares, row_ids, num_rows)
+    return shares * _of_row(g / ops.maximum(count, 1), row_ids), None
+
+
+def _segment_prod_vjp(g: Any, out: Any, values: Any, row_ids: Any, *, num_rows: int) -> tuple[Any, ...]:
+    zero = ops.equal(values, 0)
+    zeros = ops.segment_sum(zero, row_ids, num_rows)
+    rest = ops.segment_prod(ops.where(zero, 1, values), row_ids, num_rows)
+    vanishing = ops.segment_sum(ops.where(zero, values, 0), row_ids, num_rows)
+    others = product_of_others(values, *(_of_row(each, row_ids) for each in (zeros, rest, vanishing)))
+    return in_dtype(_of_row(g, row_ids) * conjugate(others), values.dtype), None
+
+
+def _segment_softmax_body(values: Any, row_ids: Any, num_rows: int, /) -> Any:
+    wide = accumulating(values)
+    top = ops.segment_max(ops["Tensor.detach"](wide), row_ids, num_rows)
+    raised = ops.exp(wide - _of_row(ops.where(ops.isfinite(top), top, 0), row_ids))
+    return ops.astype(raised / _of_row(ops.segment_sum(raised, row_ids, num_rows), row_ids), values.dtype)
+
+
+def _segment_softmax_vjp(g: Any, out: Any, values: Any, row_ids: Any, *, num_rows: int) -> tuple[Any, ...]:
+    given, made = accumulating(g), accumulating(out)
+    met = _of_row(ops.segment_sum(given * made, row_ids, num_rows), row_ids)
+    return in_dtype(made * (given - met), values.dtype), None
+
+
+def _bincount_vjp(g: Any, out: Any, x: Any, weights: Any, *, minlength: int, axis: int | None) -> tuple[Any, ...]:
+    """A weight gets the gradient of the bin it was added to."""
+    if weights is None:
+        return None, None
+    first = ops["Tensor.getitem"](ops.numbered(out), (Ellipsis, 0))  # bins are the last axis: the others follow
+    at = ops.expand_like(first, x, axis=axis) + ops.astype(x, torch.int64)
+    return None, reduced_to(ops.distribute(g, at, out), weights)
+
+
 def _record(
     name: str,
     eager: Callable[..., Tensor],
     summary: str,
     gives: str,
-    gradient: str,
     kinds: tuple[Kind, ...],
+    **fields: Any,
 ) -> None:
     given = "torch.tensor([7., 2., 7.]), torch.tensor([2, 0, 2]), 3"
     record(
@@ -256,8 +296,8 @@ def _record(
         eager,
         None,
         summary=summary,
+        operands=("values", "row_ids"),
         example=(f"sr.{name}({given}).tolist()", gives),
-        gradient=gradient,
         kinds=kinds,
         samples=("x.values, torch.arange(x.values.shape[0]) % 3, 3", "x.values, torch.zeros(len(x.values)).int(), 4"),
         errors=(
@@ -266,26 +306,46 @@ def _record(
             ("x.values, torch.arange(5), 5", ValueError, "row_ids must have one id for each row"),
             ("x.values, torch.ones(6), 5", TypeError, "row_ids must be integers"),
         ),
+        **fields,
     )
 
 
-_BACK = "take({}, row_ids, axis=0)"
-_HAS = f"(values == {_BACK.format('out')})"
-_EXTREME = f"{_BACK.format(f'g / segment_sum({_HAS}, row_ids, num_rows)')} * {_HAS}"
-_SOFTMAX = f"out * (g - {_BACK.format('segment_sum(g * out, row_ids, num_rows)')})"
-_MEAN = _BACK.format("g / segment_sum(values == values, row_ids, num_rows)")
-
+record(
+    "grouping",
+    "bincount",
+    _bincount,
+    _answer_bincount,
+    summary="How often 0, 1, … occur, or the sum of their weights; with `axis` for each row, bins as a new last axis.",
+    example=("sr.bincount(sr.ragged([[0, 2, 2], [], [1]]), axis=1).tolist()", "[[1, 0, 2], [0, 0, 0], [0, 1, 0]]"),
+    operands=("x", "weights"),
+    primitive="monoid",
+    vjp=_bincount_vjp,
+    kinds=("int",),
+    decides=("x",),
+    samples=(
+        "x",
+        "x, axis=1",
+        "x, axis=-1, minlength=9",
+        "x, weights=x.to(torch.float64), minlength=2",
+        "x, weights=x.to(torch.float64), axis=1",
+    ),
+    errors=(
+        ("x", TypeError, "must be integers"),
+        ("x.to(torch.int64) - 7", ValueError, "packed element 0 is -"),
+        ("x.to(torch.int64), minlength=-1", ValueError, "minlength must be 0 or more"),
+    ),
+)
 # fmt: off
 _record("segment_sum", _segment_sum, "The sum of the rows of each id, in any order; 0 of nothing.",
-        "[2.0, 0.0, 14.0]", _BACK.format("g"), ALL)
+        "[2.0, 0.0, 14.0]", ALL, primitive="monoid", vjp=_segment_sum_vjp)
 _record("segment_mean", _segment_mean, "The mean of the rows of each id, in any order; NaN of nothing.",
-        "[2.0, nan, 7.0]", _MEAN, ("float", "complex"))
+        "[2.0, nan, 7.0]", ("float", "complex"), body=_segment_mean_body)
 _record("segment_max", _segment_max, "The greatest of the rows of each id; of nothing -inf or the least integer.",
-        "[2.0, -inf, 7.0]", _EXTREME, REAL)
+        "[2.0, -inf, 7.0]", REAL, primitive="monoid", vjp=_segment_extreme_vjp)
 _record("segment_min", _segment_min, "The least of the rows of each id; of nothing +inf or the greatest integer.",
-        "[2.0, inf, 7.0]", _EXTREME, REAL)
+        "[2.0, inf, 7.0]", REAL, primitive="monoid", vjp=_segment_extreme_vjp)
 _record("segment_prod", _segment_prod, "The product of the rows of each id, in any order; 1 of nothing.",
-        "[2.0, 1.0, 49.0]", f"{_BACK.format('g * out')} / values", NUMERIC)
+        "[2.0, 1.0, 49.0]", NUMERIC, primitive="monoid", vjp=_segment_prod_vjp)
 _record("segment_softmax", _segment_softmax, "exp(values) divided by its sum over the rows of the same id.",
-        "[0.5, 1.0, 0.5]", _SOFTMAX, ("float",))
+        "[0.5, 1.0, 0.5]", ("float",), body=_segment_softmax_body, vjp=_segment_softmax_vjp)
 # fmt: on

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, record
+from serrate.ops.derivatives import by_numbers
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record
 from serrate.tensor import construct, rearrange, unpad, views
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor
 
 
 def _record(
@@ -17,7 +23,7 @@ def _record(
     samples: tuple[str, ...],
     errors: tuple[Error, ...],
     operands: tuple[str, ...],
-    decides: tuple[str, ...] = (),
+    **fields: Any,
 ) -> None:
     record(
         "construction",
@@ -29,15 +35,59 @@ def _record(
         samples=samples,
         errors=errors,
         operands=operands,
-        decides=decides,
         kinds=ALL,
-        gradient="",
+        **fields,
     )
 
+
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _from_lengths_body(values: Any, lengths: Any, *, validate: bool = True) -> Any:
+    levels = list(lengths) if construct.is_levels(lengths) and len(lengths) else [lengths]
+    return ops.from_offsets(values, [_offsets(level) for level in levels], validate=validate)
+
+
+def _offsets(lengths: Any) -> Any:
+    if isinstance(lengths, Tensor):
+        return ops.cumulative_sum(lengths, axis=0, include_initial=True)
+    return [*itertools.accumulate(lengths, initial=0)]
+
+
+def _from_row_ids_body(values: Any, row_ids: Any, num_rows: int) -> Any:
+    if isinstance(row_ids, Tensor):
+        return ops.from_lengths(values, ops.bincount(row_ids, minlength=num_rows))
+    often = Counter(row_ids)
+    return ops.from_lengths(values, [often[row] for row in range(num_rows)])
+
+
+def _from_offsets_vjp(g: Any, out: Any, values: Any, offsets: Any, **_: Any) -> tuple[Any, ...]:
+    return ops["Tensor.flat"](g), None
+
+
+def _view_as_nested_vjp(g: Any, out: Any, data: Any, offsets: Any, **_: Any) -> tuple[Any, ...]:
+    return ops.reshape(ops["Tensor.flat"](g), data.shape), None
+
+
+def _from_dense_vjp(
+    g: Any, out: Any, dense: Any, lengths: Any, offsets: Any, mask: Any, like: Any, *, padding_value: Any
+) -> tuple[Any, ...]:
+    """Each entry gets the gradient of where it was read, and padding gets 0."""
+    if mask is None:
+        ragged = [axis for axis, size in enumerate(out.shape) if isinstance(size, Ragged)]
+        made = ops["Tensor.to_dense"](g, 0, [dense.shape[axis] for axis in ragged], ragged)
+    else:
+        made = ops.collect(g, ops.from_dense(ops.numbered(dense), mask=mask), dense)
+    return made, None, None, None, None
+
+
+# -------------------------------------------------------------------------------------------------------- records
 
 _record(
     construct.from_offsets,
     "Packed `values` cut at these offsets, or level by level at several of them.",
+    primitive="movement",
+    vjp=_from_offsets_vjp,
     example=("sr.from_offsets(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
         "x.values, [0, len(x.values)]",
@@ -57,6 +107,7 @@ _record(
 _record(
     construct.from_lengths,
     "Packed `values` cut into rows of these lengths, or level by level by several of them.",
+    body=_from_lengths_body,
     example=("sr.from_lengths(torch.arange(4), [3, 0, 1]).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
         "x.values, [len(x.values)]",
@@ -75,6 +126,7 @@ _record(
 _record(
     construct.from_row_ids,
     "Packed `values`, each in the row that `row_ids` names, in rows that follow each other.",
+    body=_from_row_ids_body,
     example=("sr.from_row_ids(torch.arange(4), [0, 0, 0, 2], 3).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
         "x.values, torch.zeros(len(x.values), dtype=torch.int32), 1",
@@ -92,6 +144,8 @@ _record(
 _record(
     construct.from_product,
     "Packed blocks, component c of them a `len_p[c]` × `len_q[c]` one: [K, p, q, …].",
+    primitive="movement",
+    vjp=by_numbers("from_product"),
     example=(
         "sr.from_product(torch.arange(3), *[sr.Partition.from_lengths(n) for n in ([1, 1], [2, 1])]).tolist()",
         "[[[0, 1]], [[2]]]",
@@ -115,6 +169,8 @@ _record(
 _record(
     views.view_as_nested,
     "A view of `data` in which one axis is cut at these offsets, alike or differently for each outer index.",
+    primitive="movement",
+    vjp=_view_as_nested_vjp,
     example=("sr.view_as_nested(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
         "x.values, [0, 0, len(x.values)]",
@@ -134,6 +190,8 @@ _record(
 _record(
     unpad.from_dense,
     "A padded tensor packed; lengths, offsets, a mask or another tensor says which entries are real.",
+    primitive="movement",
+    vjp=_from_dense_vjp,
     example=("sr.from_dense(torch.tensor([[1, 2, 0], [3, 0, 0]]), lengths=[2, 1]).tolist()", "[[1, 2], [3]]"),
     samples=(
         "x.to_dense(), like=x",
@@ -152,10 +210,13 @@ _record(
     ),
     operands=("dense", "lengths", "offsets", "mask", "like"),
     decides=("lengths", "offsets", "mask"),
+    native=(Implementation("native", padding.from_dense, padding.packs),),
 )
 _record(
     rearrange.positions,
     "For each entry its position along `axis`, a packed axis of x; int64, without features.",
+    primitive="movement",
+    flat="the result does not depend on elements",
     example=("sr.positions(sr.ragged([[7, 8], [], [9]])).tolist()", "[[0, 1], [], [0]]"),
     samples=("x, 0", "x, axis=max(a for a, size in enumerate(x.shape) if isinstance(size, sr.Ragged))"),
     errors=(

@@ -10,6 +10,7 @@ from serrate.eager.precision import for_products
 from serrate.eager.taps import Taps, convolve
 from serrate.errors import AxisError
 from serrate.ops.record import BY_TORCH, operation, record
+from serrate.tensor import abstract
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
@@ -56,12 +57,13 @@ def _check(x: Tensor, kernel: torch.Tensor, bias: torch.Tensor | None, groups: i
             f"x.mT turns [batch, sequence, channels] into it, a view"
         )
     channels = x.values.shape[1]
-    if kernel.ndim != 3 or kernel.shape[1] * groups != channels or kernel.shape[0] % groups or kernel.shape[2] == 0:
+    fits = kernel.ndim == 3 and not abstract.differ(kernel.shape[1] * groups, channels)
+    if not fits or kernel.shape[0] % groups or kernel.shape[2] == 0:
         raise ValueError(
             f"weight must be [out, {channels} / groups, size] with out a multiple of groups {groups}, "
             f"got {list(kernel.shape)}"
         )
-    if bias is not None and bias.shape != kernel.shape[:1]:
+    if bias is not None and abstract.unlike(bias.shape, kernel.shape[:1]):
         raise ValueError(f"bias must have an entry per output channel, {kernel.shape[0]}, got shape {list(bias.shape)}")
     dtypes = {x.dtype, kernel.dtype, *([] if bias is None else [bias.dtype])}
     if len(dtypes) > 1 and not torch.is_autocast_enabled(x.device.type):

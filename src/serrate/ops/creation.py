@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, record, torch_names
+from serrate.ops.derivatives import reduced_to
+from serrate.ops.record import ALL, Error, operation, ops, record, torch_names
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.layout import canonical, read_shape
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -306,9 +307,96 @@ def _answer_meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor
     return tuple(_meshgrid(*given, indexing=indexing or "ij"))
 
 
+# -------------------------------------------------------------------------------------------------------- bodies
+
+
+def _zeros_body(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    return ops.full(shape, 0.0 if dtype is None else _in(dtype, 0), dtype=dtype, device=device)
+
+
+def _ones_body(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    return ops.full(shape, 1.0 if dtype is None else _in(dtype, 1), dtype=dtype, device=device)
+
+
+def _zeros_like_body(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    return ops.full_like(x, _in(dtype or x.dtype, 0), dtype=dtype, device=device)
+
+
+def _ones_like_body(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    return ops.full_like(x, _in(dtype or x.dtype, 1), dtype=dtype, device=device)
+
+
+def _full_like_body(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+    place = x.device if device is None else device
+    return ops.full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=place)
+
+
+def _in(dtype: torch.dtype, number: int) -> Any:
+    return bool(number) if dtype == torch.bool else number
+
+
+def _linspace_body(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Any:
+    last = max(num - 1 if endpoint else num, 1)
+    step, count = (stop - start) / last, ops.arange(num, dtype=torch.float64, device=device)
+    # From the nearer end on, so that both ends are exact.
+    made = ops.where(ops.less(count, (last + 1) // 2), start + count * step, stop - (last - count) * step)
+    return ops.astype(made, torch.result_type(torch.empty(()), step) if dtype is None else dtype)
+
+
+def _eye_body(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: torch.dtype | None = None, device: Any = None
+) -> Any:
+    rows, columns = (ops.arange(n_rows if n is None else n, device=device) for n in (n_rows, n_cols))
+    made = ops.equal(ops.expand_dims(columns, axis=0) - ops.expand_dims(rows, axis=1), k)
+    return ops.astype(made, torch.get_default_dtype() if dtype is None else dtype)
+
+
+def _meshgrid_body(*arrays: Any, indexing: str = "xy") -> list[Any]:
+    given = [ops.reshape(a, (-1,)) for a in arrays]
+    places = list(range(len(given)))
+    if indexing == "xy":
+        places[:2] = places[1::-1] if len(places) > 1 else places
+    shape = [given[i].shape[0] for i in places]
+    shown = (ops.reshape(a, [-1 if place == i else 1 for place in places]) for i, a in enumerate(given))
+    return [ops.broadcast_to(a, shape) for a in shown]
+
+
+def _tril_body(x: Any, /, *, k: int = 0) -> Any:
+    return ops.where(ops.less_equal(_places(x, -1) - _places(x, -2), k), x, _in(x.dtype, 0))
+
+
+def _triu_body(x: Any, /, *, k: int = 0) -> Any:
+    return ops.where(ops.greater_equal(_places(x, -1) - _places(x, -2), k), x, _in(x.dtype, 0))
+
+
+def _places(x: Any, axis: int) -> Any:
+    """The position of each element along an axis, in a shape that broadcasts to that of x."""
+    number, parents = axis % x.ndim, parents_of(x)
+    if isinstance(x.shape[number], Ragged) or number in parents:
+        features = [a for a, n in enumerate(x.shape) if not isinstance(n, Ragged) and a not in parents]
+        return ops.expand_like(ops.positions(x, number), x, axis=features)
+    return ops.reshape(ops.arange(x.shape[number], device=x.device), [-1, *[1] * (x.ndim - 1 - number)])
+
+
+def parents_of(x: Any) -> set[int]:
+    """The axes of x that ragged ones depend on."""
+    return {parent for size in x.shape if isinstance(size, Ragged) for parent in size.parents}
+
+
+_NO_ELEMENTS = "the result does not depend on elements"
 _NO_SHAPE: Error = ("'3'", TypeError, "a shape is an int or a tuple of ints")
 _NEGATIVE: Error = ("(3, -1)", ValueError, "sizes must be 0 or more")
 _CELLS: Error = ("(4, x.shape[1])", RaggednessError, "lengths for 3 components, but the axes outside it have 4")
+_FILL = "torch.ones((), dtype=x.dtype)"
 _ROWS = "(3, sr.Ragged([2, 0, 1]))"
 
 
@@ -320,21 +408,27 @@ def _record(
     answer: Callable[..., Any] | None = None,
     **fields: Any,
 ) -> None:
-    usual = {"torch": (), "gradient": "", "kinds": ALL}
+    usual = {"torch": (), "kinds": ALL}
     fields = usual | fields
     record("creation", name, eager, answer, summary=summary, example=example, **fields)
 
 
-def _from_shape(name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "") -> None:
+def _from_shape(
+    name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "", **fields: Any
+) -> None:
     new = tuple(f for f in torch_names(f"new_{name}"))
     options = f"{value}, dtype=x.dtype".lstrip(", ")
     call = f"sr.{name}({_ROWS}{value}).{'shape' if name == 'empty' else 'tolist()'}"
     errors = tuple((f"{wrong}{value}", kind, text) for wrong, kind, text in (_NO_SHAPE, _NEGATIVE, _CELLS))
-    samples = (f"x.shape, {options}", f"(3, 2), {options}")
-    _record(name, eager, summary, (call, gives), torch=new, answer=_new(eager), samples=samples, errors=errors)
+    samples = (f"x.shape, {options}", f"(3, 2), {options}", *((f"x.shape, {_FILL}",) if value else ()))
+    _record(
+        name, eager, summary, (call, gives), torch=new, answer=_new(eager), samples=samples, errors=errors, **fields
+    )
 
 
-def _from_tensor(name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "") -> None:
+def _from_tensor(
+    name: str, eager: Callable[..., Tensor], summary: str, gives: str, value: str = "", **fields: Any
+) -> None:
     call = f"sr.{name}(sr.ragged([[1., 2.], []]){value}).{'shape' if name == 'empty_like' else 'tolist()'}"
     _record(
         name,
@@ -343,33 +437,48 @@ def _from_tensor(name: str, eager: Callable[..., Tensor], summary: str, gives: s
         (call, gives),
         torch=torch_names(name),
         answer=like(eager),
-        samples=(f"x{value}",),
+        samples=(f"x{value}", *((f"x, {_FILL}",) if value else ())),
         errors=((f"None{value}", TypeError, "expected an sr.Tensor"),),
+        **fields,
     )
 
 
 # fmt: off
-_from_shape("zeros", _zeros, "Zeros of a shape, which may have ragged axes.", "[[0.0, 0.0], [], [0.0]]")
-_from_shape("ones", _ones, "Ones of a shape, which may have ragged axes.", "[[1.0, 1.0], [], [1.0]]")
-_from_shape("empty", _empty, "A tensor of a shape, its elements undefined.", "(3, Ragged([2, 0, 1]))")
-_from_shape("full", _full, "One number everywhere in a shape, which may have ragged axes.", "[[7, 7], [], [7]]", ", 7")
-_from_tensor("zeros_like", _zeros_like, "Zeros in the shape of x.", "[[0.0, 0.0], []]")
-_from_tensor("ones_like", _ones_like, "Ones in the shape of x.", "[[1.0, 1.0], []]")
-_from_tensor("empty_like", _empty_like, "A tensor in the shape of x, its elements undefined.", "(2, Ragged([2, 0]))")
-_from_tensor("full_like", _full_like, "One number everywhere in the shape of x.", "[[1.0, 1.0], []]", ", 1")
+_from_shape("zeros", _zeros, "Zeros of a shape, which may have ragged axes.", "[[0.0, 0.0], [], [0.0]]",
+            body=_zeros_body, flat=_NO_ELEMENTS)
+_from_shape("ones", _ones, "Ones of a shape, which may have ragged axes.", "[[1.0, 1.0], [], [1.0]]",
+            body=_ones_body, flat=_NO_ELEMENTS)
+_from_shape("empty", _empty, "A tensor of a shape, its elements undefined.", "(3, Ragged([2, 0, 1]))",
+            body=_zeros_body, flat=_NO_ELEMENTS)
+_from_shape("full", _full, "One number everywhere in a shape, which may have ragged axes.", "[[7, 7], [], [7]]", ", 7",
+            operands=("fill_value",), primitive="movement",
+            vjp=lambda g, out, fill_value, **_: reduced_to(g, fill_value))
+_from_tensor("zeros_like", _zeros_like, "Zeros in the shape of x.", "[[0.0, 0.0], []]",
+             body=_zeros_like_body, flat=_NO_ELEMENTS)
+_from_tensor("ones_like", _ones_like, "Ones in the shape of x.", "[[1.0, 1.0], []]",
+             body=_ones_like_body, flat=_NO_ELEMENTS)
+_from_tensor("empty_like", _empty_like, "A tensor in the shape of x, its elements undefined.", "(2, Ragged([2, 0]))",
+             body=_zeros_like_body, flat=_NO_ELEMENTS)
+_from_tensor("full_like", _full_like, "One number everywhere in the shape of x.", "[[1.0, 1.0], []]", ", 1",
+             operands=("x", "fill_value"), body=_full_like_body)
 _record("arange", _arange, "The numbers from start to stop, stop not included, `step` apart.",
         ("sr.arange(1, 6, 2).tolist()", "[1, 3, 5]"), samples=("6", "1, 6, 2", "6, 1"),
+        operands=(), primitive="movement", flat=_NO_ELEMENTS,
         errors=(("1, 5, 0", ValueError, "the step of arange must not be 0"),))
 _record("linspace", _linspace, "`num` numbers at equal distances from start to stop.",
-        ("sr.linspace(0., 1., 3).tolist()", "[0.0, 0.5, 1.0]"), samples=("0, 1, 5", "0, 1, 5, endpoint=False"),
+        ("sr.linspace(0., 1., 3).tolist()", "[0.0, 0.5, 1.0]"), operands=(), body=_linspace_body, flat=_NO_ELEMENTS,
+        samples=("0, 1, 5", "0, 1, 5, endpoint=False", "2, 3, 1", "-3, 9, 7, dtype=torch.int32"),
         errors=(("0, 1, -1", ValueError, "0 or more, got -1"),))
 _record("eye", _eye, "Ones on diagonal k of a matrix, zeros elsewhere.",
         ("sr.eye(2, 3, k=1).tolist()", "[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]"), samples=("3", "2, 3, k=-1", "2, k=5"),
+        operands=(), body=_eye_body, flat=_NO_ELEMENTS,
         errors=(("2, -1", ValueError, "sizes must be 0 or more"),))
 _record("meshgrid", _meshgrid, "The coordinates of a grid, one tensor for each 1-D tensor given.",
         ("[g.tolist() for g in sr.meshgrid(sr.arange(2), sr.arange(3), indexing='ij')]",
          "[[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]"),
-        torch=(torch.meshgrid,), answer=_answer_meshgrid, samples=("sr.arange(3), torch.arange(2)",),
+        torch=(torch.meshgrid,), answer=_answer_meshgrid, operands=("arrays",), body=_meshgrid_body,
+        samples=("sr.arange(3), torch.arange(2)", "*[torch.linspace(0, 1, n).to(x.dtype) for n in (2, 3, 1)]",
+                 "torch.linspace(0, 1, 2).to(x.dtype), indexing='ij'"),
         errors=(("sr.zeros((2, 2))", ValueError, "takes 1-D tensors"), ("x, x", TypeError, "only a dense tensor"),
                 ("sr.arange(2), indexing='ab'", ValueError, "'xy' or 'ij'")))
 for _name, _eager, _gives in (("tril", _tril, "[[[1, 0], [1, 1]], [[1]]]"),
@@ -377,7 +486,8 @@ for _name, _eager, _gives in (("tril", _tril, "[[[1, 0], [1, 1]], [[1]]]"),
     _side = "above" if _name == "tril" else "below"
     _record(_name, _eager, f"x with zeros {_side} diagonal k of its last two axes, which may be ragged.",
             (f"sr.{_name}(sr.ones((2, *[sr.Ragged([2, 1])] * 2), dtype=torch.int64)).tolist()", _gives),
-            torch=torch_names(_name), answer=_answer_triangle(_eager), gradient=f"{_name}(g, k=k)",
+            torch=torch_names(_name), answer=_answer_triangle(_eager),
+            body=_tril_body if _name == "tril" else _triu_body,
             samples=("x", "x, k=1", "x, k=-1"),
             errors=(("torch.ones(3)", AxisError, f"{_name} needs at least two axes"),))
 # fmt: on

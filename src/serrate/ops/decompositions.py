@@ -16,6 +16,7 @@ from serrate.ops import matrix_rules as rules
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import Error, operation, ops, record
 from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract
 from serrate.tensor.broadcast import align, broadcast_shapes, lay_out, require_one_device, same_raggedness
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import canonical
@@ -113,18 +114,21 @@ def _qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ValueError(f"mode of qr is 'reduced' or 'complete', got {mode!r}")
     given = _oblong("qr", x)
+    given.require_smaller("qr")
     return given.results(torch.linalg.qr(given.values, mode), QRResult)  # type: ignore[no-any-return]
 
 
 @operation
 def _svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     given = _oblong("svd", x)
+    given.require_smaller("svd")
     return given.results(torch.linalg.svd(given.values, full_matrices), SVDResult)  # type: ignore[no-any-return]
 
 
 @operation
 def _svdvals(x: Any, /) -> Tensor:
     given = _oblong("svdvals", x)
+    given.require_smaller("svdvals")
     return given.result(torch.linalg.svdvals(given.values))
 
 
@@ -200,7 +204,7 @@ def _solve(x1: Any, x2: Any, /) -> Tensor:
     require_one_device(left.x, right)
     vector = right.ndim == 1
     sides = stack("solve", right[:, None] if vector else right)
-    if sides.values.shape[-2] != left.values.shape[-1]:
+    if abstract.differ(sides.values.shape[-2], left.values.shape[-1]):
         raise ValueError(
             f"solve needs as many rows in x2 as x1 has, got shapes {left.x.shape} and {right.shape}; x2 is a vector "
             f"only if it has one axis"
@@ -249,6 +253,7 @@ def _solutions(left: Stack, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _answer_qr(A: Any = None, mode: str = "reduced", *, input: Any = None, out: Any = None) -> QRResult:
     refuse_out("qr", out)
     given = stack("qr", A if input is None else input)
+    given.require_smaller("qr")
     q, r = torch.linalg.qr(given.values, mode)
     return QRResult(Tensor(q) if mode == "r" else given.result(q), given.result(r))  # without Q, torch's is empty
 

@@ -14,6 +14,7 @@ import torch
 
 from serrate.ops.call import TRACER, call
 from serrate.ops.record import BY_TORCH, Op, ops
+from serrate.tensor.assignment import shares_memory
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -82,6 +83,8 @@ class _Tape:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.outside = TRACER.get()
+        self.copied: dict[int, int] = {}
+        """For the copy of a tensor, made before it was written to, the tensor: both by their identity."""
 
     def __call__(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
@@ -90,22 +93,46 @@ class _Tape:
             raise TypeError(f"a program that is differentiated calls sr.{op.name}, and not torch's {spelling.__name__}")
         if op.vjp is None and op.body is not None and not op.flat:
             return run_body(op, arguments, named)
+        before = self._kept(arguments[0]) if op.writes else None
         token = TRACER.set(self.outside)
         try:
             result = call(op, arguments, named)
         finally:
             TRACER.reset(token)
-        if not op.flat and op.primitive != "stop_gradient":
+        if before is not None:
+            self.steps.append(Step(op, (before, *arguments[1:]), named, arguments[0]))
+        elif not op.flat and op.primitive != "stop_gradient":
             self.steps.append(Step(op, arguments, named, result))
         return result
 
+    def _kept(self, x: Tensor) -> Tensor:
+        """A copy of a tensor that is about to be written to, in its place in all steps up to now.
+
+        What other tensors see through the same memory would change without a step that says so.
+        """
+        for step in self.steps:
+            for each in _tensors((step.arguments, step.named, step.result)):
+                values = each.values if isinstance(each, Tensor) else each
+                if each is not x and shares_memory(values, x.values):
+                    raise TypeError(
+                        f"a program that is differentiated writes to a tensor of shape {x.shape}, of which another one "
+                        f"sees the same memory; write to a clone"
+                    )
+        copy = x._with(x.values.clone())
+        self.copied[id(copy)] = id(x)
+        self.steps = [
+            step._replace(
+                **{name: _replaced(getattr(step, name), x, copy) for name in ("arguments", "named", "result")}
+            )
+            for step in self.steps
+        ]
+        return copy
+
     def gradients(self, result: Any, gradient: Any, operands: tuple[Tensor, ...]) -> tuple[Any, ...]:
         """The gradients of the operands of the program, given that of its result."""
-        found = _Gradients()
+        found = _Gradients(self.copied)
         found.add(result, gradient)
-        wanted = {id(operand) for operand in operands}
-        used = self._depending(wanted)
-        for step in reversed(used):
+        for step in reversed(self._depending({id(operand) for operand in operands})):
             given = found.take(step.result)
             if given is not None:
                 bound = step.op.signature.bind(*step.arguments, **step.named)
@@ -118,17 +145,21 @@ class _Tape:
         """The steps whose results depend on the tensors that are known."""
         made = []
         for step in self.steps:
-            if any(id(part) in known for part in _tensors((step.arguments, step.named))):
+            if any(self._identity(part) in known for part in _tensors((step.arguments, step.named))):
                 made.append(step)
-                known.update(id(part) for part in _tensors(step.result))
+                known.update(self._identity(part) for part in _tensors(step.result))
         return made
+
+    def _identity(self, tensor: Tensor | torch.Tensor) -> int:
+        return self.copied.get(id(tensor), id(tensor))
 
 
 class _Gradients:
     """Gradients of tensors, added up as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, copied: dict[int, int]) -> None:
         self._of: dict[int, Any] = {}
+        self._copied = copied
 
     def add(self, tensors: Any, gradients: Any) -> None:
         """Add a gradient for a tensor, or those in a tuple or a list for the tensors in another."""
@@ -138,15 +169,16 @@ class _Gradients:
             for each, gradient in zip(tensors, gradients, strict=True):
                 self.add(each, gradient)
         elif isinstance(tensors, (Tensor, torch.Tensor)):
-            before = self._of.get(id(tensors))
-            self._of[id(tensors)] = gradients if before is None else ops.add(before, gradients)
+            key = self._copied.get(id(tensors), id(tensors))
+            before = self._of.get(key)
+            self._of[key] = gradients if before is None else ops.add(before, gradients)
 
     def take(self, tensors: Any) -> Any:
         """The gradient of a tensor, or those of several in a tuple; they are not needed again. None stands for 0."""
         if isinstance(tensors, (tuple, list)):
             made = tuple(self.take(each) for each in tensors)
             return None if all(each is None for each in made) else made
-        return self._of.pop(id(tensors), None)
+        return self._of.pop(self._copied.get(id(tensors), id(tensors)), None)
 
     def of(self, tensor: Tensor) -> Any:
         """The gradient of a tensor."""
@@ -163,6 +195,15 @@ def _tensors(given: Any) -> Iterator[Tensor | torch.Tensor]:
     elif isinstance(given, (tuple, list)):
         for part in given:
             yield from _tensors(part)
+
+
+def _replaced(given: Any, tensor: Tensor, other: Tensor) -> Any:
+    """Arguments or a result with another tensor in the place of one."""
+    if isinstance(given, dict):
+        return {name: _replaced(part, tensor, other) for name, part in given.items()}
+    if type(given) in (tuple, list):
+        return type(given)(_replaced(part, tensor, other) for part in given)
+    return other if given is tensor else given
 
 
 # ------------------------------------------------------------------------------------- rules that several records share
@@ -211,6 +252,21 @@ def conjugate(x: Any) -> Any:
     if isinstance(x, (Tensor, torch.Tensor)):
         return ops.conj(x) if x.is_complex() else x
     return x.conjugate() if isinstance(x, complex) else x
+
+
+def by_numbers(name: str, **filled: Any) -> Callable[..., Any]:
+    """The rule of an operation that moves elements of its first operand: each gets the gradients of where it came.
+
+    Numbers of the elements are moved alike, and say so. `filled` are the attributes that say what stands where no
+    element came, as numbers have them: -1.
+    """
+
+    def vjp(g: Any, out: Any, x: Any, *others: Any, **attributes: Any) -> Any:
+        moved = ops[name](ops.numbered(x), *others, **attributes | filled)
+        made = ops.collect(g, moved, x)
+        return (made, *[None] * len(others)) if others else made
+
+    return vjp
 
 
 def _by_torch(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from serrate.ops.derivatives import in_dtype
-from serrate.ops.record import ALL, operation, record
+from serrate.ops.record import ALL, operation, ops, record
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -168,6 +168,7 @@ def _answer_type_as(self: Any, other: Any) -> Tensor:
 
 
 def _astype_vjp(g: Any, out: Any, x: Any, *, dtype: torch.dtype, **_: Any) -> Any:
+    g = g if g.device == x.device else ops["Tensor.to"](g, x.device)
     inexact = all(each.is_floating_point or each.is_complex for each in (x.dtype, dtype))
     return in_dtype(g, x.dtype) if inexact else None
 

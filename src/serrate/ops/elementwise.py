@@ -10,7 +10,7 @@ from serrate.eager import meanings
 from serrate.eager.elementwise import Elementwise, apply, operands_of
 from serrate.ops.derivatives import conjugate
 from serrate.ops.record import ALL, FLOAT, INTEGER, NUMERIC, REAL, ops, torch_names
-from serrate.ops.scalar import binary, enter, unary
+from serrate.ops.scalar import binary, enter, torch_dtype, unary
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -92,9 +92,10 @@ def _chosen(condition: torch.Tensor, x1: Any, x2: Any) -> torch.Tensor:
 def _clip_body(x: Any, /, min: Any = None, max: Any = None) -> Any:
     made = x
     for name, bound in (("maximum", min), ("minimum", max)):
-        if bound is not None and not _is_idle(bound, x.dtype, name):
+        if bound is not None and not _is_idle(bound, torch_dtype(x), name):
             made = ops[name](made, bound)
-    return ops.astype(made, x.dtype) if made.is_floating_point() == x.is_floating_point() else made
+    same_kind = torch_dtype(made).is_floating_point == torch_dtype(x).is_floating_point
+    return ops.astype(made, x.dtype) if same_kind else made
 
 
 def _clip_vjp(g: Any, out: Any, x: Any, min: Any, max: Any) -> tuple[Any, Any, Any]:
@@ -204,7 +205,7 @@ unary("logical_not", torch.logical_not, "Where an element is 0 or False.", "[[Tr
 unary("negative", torch.neg, "Each element with the other sign.", "[[1, -2]]", "[[-1, 2]]", NUMERIC,
       ("negative", "neg"), meaning=meanings.negative, derivative=lambda out, x: -1)
 unary("positive", torch.positive, "Each element as it is.", "[[1, -2]]", "[[1, -2]]", NUMERIC,
-      derivative=lambda out, x: 1)
+      body=lambda x, /: ops.astype(x, x.dtype), derivative=lambda out, x: 1)
 unary("real", torch.real, "Real part.", "[[1.+2j]]", "[[1.0]]", ("complex", "float"), compute=_real,
       vjp=lambda g, out, x: g)
 unary("reciprocal", torch.reciprocal, "1 / x.", "[[2.], []]", "[[0.5], []]", body=lambda x, /: 1 / x,

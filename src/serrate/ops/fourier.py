@@ -19,6 +19,7 @@ from serrate.errors import AxisError
 from serrate.ops import fourier_rules as rules
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import Error, operation, record
+from serrate.tensor import abstract
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _NORMS = ("backward", "ortho", "forward")
@@ -57,8 +58,13 @@ def _require_points(name: str, x: Tensor, axes: Sequence[int], sizes: Sequence[A
             raise ValueError(f"fft.{name} needs at least one point along axis {axis} of shape {x.shape}, got {count}")
 
 
-def _transformed(x: Tensor, dims: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor]) -> Tensor:
-    """The transform of x's values along `dims`; half types in float32, and real results back in what came."""
+def _transformed(
+    x: Tensor, dims: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor], points: int | None = None
+) -> Tensor:
+    """The transform of x's values along `dims`; half types in float32, and real results back in what came.
+
+    `points` is how many points the last of `dims` has, if the result has only half of them and one more.
+    """
     values = widened(x.values)
     empty = [d for d, size in enumerate(values.shape) if size == 0 and d not in dims]
     if empty:  # MKL refuses a batch of none: transform one, and take none of it
@@ -66,6 +72,9 @@ def _transformed(x: Tensor, dims: Sequence[int], transform: Callable[[torch.Tens
     made = transform(values).resolve_conj()  # torch conjugates late; numpy and DLPack take no such tensors
     for d in empty:
         made = made.narrow(d, 0, 0)
+    if points is not None and not abstract.is_known(points):
+        _, stop, step = abstract.sliced(slice(None, None, 2), points + 1)
+        made = abstract.resized(made, dims[-1], stop // step)
     return x._with(made.to(x.dtype) if x.dtype in ACCUMULATE and made.is_floating_point() else made)
 
 
@@ -86,7 +95,8 @@ def _along(name: str) -> Callable[..., Tensor]:
                 f"fft.{name} needs at least one point along axis {axes[0]} of shape {tensor.shape}, got {n}"
             )
         _require_points(name, tensor, axes, [n])
-        return _transformed(tensor, [dim], lambda values: function(values, n, dim, norm))
+        points = (tensor.values.shape[dim] if n is None else n) if name in _INSTEAD else None
+        return _transformed(tensor, [dim], lambda values: function(values, n, dim, norm), points)
 
     return transform
 
@@ -107,7 +117,8 @@ def _over(name: str) -> Callable[..., Tensor]:
         chosen = rules.chosen_axes(name, tensor, s, axes)
         dims = dimensions(f"fft.{name}", tensor, chosen)
         _require_points(name, tensor, chosen, s)
-        return _transformed(tensor, dims, lambda values: function(values, s, dims, norm))
+        points = (tensor.values.shape[dims[-1]] if s is None else s[-1]) if name in _INSTEAD else None
+        return _transformed(tensor, dims, lambda values: function(values, s, dims, norm), points)
 
     return transform
 

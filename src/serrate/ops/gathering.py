@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 
+from serrate.eager import picking
 from serrate.eager.addresses import Address, beside, combined, depends_on, lengths_of, values_of
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.answers import refuse_out
+from serrate.ops.derivatives import by_numbers, conjugate, reduced_to
 from serrate.ops.grouping import integers
-from serrate.ops.record import ALL, NUMERIC, Error, Kind, operation, record, torch_names
+from serrate.ops.record import ALL, NUMERIC, TABLE, Error, Implementation, Kind, operation, ops, record, torch_names
+from serrate.ops.reductions import product_of_others
 from serrate.tensor import bits, broadcast, host, indexing, plan, select
 from serrate.tensor.assignment import shares_memory
 from serrate.tensor.combine import exact
@@ -93,6 +96,17 @@ def _take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None)
     else:
         made = _stretched(tensor, _shaped(tensor, number, index), number, reports=fill is None).read(fill)
     return indexing.get(made, _along(number, 0)) if drop else made
+
+
+def _takes_rows(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> bool:
+    """Whether compiled code takes these rows of the first axis."""
+    return fill is None and isinstance(indices, torch.Tensor) and axis == 0 and picking.selects(x, indices)
+
+
+def _compiled_take(x: Any, indices: Any, /, *, axis: int | None = None, fill: Any = None) -> Tensor:
+    whole = indices.dtype in (torch.int32, torch.int64)
+    made = picking.at_once(x, indices) if whole else None
+    return TABLE["take"].implementations[-1].function(x, indices, axis=axis) if made is None else made
 
 
 def _positions(x: Tensor, indices: Any) -> tuple[torch.Tensor, bool]:
@@ -257,6 +271,82 @@ def _answer_index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: A
     return _index_add(input, index, source, axis=dim, alpha=alpha)
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _gather_body(x: Any, indices: Any, /, *, axis: int) -> Any:
+    """Other uniform axes of the index may be shorter than those of x: the first entries are meant."""
+    sizes = zip(x.shape, indices.shape, strict=True)
+    shorter = [
+        isinstance(own, int) and isinstance(size, int) and own < size and number != axis % x.ndim
+        for number, (size, own) in enumerate(sizes)
+    ]
+    if any(shorter):
+        key = (slice(0, n) if cut else slice(None) for cut, n in zip(shorter, indices.shape, strict=True))
+        x = x[tuple(key)]
+    return ops.take_along_axis(x, indices, axis=axis)
+
+
+def _take_vjp(g: Any, out: Any, x: Any, indices: Any, *, axis: int | None, fill: Any) -> tuple[Any, ...]:
+    moved = ops.take(ops.numbered(x), indices, axis=axis, fill=None if fill is None else -1)
+    return ops.collect(g, moved, x), None
+
+
+def _scatter_vjp(
+    g: Any, out: Any, x: Any, indices: Any, src: Any, *, axis: int, reduce: str | None, include_self: bool
+) -> tuple[Any, ...]:
+    at = ops.gather(ops.numbered(x), indices, axis=axis)
+
+    def over(each: Any) -> Any:
+        return ops.collect(each, at, x)
+
+    def beside(each: Any) -> Any:
+        return ops.distribute(each, at, x)
+
+    count = over(ops.ones_like(at))
+    keeps = reduce is not None and include_self
+    left = g if keeps else ops.where(ops.greater(count, 0), 0, g)  # what x has, where its element does not count
+    if reduce in (None, "sum"):
+        return left, None, reduced_to(beside(g), src)
+    if reduce == "mean":
+        share = g / ops.maximum(count + int(keeps), 1)
+        return share if keeps else left, None, reduced_to(beside(share), src)
+    given = _as_source(src, at, x)
+    if reduce == "prod":
+        zero, theirs = ops.equal(x, 0), ops.equal(given, 0)
+        zeros, vanishing = over(ops.astype(theirs, torch.int64)), over(ops.where(theirs, given, 0))
+        if keeps:
+            zeros, vanishing = zeros + zero, vanishing + ops.where(zero, x, 0)
+        rest = ops.scatter(
+            ops.where(zero, 1, x), indices, ops.where(theirs, 1, given), axis=axis, reduce="prod",
+            include_self=include_self,
+        )  # fmt: skip
+        mine = g * conjugate(product_of_others(x, zeros, rest, vanishing)) if keeps else left
+        others = product_of_others(given, beside(zeros), beside(rest), beside(vanishing))
+        return mine, None, reduced_to(beside(g) * conjugate(others), src)
+    # Elements that are equal to the result share its gradient.
+    own, theirs = (ops.astype(ops.equal(each, made), x.dtype) for each, made in ((x, out), (given, beside(out))))
+    share = g / ops.maximum(over(theirs) + own if keeps else over(theirs), 1)
+    return share * own if keeps else left, None, reduced_to(beside(share) * theirs, src)
+
+
+def _as_source(source: Any, at: Any, x: Any) -> Any:
+    """What is written, in the shape of the places it is written to, and the dtype of x."""
+    if not isinstance(source, (Tensor, torch.Tensor)):
+        return ops.full_like(at, source, dtype=x.dtype)
+    return ops.broadcast_to(ops.astype(source, x.dtype, copy=False), at.shape)
+
+
+def _index_add_body(x: Any, indices: Any, source: Any, /, *, axis: int, alpha: Any = 1) -> Any:
+    if isinstance(indices, int):
+        indices = [indices]
+    elif isinstance(indices, Tensor):
+        indices = ops.reshape(indices, (-1,))
+    at = ops.take(ops.numbered(x), indices, axis=axis)
+    scaled = source if isinstance(alpha, int) and alpha == 1 else source * alpha
+    return x + ops.collect(_as_source(scaled, at, x), at, x)
+
+
 # ------------------------------------------------------------------------------------------------ records
 
 _NO_AXIS: Error = ("x, torch.zeros(3, 1, 2).long(), axis=5", AxisError, "axis 5 is out of range")
@@ -273,11 +363,10 @@ def _record(
     summary: str,
     call: str,
     gives: str,
-    gradient: str,
     samples: tuple[str, ...],
     errors: tuple[Error, ...],
     kinds: tuple[Kind, ...] = ALL,
-    decides: tuple[str, ...] = (),
+    **fields: Any,
 ) -> None:
     record(
         "gathering",
@@ -287,53 +376,54 @@ def _record(
         spellings={function: answer for each, answer in answers.items() for function in torch_names(each)},
         summary=summary,
         example=(call, gives),
-        gradient=gradient,
         kinds=kinds,
         samples=samples,
         errors=errors,
-        decides=decides,
+        **fields,
     )
 
 
-_READ_BACK = "(scatter(0 * x, indices, g, axis=axis, reduce='sum'), None)"
 _ZEROS = "(x == x).to(torch.int64) * 0"  # an index of x's own shape that every row with an entry has
 
 # fmt: off
 _record("gather", _gather, {"gather": _answer_gather},
         "torch.gather: the elements of x at `indices` along `axis`, other positions being those of the index.",
         "sr.gather(sr.ragged([[5, 6], [7]]), sr.ragged([[1, 0, 1], []]), axis=1).tolist()", "[[6, 5, 6], []]",
-        _READ_BACK, (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS}, axis=-1"),
-        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE))
+        (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS}, axis=-1",
+         f"sr.stack([x, x], axis=-1), ({_ZEROS})[..., None], axis=1"),
+        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE), body=_gather_body)
 _record("take_along_axis", _take_along_axis, {"take_along_dim": _answer_take_along},
         "The elements of x at `indices` along `axis`, negative ones counted from each row's end; other axes broadcast.",
         "sr.take_along_axis(sr.ragged([[5, 6], [7]]), sr.ragged([[-1, 0], []]), axis=1).tolist()", "[[6, 5], []]",
-        _READ_BACK, (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS} - 1"),
-        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEYOND))
+        (f"x, {_ZEROS}, axis=1", f"x, {_ZEROS} - 1"),
+        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEYOND), primitive="movement", vjp=by_numbers("take_along_axis"))
 _record("take", _take, {"index_select": _answer_index_select, "take": _answer_take},
         "The same positions of every row along `axis`, an int dropping it; `fill` stands for what a row lacks.",
         "sr.take(sr.ragged([[5, 6], [], [7]]), -1, axis=1, fill=0).tolist()", "[6, 0, 7]",
-        "(index_add(0 * x, indices, g, axis=axis), None)",
         ("x, torch.tensor([], dtype=torch.int64), axis=1", "x, -1, axis=1, fill=1", "x, [0, -3], axis=-1, fill=0",
-         "x, 1, axis=0, fill=0"),
+         "x, 1, axis=0, fill=0", "x, torch.arange(len(x)).flip(0).repeat(2), axis=0"),
         (("x, [0], axis=5", AxisError, "axis 5 is out of range"), ("x, [1.5], axis=1", TypeError, "must be integers"),
          ("x, [1], axis=1", IndexError, "index 1 is out of range for row 1"),
          ("x, [0]", TypeError, "take needs an axis"), ("x, [[0]], axis=1", ValueError, "are a vector")),
-        decides=("indices",))
+        decides=("indices",), primitive="movement", vjp=_take_vjp,
+        native=(Implementation("native", _compiled_take, _takes_rows),))
 _record("scatter", _scatter,
         {"scatter": _answer_scatter, "scatter_add": _answer_scatter_add, "scatter_reduce": _answer_scatter_reduce},
         "x with `src` written to the positions `indices` of each row along `axis`, or combined by `reduce`.",
         "sr.scatter(sr.ragged([[5, 6], [7]]), sr.ragged([[1], []]), 9, axis=1).tolist()", "[[5, 9], [7]]",
-        "", (f"x, {_ZEROS}, x, axis=1", f"x, {_ZEROS}, x, axis=-1"),
+        (f"x, {_ZEROS}, x, axis=1", f"x, {_ZEROS}, x, axis=-1"),
         ((f"x, {_ZEROS}, 1.0, axis=5", AxisError, "axis 5 is out of range"),
          ("x, x, 1.0, axis=1", TypeError, "indices must be integers"),
          (f"x, {_ZEROS}, 1.0, axis=1, reduce='add'", ValueError, "reduce must be None"),
-         ("x, torch.ones(3, 1, 2).long(), 1.0, axis=1", IndexError, "index 1 is out of range for row 1 of axis 1")))
+         ("x, torch.ones(3, 1, 2).long(), 1.0, axis=1", IndexError, "index 1 is out of range for row 1 of axis 1")),
+        primitive="movement", vjp=_scatter_vjp)
 _record("index_add", _index_add, {"index_add": _answer_index_add},
         "x with `source` times `alpha` added to the same positions of every row along `axis`.",
         "sr.index_add(sr.ragged([[5, 6], [7]]), [-1], torch.tensor([[10], [20]]), axis=1).tolist()",
-        "[[5, 16], [27]]", "(g, None, alpha * take(g, indices, axis=axis))",
-        ("x, torch.tensor([], dtype=torch.int64), 1, axis=1",),
+        "[[5, 16], [27]]",
+        ("x, torch.tensor([], dtype=torch.int64), 1, axis=1", "x[..., None], [0, -1], x[..., None], axis=-1, alpha=2"),
         (("x, [0], 1.0, axis=5", AxisError, "axis 5 is out of range"),
          ("x, [1], 1.0, axis=1", IndexError, "index 1 is out of range for row 1"),
-         ("x.to(torch.int64), [0], 1.5, axis=1", TypeError, "do not go into")), NUMERIC)
+         ("x.to(torch.int64), [0], 1.5, axis=1", TypeError, "do not go into")), NUMERIC,
+        body=_index_add_body)
 # fmt: on

@@ -15,7 +15,8 @@ import torch
 
 from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
-from serrate.ops.record import operation, record
+from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.record import operation, ops, record
 from serrate.tensor import abstract, bits, broadcast, host, trees
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.differentiable import Differentiable
@@ -327,7 +328,7 @@ def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch
     offsets = torch.searchsorted(ordered, bounds)
     if keys.device.type == "cpu" and x.structure.is_host_born:
         total = abstract.number(offsets[-1], "group_by")
-        return places[:total], Partition._of(offsets, total)
+        return abstract.first(places, total), Partition._of(offsets, total)
     return places, Partition._of(offsets, keys.numel(), device_born=True, exact=False)
 
 
@@ -341,7 +342,7 @@ def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
     if x.structure.same_as(other.structure) and other.order[:packed] == seen:
         return other
     wanted = shape_of(x.values.new_empty(x.values.shape[0]), x.structure, seen)
-    if other.shape[:packed] != wanted:
+    if abstract.unlike(other.shape[:packed], wanted):
         pairs = zip(x.shape, other.shape, strict=False)
         room = next((room for mine, theirs in pairs if (room := broadcast.capacities(mine, theirs))), "")
         raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}{room}")
@@ -359,7 +360,7 @@ def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torc
     wanted = by.values.shape
     if tuple(given.values.shape) == lead and len(wanted) > len(lead):
         return given.values.unsqueeze(-1).expand(wanted).reshape(-1)
-    if given.values.shape != wanted:
+    if abstract.unlike(given.values.shape, wanted):
         raise ValueError(f"weights must have the shape of keys, {by.shape}, or of rows, got {given.shape}")
     return given.values.reshape(-1)
 
@@ -383,6 +384,30 @@ def count_of(given: Any, name: str) -> int:
     return count
 
 
+# ------------------------------------------------------------------------------------------- derivatives
+
+
+def _group_by_vjp(g: Any, out: Any, values: Any, keys: Any, weights: Any, *, num_groups: int) -> tuple[Any, ...]:
+    """Rows get the gradients of their entries. Weights count when entries come back, and not before."""
+    return ops.collect(g, ops.group_by(ops.numbered(values), keys, num_groups), values), None, None
+
+
+def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any) -> tuple[Any, ...]:
+    """Each entry gets the gradient of the row it came from, times its weight."""
+    features = [axis for axis, size in enumerate(y.shape) if axis and not isinstance(size, Ragged)]
+    sizes = [y.shape[axis] for axis in features]
+    width = math.prod(sizes)
+    # Rows are stored one after the other, and so are the features of each.
+    within = ops.reshape(
+        ops.arange(width, device=y.device), [1 if a not in features else y.shape[a] for a in range(y.ndim)]
+    )
+    at = ops.expand_like(g.source, y, axis=features) * width + within
+    made = ops.distribute(gradient, at, out)
+    if g.weights is not None:
+        made = made * conjugate(ops.expand_like(g.weights, y, axis=features))
+    return None, in_dtype(made, y.dtype)
+
+
 record(
     "grouping",
     "group_by",
@@ -393,7 +418,9 @@ record(
         "sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2).tolist()",
         "[[6.0], [5.0, 7.0]]",
     ),
-    gradient="",
+    operands=("values", "keys", "weights"),
+    primitive="movement",
+    vjp=_group_by_vjp,
     kinds=("float", "complex", "int", "bool"),
     decides=("keys",),
     samples=(
@@ -422,7 +449,8 @@ record(
         "(lambda g: g.ungroup(g * 10).tolist())(sr.group_by(torch.tensor([5., 6., 7.]), torch.tensor([1, 0, 1]), 2))",
         "[50.0, 60.0, 70.0]",
     ),
-    gradient="",
+    primitive="movement",
+    vjp=_ungroup_vjp,
     kinds=("float", "complex", "int", "bool"),
     samples=(f"*[{_G}] * 2", f"*(lambda g: (g, g[..., None]))({_G})", f"*[{_TWICE}] * 2"),
     errors=(

@@ -9,14 +9,17 @@ from typing import Any
 
 import torch
 
+from serrate.eager.compiled import reads
 from serrate.eager.elementwise import apply
 from serrate.eager.labels import Labelled, summed_alone
 from serrate.eager.products import product
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
+from serrate.native import row_products as library
 from serrate.ops.derivatives import conjugate
 from serrate.ops.einsum import batch_labels, einsum_vjp, parse
-from serrate.ops.record import operation, ops, record
+from serrate.ops.record import Implementation, operation, ops, record
+from serrate.tensor import abstract
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -49,6 +52,30 @@ def _matmul(x1: Any, x2: Any, /) -> Tensor:
         raise ValueError(f"the axes summed over do not match: shapes {left.shape} and {right.shape}")
     batch = [f"batch{i}" for i in range(most) if f"batch{i}" in (*a.labels, *b.labels)]
     return _back(product(a, b, (*batch, *rows, *columns)), dtype)
+
+
+def _multiplies(x1: Any, x2: Any, /) -> bool:
+    """Whether compiled code multiplies these at once: [B, r, K] @ [B, K, M], or [B, K, r] @ [B, r, M], both ragged."""
+    if not (isinstance(x1, Tensor) and x1.is_ragged and len(x1.structure.axes) == 2 and x1.values.ndim == 2):
+        return False
+    values = x2.values if isinstance(x2, Tensor) else x2
+    if not isinstance(values, torch.Tensor) or not reads(x1.values, values) or not library.serves(x1.values, values):
+        return False
+    if torch.is_autocast_enabled("cpu"):
+        return False
+    ragged = isinstance(x2, Tensor) and x2.is_ragged
+    if not ragged and x1.order == (0, 1, 2):
+        return values.ndim == 3 and values.shape[:2] == (x1.structure.axes[0], x1.values.shape[1])
+    return ragged and x1.order == (0, 2, 1) and x2.order == (0, 1, 2) and x2.structure is x1.structure
+
+
+def _compiled_matmul(x1: Any, x2: Any, /) -> Tensor:
+    ends, rows = x1.partitions[0].offsets, x1.values.shape[0]
+    if x1.order == (0, 1, 2):
+        values = x2.values if isinstance(x2, Tensor) else x2
+        made: Tensor = x1._with(library.times_matrices(x1.values, values, ends, rows))
+        return made
+    return Tensor(library.summed_outer(x1.values, x2.values, ends, rows), team=x1.team)
 
 
 @operation
@@ -117,6 +144,11 @@ def _einsum(equation: str, /, *operands: Any) -> Tensor:
     inputs, out = parse(equation, tensors)
     labelled = [Labelled(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     if not any(x.is_ragged for x in tensors):
+        for label in {label for labels in inputs for label in labels}:
+            sizes = [
+                n for one in labelled for n, own in zip(one.x.values.shape, one.labels, strict=True) if own == label
+            ]
+            abstract.meet(*[(size,) for size in sizes])
         return _back(Tensor(torch.einsum(equation, *[x.values for x in tensors]), team=tensors[0].team), dtype)
     for one in labelled:
         if len(set(one.labels)) < len(one.labels):
@@ -206,10 +238,12 @@ record(
     body=lambda x1, x2, /: ops.einsum(_matmul_equation(x1, x2), x1, x2),
     vjp=_product_vjp(_matmul_equation),
     kinds=_NUMBERS,
+    native=(Implementation("native", _compiled_matmul, _multiplies),),
     samples=(
         "x[..., None], torch.ones(1, 3, dtype=x.dtype)",
         "x[..., None], x[..., None, :]",
         "x[..., None, :], x[..., None]",
+        "x[..., None], torch.ones(len(x), *[1] * (x.ndim - 1), 3, dtype=x.dtype)",
     ),
     errors=(
         _WRONG_SIZE,

@@ -12,7 +12,7 @@ from serrate.eager.reducing import AxisLike, expanded, reduction
 from serrate.eager.reshaping import reshape
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.creation import home
-from serrate.ops.derivatives import in_dtype
+from serrate.ops.derivatives import in_dtype, reduced_to
 from serrate.ops.record import ALL, operation, ops, record, torch_names
 from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
@@ -220,6 +220,37 @@ def _squeeze_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int]) -> Any:
     return g
 
 
+def _broadcast_arrays_body(*arrays: Any) -> list[Any]:
+    shape = broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
+    return [ops.broadcast_to(x, shape) for x in arrays]
+
+
+def _moveaxis_body(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
+    old, new = ([a % x.ndim for a in (g if isinstance(g, Sequence) else [g])] for g in (source, destination))
+    rest = iter(a for a in range(x.ndim) if a not in old)
+    placed = dict(zip(new, old, strict=True))
+    return ops.permute_dims(x, [placed[i] if i in placed else next(rest) for i in range(x.ndim)])
+
+
+def _unstack_body(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    number = axis % x.ndim
+    return tuple(x[(*[slice(None)] * number, i)] for i in range(x.shape[number]))
+
+
+def unstack_vjp(g: Any, out: Any, x: Any, *, axis: int = 0) -> Any:
+    """The rule of what takes an axis apart: the gradients of its entries in their places."""
+    if not out:
+        return ops.zeros_like(x)
+    given = [ops.zeros_like(entry) if each is None else each for each, entry in zip(g, out, strict=True)]
+    moved = ops.unstack(ops.numbered(x), axis=axis)
+    if any(each.is_ragged for each in moved):
+        return sum((ops.collect(each, at, x) for each, at in zip(given[1:], moved[1:], strict=True)),
+                   ops.collect(given[0], moved[0], x))  # fmt: skip
+    # Dense entries may differ in length, and one of them after the other is collected at once.
+    each, at = (ops.concat([ops.reshape(e, (-1,)) for e in entries], axis=0) for entries in (given, moved))
+    return ops.collect(each, at, x)
+
+
 # ---------------------------------------------------------------------------------------------------------- records
 
 _LATE = ("x, axis=5", AxisError, "axis 5 is out of range")
@@ -260,7 +291,8 @@ _record("broadcast_to", _broadcast_to, "x stretched to a shape along axes of siz
         ("sr.broadcast_to(torch.tensor([[1], [2]]), (2, sr.Ragged([2, 1]))).tolist()", "[[1, 1], [2]]"),
         {"broadcast_to": _broadcast_to, "expand": _answer_expand,
          "expand_as": lambda self, other: _broadcast_to(self, other.shape)},
-        ("x, x.shape", "x, (2, *x.shape)", "torch.ones(()), x.shape"),
+        ("x, x.shape", "x, (2, *x.shape)", "torch.ones((), dtype=x.dtype), x.shape"),
+        primitive="movement", vjp=lambda g, out, x, **_: reduced_to(g, x),
         errors=(("x, (3, 4, 2)", RaggednessError, "ragged in one operand"), ("x, (2,)", ValueError, "more axes"),
                 ("x, (3, x.shape[1], 5)", ValueError, "do not broadcast")))
 _record("broadcast_arrays", _broadcast_arrays, "Tensors stretched to their common shape.",
@@ -268,7 +300,7 @@ _record("broadcast_arrays", _broadcast_arrays, "Tensors stretched to their commo
          "[[[1, 2], []], [[5, 5], []]]"),
         {"broadcast_tensors": lambda *t: tuple(_broadcast_arrays(*(t[0] if len(t) == 1 and isinstance(t[0], Sequence)
                                                                    else t)))},
-        ("x, x", "x, torch.ones(())"),
+        ("x, x", "x, torch.ones(())"), operands=("arrays",), body=_broadcast_arrays_body,
         errors=(("x, torch.ones(3)", ValueError, "do not broadcast"),))
 _record("expand_like", _expand_like,
         "What a reduction of `like` along `axis` gave, or a tensor of that shape, beside each element of `like`.",
@@ -281,8 +313,7 @@ _record("expand_like", _expand_like,
 _record("moveaxis", _moveaxis, "x with some axes moved to other places; a view.",
         ("sr.moveaxis(sr.zeros((2, sr.Ragged([3, 1]), 4)), 2, 1).shape", "(2, 4, Ragged([3, 1]))"),
         {"movedim": _answer_movedim, "moveaxis": _answer_movedim}, ("x, -1, 0", "x, (0, 1), (1, 0)"),
-        operands=("x",), primitive="movement",
-        vjp=lambda g, out, x, *, source, destination: ops.moveaxis(g, destination, source),
+        operands=("x",), body=_moveaxis_body,
         errors=(("x, 5, 0", AxisError, "axis 5 is out of range"), ("x, (0, 1), 1", ValueError, "as many sources")))
 _record("permute_dims", permute_dims, "The same storage with its axes in another order; a view.",
         ("sr.permute_dims(sr.zeros((2, sr.Ragged([1, 2]), 4)), (0, 2, 1)).shape", "(2, 4, Ragged([1, 2]))"),
@@ -301,5 +332,6 @@ _record("squeeze", squeeze, "Axes of size 1 removed.",
 _record("unstack", _unstack, "The entries along a uniform axis, as a tuple.",
         ("[row.tolist() for row in sr.unstack(sr.ragged([[1, 2], []]))]", "[[1, 2], []]"),
         {"unbind": lambda input, dim=0: _unstack(input, axis=dim)}, ("x", "x[..., None], axis=-1"),
+        body=_unstack_body, vjp=unstack_vjp,
         errors=(_LATE, ("x, axis=1", RaggednessError, "unstack takes a uniform axis apart")))
 # fmt: on

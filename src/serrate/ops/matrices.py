@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from serrate.eager.reducing import total
-from serrate.eager.stacks import dimensions, floating, last, numeric, stack
+from serrate.eager.stacks import Stack, dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
 from serrate.ops.derivatives import conjugate, reduced_to
 from serrate.ops.record import Error, operation, ops, record, torch_names
 from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -23,12 +24,20 @@ _ORDERS = ("fro", "nuc", float("inf"), -float("inf"), 1, -1, 2, -2)
 @operation
 def _diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     given = stack("diagonal", x, as_is=True)
-    return given.result(torch.diagonal(given.values, offset, -2, -1))
+    given.require_smaller("diagonal")
+    return _diagonals(given, offset)
+
+
+def _diagonals(given: Stack, offset: int) -> Tensor:
+    made = torch.diagonal(given.values, offset, -2, -1)
+    if offset and not abstract.is_known(made.shape[-1]):
+        made = abstract.resized(made, made.ndim - 1, abstract.most(made.shape[-1], 0))
+    return given.result(made)
 
 
 @operation
 def _trace(x: Any, /, *, offset: int = 0, dtype: torch.dtype | None = None) -> Tensor:
-    return total(_diagonal(numeric("trace", x), offset=offset), -1, dtype)
+    return total(_diagonals(stack("trace", numeric("trace", x), as_is=True), offset), -1, dtype)
 
 
 @operation

@@ -10,13 +10,15 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from serrate.ops.call import TRACER
 from serrate.ops.record import Op
-from serrate.program.abstract import AbstractRun, mapped
+from serrate.program.abstract import AbstractRun, mapped, unsaid
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
-from serrate.program.sizes import POINTS, Polynomial
+from serrate.program.points import POINTS, SCALES, Point
+from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
 
@@ -45,26 +47,90 @@ def meta(
     float32[n0] on cpu
     """
     function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
-    call = _call(op, arguments, named, spelling)
+    call, program = _call(op, arguments, named, spelling), _program(op, arguments, named)
     guards: tuple[Guard, ...] = ()
+    plain: frozenset[int] = frozenset()
+    scales = iter(SCALES)
+    scale = next(scales)
     while True:
+        known = Known(guards)
+        points = [Point(known.sizes, which, scale, plain) for which in range(POINTS)]
         try:
-            first, *others = (
-                _result(function, AbstractRun(Known(guards), call, point), arguments, named) for point in range(POINTS)
-            )
-            if any(other != first for other in others):
-                raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
+            made = _at_points(function, [AbstractRun(known, call, each, program) for each in points], arguments, named)
+        except TooManyElements:
+            scale, plain = next(scales, scale), frozenset()
+            if scale is points[0].scale:
+                raise TypeError(
+                    f"{op.name} makes a tensor of so many unknown sizes that torch cannot count it"
+                ) from None
+            continue
+        first = made[0]
+        if isinstance(first, Exception) or not _is_settled(made):
+            alike = frozenset.intersection(*(frozenset(point.guessed) for point in points))
+            if alike:  # Numbers that do not depend on what stands for symbols are known.
+                plain |= alike
+                continue
+        if isinstance(first, Meeting) and first.guard not in guards:
+            guards = (*guards, first.guard)
+        elif isinstance(first, Meeting):
+            raise TypeError(f"{op.name} meets {first.guard} again, though it was taken for given")
+        elif isinstance(first, Exception):
+            raise first
+        elif _is_settled(made):
             return Typed(first, guards)
-        except Meeting as met:
-            if met.guard in guards:
-                raise TypeError(f"{op.name} meets {met.guard} again, though it was taken for given") from None
-            guards = (*guards, met.guard)
+        else:
+            raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
+
+
+def _is_settled(made: list[Any]) -> bool:
+    """Whether all points give the same types, and these say all of their sizes."""
+    wrong: list[TensorType] = []
+
+    def look(part: Any) -> None:
+        if isinstance(part, TensorType) and unsaid(part) is not None:
+            wrong.append(part)
+
+    mapped(made[0], look)
+    return not wrong and all(other == made[0] for other in made)
+
+
+class TooManyElements(Exception):
+    """The numbers that stand for symbols make a tensor of more elements than torch can count."""
+
+
+def _at_points(
+    function: Callable[..., Any], runs: list[AbstractRun], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> list[Any]:
+    """What a function gives at each point: a result, or the error or `Meeting` by which the run ends.
+
+    Other points are left out where the first one ends by an error, unless they may show which numbers are known.
+    """
+    made: list[Any] = []
+    for run in runs:
+        try:
+            made.append(_result(function, run, arguments, named))
+        except (Meeting, TypeError, ValueError, LookupError) as error:
+            if "Overflow when unpacking" in str(error):
+                raise TooManyElements from None
+            error.args = tuple(run.said(part) if isinstance(part, str) else part for part in error.args)
+            made.append(error)
+        except (DynamicOutputShapeException, DataDependentOutputException) as error:
+            raise TypeError(f"the type of the result depends on elements, at which torch's {error} looks") from None
+        except RuntimeError as error:
+            if "overflow" in str(error):
+                raise TooManyElements from None
+            raise
+        if isinstance(made[0], Exception) and not run.point.guessed:
+            break
+    return made
 
 
 def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """What a function gives for tensors of types, as types."""
 
     def given(part: Any) -> Any:
+        if isinstance(part, slice):
+            return slice(given(part.start), given(part.stop), given(part.step))
         if isinstance(part, (TensorType, Value)):
             return run.tensor(part.type if isinstance(part, Value) else part)
         if isinstance(part, Expression):
@@ -78,11 +144,26 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     try:
         with run.entered():
             return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
-    except (TypeError, ValueError, LookupError) as error:
-        error.args = tuple(run.said(part) if isinstance(part, str) else part for part in error.args)
-        raise
     finally:
         TRACER.reset(outside)
+
+
+def _program(op: Op, arguments: tuple[Any, ...], named: dict[str, Any]) -> int | None:
+    """The program that the types among the arguments are of; None if they were made by hand."""
+    found: set[int] = set()
+
+    def look(part: Any) -> None:
+        kind = part.type if isinstance(part, Value) else part
+        if isinstance(kind, TensorType) and kind.program is not None:
+            found.add(kind.program)
+
+    mapped((arguments, named), look)
+    if len(found) > 1:
+        raise TypeError(
+            f"{op.name} was given types that come from {len(found)} Inputs, in which equal names mean different sizes "
+            f"and partitions; the types of one program come from one Inputs"
+        )
+    return found.pop() if found else None
 
 
 def _call(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None) -> Call:

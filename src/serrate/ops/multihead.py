@@ -11,6 +11,7 @@ from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError
 from serrate.ops.record import ops
 from serrate.ops.scores import by_scores, gradients
+from serrate.tensor import abstract
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.join import concat
 from serrate.tensor.structure import Ragged
@@ -49,7 +50,7 @@ def multi_head_attention(
         raise TypeError("static_k and static_v are not defined for sr.Tensor")
     own = query is key and key is value
     rows = [_batch_first(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value"))]
-    if rows[0].shape[-1] != embed_dim_to_check:
+    if abstract.differ(rows[0].shape[-1], embed_dim_to_check):
         raise ValueError(f"query must have {embed_dim_to_check} features, got {rows[0].shape[-1]}")
     weights = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight
     q, k, v = _projected(rows, weights, in_proj_bias, own)

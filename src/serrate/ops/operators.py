@@ -34,6 +34,7 @@ from serrate.ops import manipulation as _manipulation  # noqa: F401
 from serrate.ops import matrices as _matrices  # noqa: F401
 from serrate.ops import multihead as _multihead  # noqa: F401
 from serrate.ops import normalizations as _normalizations  # noqa: F401
+from serrate.ops import numbering as _numbering  # noqa: F401
 from serrate.ops import random as _random  # noqa: F401
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops import scans as _scans  # noqa: F401

@@ -30,13 +30,13 @@ from serrate.eager import philox
 from serrate.eager.philox import Key, next_key, seed
 from serrate.errors import AxisError
 from serrate.ops.creation import beside, form, like
-from serrate.ops.record import ALL, operation, record
+from serrate.ops.record import ALL, operation, ops, record
 from serrate.tensor import host, plan, rearrange, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.structure import Ragged, step_into
 from serrate.tensor.tensor import Tensor, as_tensor
 
-__all__ = ["Key", "bernoulli", "exponential", "normal", "randint", "seed", "shuffle", "uniform"]
+__all__ = ["Key", "bernoulli", "bits", "exponential", "normal", "randint", "seed", "shuffle", "uniform"]
 
 # ----------------------------------------------------------------------------------------------------- new tensors
 
@@ -61,6 +61,25 @@ def _drawn(make: Maker, shape_or_like: Any, dtype: Any, device: Any, key: Key | 
 def _require(dtype: Any, allowed: tuple[torch.dtype, ...]) -> None:
     if dtype not in allowed:
         raise TypeError(f"dtype must be one of {', '.join(map(str, allowed))}, got {dtype}")
+
+
+@operation
+def bits(shape_or_like: Any, *, width: int = 32, device: Any = None, key: Key | None = None) -> Tensor:
+    """Random bits for each element, as int64: 32 of them, the numbers 0 … 2³² - 1, or with width=64 all that it has.
+
+    >>> import serrate as sr
+    >>> sr.random.bits((2, sr.Ragged([3, 1])), key=sr.random.Key(0)).shape
+    (2, Ragged([3, 1]))
+    """
+    if width not in (32, 64):
+        raise ValueError(f"width must be 32 or 64, got {width!r:.40}")
+
+    def make(key: Key, start: int, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        if width == 64:
+            return philox.wide_words(key, start, count, device)
+        return philox.unsigned(philox.words(key, start, count, device))
+
+    return _drawn(make, shape_or_like, torch.int64, device, key, (torch.int64,))
 
 
 @operation
@@ -299,33 +318,122 @@ def _answer_randint_like(input: Any, low: int, high: int | None = None, **option
     return like(randint)(input, first, last, **options)
 
 
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _dtype(shape_or_like: Any, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of what is drawn."""
+    if dtype is not None:
+        return dtype
+    return shape_or_like.dtype if isinstance(shape_or_like, (Tensor, torch.Tensor)) else torch.get_default_dtype()
+
+
+def _uniform_body(
+    shape_or_like: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Any:
+    kind = _dtype(shape_or_like, dtype)
+    digits = philox.DIGITS[kind]
+    drawn = ops["random.bits"](shape_or_like, width=32 if digits < 32 else 64, device=device, key=key)
+    made = ops.astype(ops.bitwise_and(drawn, 2**digits - 1), kind) * 2.0**-digits
+    if (low, high) == (0, 1):
+        return made
+    made = made * (high - low) + low
+    return ops.where(made >= high, low, made)
+
+
+def _exponential_body(
+    shape_or_like: Any,
+    rate: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Any:
+    kind = _dtype(shape_or_like, dtype)
+    if kind == torch.float64:
+        drawn = ops["random.bits"](shape_or_like, width=64, device=device, key=key)
+        positive = (ops.astype(ops.bitwise_and(drawn, 2**53 - 1), kind) + 0.5) * 2.0**-53
+    else:
+        drawn = ops["random.bits"](shape_or_like, device=device, key=key)
+        positive = (ops.astype(drawn, torch.float32) + 0.5) * 2.0**-32
+    made = ops.clip(-ops.log(positive), min=torch.finfo(positive.dtype).eps / 2)
+    return ops.astype(made, kind) / rate
+
+
+def _randint_body(
+    shape_or_like: Any,
+    low: int,
+    high: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    key: Key | None = None,
+) -> Any:
+    is_model = isinstance(shape_or_like, (Tensor, torch.Tensor))
+    kind = _dtype(shape_or_like, dtype if dtype is not None or is_model else torch.int64)
+    drawn = ops["random.bits"](shape_or_like, width=64, device=device, key=key)
+    return ops.astype(ops.remainder(ops.bitwise_and(drawn, 2**63 - 1), high - low) + low, kind)
+
+
+def _bernoulli_body(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = None) -> Any:
+    draws = ops.astype(ops["random.bits"](p, key=key), torch.float64) * 2.0**-32
+    return ops.astype(draws < p, p.dtype if dtype is None else dtype)
+
+
+def _dropout_body(x: Any, /, p: float = 0.5, *, training: bool = True, key: Key | None = None) -> Any:
+    if not training or p == 0:
+        return x
+    limit = round(p * 2**32)
+    if limit == 2**32:
+        return x * 0.0
+    # The implementation compares words that have a sign: the greatest bit counts the other way round.
+    kept = ops.bitwise_xor(ops["random.bits"](x, key=key), 2**31) >= limit
+    return x * (1 / (1 - p)) * ops.astype(kept, x.dtype)
+
+
+def _shuffle_vjp(g: Any, out: Any, x: Any, *, axis: int, key: Key | None) -> Any:
+    if key is None:
+        raise ValueError("the derivative of random.shuffle needs its key: without one the order cannot be drawn again")
+    return ops.collect(g, shuffle(ops.numbered(x), axis, key=key), x)
+
+
 def _record(name: str, function: Callable[..., Any], summary: str, samples: tuple[str, ...], **fields: Any) -> None:
-    usual: dict[str, Any] = {"torch": (), "kinds": ("float",), "gradient": ""}
+    usual: dict[str, Any] = {"torch": (), "kinds": ("float",)}
     fields = usual | {"answer": None, "operands": (), "example": ("", "")} | fields
     record("random", f"random.{name}", function, fields.pop("answer"), summary=summary, samples=samples, **fields)
 
 
 _KEY = "key=sr.random.Key(1)"
+_DRAWN = "the result does not depend on elements"
 # fmt: off
+_record("bits", bits, "32 or 64 random bits, as int64.", (f"x, {_KEY}", f"x, width=64, {_KEY}"), kinds=ALL,
+        primitive="random_bits", flat=_DRAWN, errors=(("x, width=8", ValueError, "width must be 32 or 64"),))
 _record("uniform", uniform, "Numbers spread evenly over low ≤ u < high.", (f"x, {_KEY}", f"x, 2.0, 3.0, {_KEY}"),
-        spellings={torch.rand_like: like(uniform)},
+        spellings={torch.rand_like: like(uniform)}, body=_uniform_body, flat=_DRAWN,
         errors=(("x, 2.0, 1.0", ValueError, "uniform needs low ≤ high"), ("x, dtype=torch.int64", TypeError, "one of")))
 _record("normal", normal, "Numbers of the normal distribution.", (f"x, {_KEY}", f"x, 2.0, 3.0, {_KEY}"),
-        spellings={torch.randn_like: like(normal)},
+        spellings={torch.randn_like: like(normal)}, primitive="random_bits", flat=_DRAWN,
         errors=(("x, 0.0, -1.0", ValueError, "a standard deviation of 0 or more"),))
 _record("exponential", exponential, "Waiting times between events of a rate.", (f"x, {_KEY}", f"x, 2.0, {_KEY}"),
+        body=_exponential_body, flat=_DRAWN,
         errors=(("x, 0.0", ValueError, "exponential needs a positive rate"),))
 _record("randint", randint, "Integers low ≤ i < high.", (f"x, 1, 9, {_KEY}",), kinds=("int",),
-        spellings={torch.randint_like: _answer_randint_like},
+        spellings={torch.randint_like: _answer_randint_like}, body=_randint_body, flat=_DRAWN,
         errors=(("x, 1, 9", TypeError, "dtype must be one of"),
                 ("x.to(torch.int64), 3, 3", ValueError, "randint needs low < high")))
 _record("bernoulli", bernoulli, "1 with the probability each element gives, else 0.",
-        (f"sr.sigmoid(x), {_KEY}",), operands=("p",),
+        (f"sr.sigmoid(x), {_KEY}",), operands=("p",), body=_bernoulli_body, flat="the result is 0 or 1",
         torch=(torch.bernoulli, torch.Tensor.bernoulli), answer=_answer_bernoulli,
         errors=(("x.to(torch.int64)", TypeError, "floating-point probabilities"),
                 ("x * 0 + 2", ValueError, "probabilities must be between 0 and 1")))
 _record("shuffle", shuffle, "The entries along `axis` in a random order, each row of a ragged axis in its own.",
-        (f"x, 1, {_KEY}", f"x, 0, {_KEY}"), operands=("x",), kinds=ALL,
+        (f"x, 1, {_KEY}", f"x, 0, {_KEY}"), operands=("x",), kinds=ALL, primitive="movement", vjp=_shuffle_vjp,
         errors=(("x, 5", AxisError, "axis 5 is out of range"),))
 # fmt: on
 record(
@@ -337,7 +445,7 @@ record(
     torch=(F.dropout, torch.dropout),
     summary="x with each element 0 with probability p and else divided by 1 - p; outside training x itself.",
     example=("sr.dropout(sr.ragged([[1., 2.], []]), 0.5, training=False).tolist()", "[[1.0, 2.0], []]"),
-    gradient="dropout(g, p, training=training, key=key)",
+    body=_dropout_body,
     kinds=("float", "complex"),
     samples=("x, 0.5, key=sr.random.Key(1)", "x, 0.1, training=False", "x, 0.0", "x, 1.0"),
     errors=(

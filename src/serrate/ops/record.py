@@ -97,6 +97,9 @@ class Op:
     gradient: str = ""
     flat: str = ""
     """Why it has no derivative by nature; empty if it has one."""
+    writes: bool = False
+    """Whether it writes to its first operand. To a program, that operand as it is afterwards is the result: the rule is
+    given it as the result with its gradient, and the operand as it was before."""
     traced: bool = False
     """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
     signature: inspect.Signature = field(init=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +28,9 @@ from serrate.ops.derivatives import conjugate, in_dtype
 from serrate.ops.record import ALL, NUMERIC, Kind, operation, ops, record, torch_names
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from serrate.fusion.monoids import Monoid
 
 
 @operation
@@ -117,9 +120,10 @@ def reduces(
     body: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     flat: str = "",
+    monoid: Monoid | None = None,
     **defaults: Any,
 ) -> None:
-    """Define a reduction, which is a monoid unless it has a body.
+    """Define a reduction, which is a monoid unless it has a body: one that kernels know, or the `monoid` given.
 
     `sums`: torch's function sums integers in another dtype than the array API's. `answers` are functions of torch that
     take other arguments than its reductions do.
@@ -144,6 +148,11 @@ def reduces(
             ("None, axis=1", TypeError, "expected an sr.Tensor"),
         ),
     )
+
+    if monoid is not None:
+        from serrate.fusion import monoids
+
+        monoids.enter(monoid)
 
 
 def _answer(eager: Callable[..., Tensor], defaults: dict[str, Any], sums: bool) -> Callable[..., Tensor]:
@@ -290,16 +299,23 @@ def _prod_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool, **_: 
         return ops.expand_like(each, x, axis=axis)
 
     zero = ops.equal(x, 0)
-    some = ops.where(zero, 1, x)
-    zeros, rest = beside(ops.sum(zero, axis=axis)), beside(ops.prod(some, axis=axis))
-    # The elements that are 0, as a sum: its value is 0, its derivative is not. It stands for the one 0 that there is,
-    # or for the other one of two.
-    vanishing = beside(ops.sum(ops.where(zero, x, 0), axis=axis))
-    of_zero = ops.where(ops.equal(zeros, 1), rest, ops.where(ops.equal(zeros, 2), rest * (vanishing - x), 0))
-    others = rest / some
-    of_others = ops.where(ops.equal(zeros, 0), others, ops.where(ops.equal(zeros, 1), others * vanishing, 0))
-    factor = conjugate(ops.where(zero, of_zero, of_others))
+    zeros, rest = ops.sum(zero, axis=axis), ops.prod(ops.where(zero, 1, x), axis=axis)
+    vanishing = ops.sum(ops.where(zero, x, 0), axis=axis)
+    factor = conjugate(product_of_others(x, beside(zeros), beside(rest), beside(vanishing)))
     return in_dtype(beside(_dropped(g, x, axis, keepdims)) * factor, x.dtype)
+
+
+def product_of_others(x: Any, zeros: Any, rest: Any, vanishing: Any) -> Any:
+    """For each factor the product of the others, given how many of all are 0, and the product of those that are not.
+
+    `vanishing` is the sum of those that are 0: its value is 0, its derivative is not. It stands for the one 0 that
+    there is, or for the other one of two.
+    """
+    zero = ops.equal(x, 0)
+    of_zero = ops.where(ops.equal(zeros, 1), rest, ops.where(ops.equal(zeros, 2), rest * (vanishing - x), 0))
+    others = rest / ops.where(zero, 1, x)
+    of_others = ops.where(ops.equal(zeros, 0), others, ops.where(ops.equal(zeros, 1), others * vanishing, 0))
+    return ops.where(zero, of_zero, of_others)
 
 
 def extreme_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> Any:

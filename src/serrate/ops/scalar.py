@@ -14,8 +14,11 @@ import torch
 
 from serrate.eager.elementwise import Elementwise
 from serrate.errors import RaggednessError
+from serrate.fusion import elementwise as fusion
+from serrate.fusion.scalar import Scalar, cast
+from serrate.ops.call import TRACER
 from serrate.ops.derivatives import conjugate, reduced_to
-from serrate.ops.record import FLOATS, NUMERIC, Error, Kind, define, operation, torch_names
+from serrate.ops.record import FLOATS, NUMERIC, Error, Kind, Op, define, operation, torch_names
 from serrate.tensor.tensor import Tensor
 
 _NO_TENSOR: Error = ("None", TypeError, "got NoneType")
@@ -85,6 +88,7 @@ def enter(
     derivative: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     flat: str = "",
+    in_own_dtype: bool = False,
     compute: Callable[..., Tensor] | None = None,
     operands: tuple[str, ...] | None = None,
     spellings: dict[Callable[..., Any], Callable[..., Any]] | None = None,
@@ -96,6 +100,7 @@ def enter(
     `others` are further names torch has for it, `compute` what computes it where its `Elementwise` does not do so
     alone, `properties` those of the `Elementwise`. Without a `body` it is a primitive. The rule of its derivative is a
     `vjp`, or a `derivative`: what the gradient is multiplied by for each operand, given the result and the operands.
+    A body runs in kernels too, with scalars for operands; `in_own_dtype` is for one that has to see half types there.
     """
     run = Elementwise(name, function, kinds, **{"in_floats": "int" not in kinds} | properties)
     answered = [f for f in (function, *torch_names(name, function.__name__, *others)) if f not in _OTHER_MEANING]
@@ -116,6 +121,10 @@ def enter(
         errors={1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: (_OTHER_THIRD,)}[arity],
         traced=True,
     )
+    if body is not None:
+        fusion.enter(
+            name, arity, _expression(body, arity), function, in_floats=run.in_floats, in_own_dtype=in_own_dtype
+        )
 
 
 def _rule(vjp: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,6 +155,38 @@ def _times(gradient: Any, factor: Any) -> Any:
     if isinstance(factor, int):
         return {0: None, 1: gradient, -1: -gradient}[factor]
     return gradient * conjugate(factor)
+
+
+# ------------------------------------------------------------------------------------------------ bodies in kernels
+
+
+def _expression(body: Callable[..., Any], arity: int) -> Callable[..., Scalar]:
+    """The body of an elementwise operation as a function of scalars: its operations become functions of scalars."""
+    kind = inspect.Parameter
+    parameters = list(inspect.signature(body).parameters.values())
+    options = [p.replace(kind=kind.KEYWORD_ONLY) for p in parameters[arity:]]
+
+    def expression(*operands: Scalar, **given: Any) -> Scalar:
+        token = TRACER.set(_of_scalars)
+        try:
+            return body(*operands, **given)  # type: ignore[no-any-return]
+        finally:
+            TRACER.reset(token)
+
+    expression.__signature__ = inspect.Signature(parameters[:arity] + options)  # type: ignore[attr-defined]
+    return expression
+
+
+def _of_scalars(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Any) -> Scalar:
+    """An operation in the body of another one, called with scalars."""
+    if op.primitive == "cast":
+        return cast(*arguments)
+    return fusion.call(op.name, *arguments, **named)
+
+
+def torch_dtype(x: Any) -> torch.dtype:
+    """The dtype of an operand of a body: a tensor, or a scalar of a kernel."""
+    return getattr(torch, x.dtype) if isinstance(x.dtype, str) else x.dtype  # type: ignore[no-any-return]
 
 
 def unary(

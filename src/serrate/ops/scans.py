@@ -1,183 +1,33 @@
-"""Scans along any axis: running sums, products and extremes, and differences, each row on its own.
-
-Rows are scanned all at once in log2(longest row) steps, in each of which an entry takes up what stands 1, 2, 4, …
-entries before it in its own row. So a NaN stays in its row, and sums lose nothing to what stands before the row.
-"""
+"""Scans along any axis: running sums, products and extremes, and differences, each row on its own."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from serrate.eager.runs import (
-    MOST_TAGS,
-    Along,
-    Indexed,
-    Runs,
-    along,
-    ordered,
-    pick,
-    settled,
-    tagged,
-)
+from serrate.eager.compiled import reads
+from serrate.eager.precision import widened
+from serrate.eager.runs import Along, Indexed, Runs, along, ordered, pick, settled
+from serrate.eager.scans import extreme_rows, running_extreme, running_product, running_sum
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
+from serrate.native import row_scans as library
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Kind, operation, record, torch_names
+from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Implementation, Kind, operation, ops, record, torch_names
+from serrate.ops.reductions import accumulating
+from serrate.tensor import abstract, host
 from serrate.tensor.combine import exact
-from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.join import concat
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _HALF = (torch.float16, torch.bfloat16)
-
-
-# ------------------------------------------------------------------------------------------------ kernels
-
-
-def _windows(runs: Runs, values: torch.Tensor, reverse: bool) -> Iterator[tuple[torch.Tensor, slice, slice]]:
-    """The steps of a scan: for each, which rows have one in their run `d` before (behind), those rows, and those."""
-    reach = runs.rest if reverse else runs.place
-    d = 1
-    while d < runs.longest:
-        low, high = slice(None, -d), slice(d, None)
-        to, source = (low, high) if reverse else (high, low)
-        yield (reach[to] >= d).view(-1, *[1] * (values.ndim - 1)), to, source
-        d *= 2
-
-
-def _scan(runs: Runs, values: torch.Tensor, step: Callable[..., Any], neutral: int, reverse: bool) -> torch.Tensor:
-    """Rows in run order combined by `step`, in place, with all before (behind) them in their run."""
-    made = values.resolve_conj().clone(memory_format=torch.contiguous_format)
-    taken, nothing = torch.empty_like(made), made.new_full((), neutral)
-    for reaches, to, source in _windows(runs, made, reverse):
-        torch.where(reaches, made[source], nothing, out=taken[to])
-        step(made[to], taken[to])
-    return made
-
-
-def _composed_scan(
-    runs: Runs, values: torch.Tensor, step: Callable[..., torch.Tensor], neutral: int, reverse: bool
-) -> torch.Tensor:
-    """The same without a write in place, `step` giving what a row becomes."""
-    made = values
-    for reaches, to, source in _windows(runs, made, reverse):
-        made = _placed(made, step(made[to], torch.where(reaches, made[source], neutral)), reverse)
-    return made
-
-
-def _placed(made: torch.Tensor, rows: torch.Tensor, reverse: bool) -> torch.Tensor:
-    """`made` with other last (first) rows."""
-    count = made.shape[0] - rows.shape[0]
-    return torch.cat([rows, made[rows.shape[0] :]] if reverse else [made[:count], rows])
-
-
-def _neighbour(runs: Runs, values: torch.Tensor, behind: bool, missing: int) -> torch.Tensor:
-    """For each row in run order the one before (behind) it in its run, `missing` if there is none."""
-    reaches = ((runs.rest if behind else runs.place) >= 1).view(-1, *[1] * (values.ndim - 1))
-    return torch.where(reaches, values.roll(-1 if behind else 1, 0), missing)
-
-
-class _Sum(Differentiable):
-    """Running sums in runs; the gradient runs the other way."""
-
-    @staticmethod
-    def forward(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        return _scan(runs, values, torch.Tensor.add_, 0, reverse)
-
-    @staticmethod
-    def composed(values: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        return _composed_scan(runs, values, torch.add, 0, reverse)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, ctx.runs, ctx.reverse = inputs
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _Sum.call(gradient, ctx.runs, not ctx.reverse), None, None
-
-
-class _Recurrence(Differentiable):
-    """out = b + a · (out before it) in runs; backward it is again one, the other way."""
-
-    @staticmethod
-    def forward(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        factor, made = a.resolve_conj().clone(), b.resolve_conj().clone()
-        for reaches, to, source in _windows(runs, made, reverse):
-            made[to] += torch.where(reaches, factor[to] * made[source], 0)
-            factor[to] *= torch.where(reaches, factor[source], 1)
-        return made
-
-    @staticmethod
-    def composed(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-        factor, made = a, b
-        for reaches, to, source in _windows(runs, made, reverse):
-            made = _placed(made, made[to] + torch.where(reaches, factor[to] * made[source], 0), reverse)
-            factor = _placed(factor, factor[to] * torch.where(reaches, factor[source], 1), reverse)
-        return made
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        a, _, ctx.runs, ctx.reverse = inputs
-        ctx.save_for_backward(a, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        a, out = ctx.saved_tensors
-        runs, reverse = ctx.runs, ctx.reverse
-        reached = _recurrence(_neighbour(runs, a, not reverse, 0).conj(), gradient, runs, not reverse)
-        return reached * _neighbour(runs, out, reverse, 0).conj(), reached, None, None
-
-
-class _Product(Differentiable):
-    """Running products in runs. The gradient divides by nothing, so elements may be 0."""
-
-    @staticmethod
-    def forward(values: torch.Tensor, runs: Runs) -> torch.Tensor:
-        return _scan(runs, values, torch.Tensor.mul_, 1, reverse=False)
-
-    @staticmethod
-    def composed(values: torch.Tensor, runs: Runs) -> torch.Tensor:
-        return _composed_scan(runs, values, torch.mul, 1, reverse=False)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, ctx.runs = inputs
-        ctx.save_for_backward(values, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        values, out = ctx.saved_tensors
-        reached = _recurrence(_neighbour(ctx.runs, values, True, 0).conj(), gradient, ctx.runs, True)
-        return reached * _neighbour(ctx.runs, out, False, 1).conj(), None
-
-
-def _recurrence(a: torch.Tensor, b: torch.Tensor, runs: Runs, reverse: bool) -> torch.Tensor:
-    return _Recurrence.call(a, b, runs, reverse)
-
-
-def _extreme_rows(call: Along, keys: torch.Tensor, narrow: bool) -> torch.Tensor:
-    """For each row the last of the greatest `keys` in its run up to it."""
-    runs = call.runs
-    keys = runs.gathered(keys)
-    if narrow and runs.count <= MOST_TAGS:  # under the number of its run, no key reaches into the next one
-        found = tagged(keys, runs.gathered(runs.group)).cummax(0).indices
-    else:
-        least = torch.iinfo(torch.int64).min
-        if beyond_gradients():
-            greatest = _composed_scan(runs, keys, torch.maximum, least, False)
-        else:
-            greatest = _scan(runs, keys, lambda made, taken: torch.maximum(made, taken, out=made), least, False)
-        rows = torch.arange(runs.rows, device=keys.device).view(-1, *[1] * (keys.ndim - 1))
-        start = rows - runs.place.view(rows.shape)
-        found = torch.where(keys == greatest, rows, start).cummax(0).values
-    return runs.returned(found if runs.order is None else runs.order[found])
 
 
 # ------------------------------------------------------------------------------------------------ what is computed
@@ -191,8 +41,12 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
             raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
         axis = 0
     given = dtype if dtype is not None else summed(tensor.dtype)
-    wide = torch.float32 if given in _HALF else torch.int64 if given in (torch.bool, *WIDE) else given
-    return along(tensor.to(wide), axis), given
+    return along(tensor.to(_accumulated(given)), axis), given
+
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that is wide enough to accumulate in for results of this one."""
+    return torch.float32 if dtype in _HALF else torch.int64 if dtype in (torch.bool, *WIDE) else dtype
 
 
 @operation
@@ -203,7 +57,7 @@ def _cumulative_sum(
     made = call.by_torch(call.x.values, torch.cumsum)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Sum.call(runs.gathered(call.x.values), runs, False))
+        made = runs.returned(running_sum(runs.gathered(call.x.values), runs))
     return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
 
 
@@ -215,7 +69,7 @@ def _cumulative_prod(
     made = call.by_torch(call.x.values, torch.cumprod)
     if made is None:
         runs = call.runs
-        made = runs.returned(_Product.call(runs.gathered(call.x.values), runs))
+        made = runs.returned(running_product(runs.gathered(call.x.values), runs))
     return (_with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
 
 
@@ -267,6 +121,65 @@ def _lengthened(structure: Structure, number: int) -> list[Axis]:
     return axes
 
 
+def _scans(x: Any, axis: Any) -> bool:
+    """Whether compiled code scans this tensor along this axis: its innermost packed one, whose runs are neighbours."""
+    if not (isinstance(axis, int) and isinstance(x, Tensor) and x.is_ragged):
+        return False
+    return x.order[x._axis(axis)] == len(x.structure.axes) - 1 and reads(x.values) and library.is_there()
+
+
+_SUMMED = (torch.float32, torch.float64, torch.int64, torch.complex64, torch.complex128)
+_MULTIPLIED = (torch.float32, torch.float64, torch.int64)
+
+
+def _takes(dtypes: tuple[torch.dtype, ...]) -> Callable[..., bool]:
+    """Whether compiled code scans a tensor in one of these dtypes."""
+
+    def applies(
+        x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+    ) -> bool:
+        return not include_initial and _scans(x, axis) and _accumulated(dtype or summed(x.dtype)) in dtypes
+
+    return applies
+
+
+def _compiled_sum(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_sum")
+    return call.x._with(running_sum(call.x.values, call.runs, compiled=True)).to(dtype)
+
+
+def _compiled_product(
+    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+) -> Tensor:
+    call, dtype = _summable(x, axis, dtype, "cumulative_prod")
+    return call.x._with(running_product(call.x.values, call.runs, compiled=True)).to(dtype)
+
+
+def _compiled_extreme(largest: bool) -> Callable[..., Indexed]:
+    def compute(x: Any, /, *, axis: int) -> Indexed:
+        call = along(x, axis)
+        values = call.x.values
+        wide = widened(values) if values.is_floating_point() else values.to(torch.int64)
+        found = running_extreme(wide.detach(), call.runs, largest)
+        if found is None:
+            return _cumulative_extreme(x, axis, largest)
+        made, places = found
+        if made.dtype is values.dtype and host.is_constant(values):
+            return Indexed(call.x._with(made), call.x._with(places))
+        starts = torch.arange(values.shape[0], device=values.device) - call.positions
+        rows = (places + starts.view(-1, *[1] * (values.ndim - 1))).clamp(max=max(values.shape[0] - 1, 0))
+        return Indexed(call.x._with(pick(values, rows, 0)), call.x._with(places))
+
+    return compute
+
+
+def _compares(x: Any, /, *, axis: int) -> bool:
+    """Whether compiled code finds the extremes of this tensor along this axis."""
+    return _scans(x, axis) and x.dtype not in WIDE and not x.is_complex()
+
+
 @operation
 def _cummax(x: Any, /, *, axis: int) -> Indexed:
     return _cumulative_extreme(x, axis, largest=True)
@@ -293,7 +206,7 @@ def _cumulative_extreme(x: Any, axis: int, largest: bool) -> Indexed:
     if found is not None:
         starts = torch.arange(values.shape[0], device=values.device) - call.positions
         return call.along_rows(values, found + starts.view(-1, *[1] * (values.ndim - 1)))
-    return call.along_rows(values, _extreme_rows(call, keys, narrow))
+    return call.along_rows(values, extreme_rows(call.runs, keys, narrow))
 
 
 @operation
@@ -321,6 +234,8 @@ def _diff_once(call: Along) -> Tensor:
     if call.dim is not None:
         size = x.values.shape[call.dim]
         upper, lower = (x.values.narrow(call.dim, start, max(size - 1, 0)) for start in (min(size, 1), 0))
+        if not abstract.is_known(size):
+            upper = lower = abstract.resized(lower, call.dim, abstract.most(size - 1, 0))
         return x._with(less(upper, lower))
     if call.depended_on:
         call = along(exact(x), call.axis)
@@ -330,6 +245,101 @@ def _diff_once(call: Along) -> Tensor:
     key = [slice(None)] * call.axis
     behind = x[(*key, slice(1, None))]
     return settled(behind._with(less(behind.values, x[(*key, slice(None, -1))].values)))
+
+
+# ------------------------------------------------------------------------------------------- bodies and derivatives
+
+
+def _carries_others(x: Any, axis: int) -> bool:
+    """Whether ragged axes depend on this one, so that rows lack some of the positions that others have."""
+    return any(axis in size.parents for size in x.shape if isinstance(size, Ragged))
+
+
+def _slice(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+    return ops["Tensor.getitem"](x, (*[slice(None)] * axis, slice(start, stop)))
+
+
+def _without_gaps(x: Any, axis: int) -> Any:
+    """Along an axis that others depend on: the positions of what there is, in order, without those that lack it."""
+    numbers = ops.positions(x, axis=axis)
+    for each, size in enumerate(x.shape):
+        if isinstance(size, int) and not _carries_others(x, each):
+            numbers = ops.expand_dims(numbers, axis=each)
+    numbers = numbers + ops.zeros_like(x, dtype=torch.int64)
+    return ops.topk(numbers, sys.maxsize, axis=axis, largest=False).values
+
+
+def _scanned(g: Any, x: Any, axis: int, include_initial: bool) -> Any:
+    """The gradient of a scan, in the dtype it is summed in, without that of what the scan starts from."""
+    g = accumulating(g)
+    if not include_initial:
+        return g
+    entries = _slice(g, axis, 1, None)
+    if _carries_others(x, axis):
+        return ops.scatter(ops.zeros_like(x, dtype=g.dtype), _without_gaps(x, axis), entries, axis=axis)
+    return entries
+
+
+def _from_behind(x: Any, axis: int) -> Any:
+    """The sum of each entry and all behind it."""
+    return ops.flip(ops.cumulative_sum(ops.flip(x, axis=axis), axis=axis), axis=axis)
+
+
+def _cumulative_sum_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_initial: bool, **_: Any) -> Any:
+    if not (x.is_floating_point() or x.is_complex()):
+        return None
+    along = (axis or 0) % x.ndim
+    return in_dtype(_from_behind(_scanned(g, x, along, include_initial), along), x.dtype)
+
+
+def _cumulative_prod_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_initial: bool, **_: Any) -> Any:
+    """For each entry the products, from it on, of all others; written so that its derivative is right at 0 too.
+
+    Products of the entries that are not 0 are divided by the entry. Of those that are 0, the entry itself counts as 1,
+    one other as itself (its value is 0, its derivative is not), and more make the product vanish.
+    """
+    if not (x.is_floating_point() or x.is_complex()):
+        return None
+    along = (axis or 0) % x.ndim
+    g = _scanned(g, x, along, include_initial)
+    wide = conjugate(in_dtype(x, g.dtype))
+    zero = ops.equal(wide, 0)
+    some, zeros = ops.where(zero, 1, wide), ops.cumulative_sum(zero, axis=along)
+    terms = g * ops.cumulative_prod(some, axis=along)
+    vanishing = ops.cumulative_sum(ops.where(zero, wide, 0), axis=along)
+
+    def those(count: int) -> Any:
+        """The terms of products in which so many entries are 0."""
+        return ops.where(ops.equal(zeros, count), terms, 0)
+
+    one, two = those(1), those(2)
+    of_others = _from_behind(those(0) + one * vanishing, along) / some
+    of_zero = _from_behind(one + two * vanishing, along) - _from_behind(two, along) * wide
+    return in_dtype(ops.where(zero, of_zero, of_others), x.dtype)
+
+
+def named_vjp(g: Any, out: Any, x: Any, *, axis: int, **_: Any) -> Any:
+    """The rule of what gives elements of x and their positions along the axis: gradients go back to those."""
+    if g[0] is None:
+        return None
+    return ops.scatter(ops.zeros_like(x), out[1], g[0], axis=axis, reduce="sum")
+
+
+def _diff_body(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+    along = axis % x.ndim
+    parts = [part for part in (prepend, x, append) if part is not None]
+    made = ops.concat(parts, axis=along) if n and len(parts) > 1 else x
+    for _ in range(n):
+        made = _differences(made, along)
+    return made
+
+
+def _differences(x: Any, axis: int) -> Any:
+    """Each entry's successor less the entry; a row that lacks a position is stepped over there."""
+    if _carries_others(x, axis):
+        x = ops.take_along_axis(x, _without_gaps(x, axis), axis=axis)
+    upper, lower = _slice(x, axis, 1, None), _slice(x, axis, None, -1)
+    return ops.logical_xor(upper, lower) if x.dtype == torch.bool else upper - lower
 
 
 # ------------------------------------------------------------------------------------------------ records
@@ -363,7 +373,6 @@ def _record(
     torch_name: str,
     summary: str,
     example: tuple[str, str],
-    gradient: str,
     kinds: tuple[Kind, ...],
     wrong: Error,
     sums: bool = False,
@@ -379,7 +388,6 @@ def _record(
         torch=torch_names(torch_name),
         summary=summary,
         example=example,
-        gradient=gradient,
         kinds=kinds,
         samples=("x, axis=1", "x, axis=0", "x, axis=-1", *more),
         errors=(BAD_AXIS, NO_TENSOR, wrong),
@@ -394,24 +402,31 @@ _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
 _record("cumulative_sum", _cumulative_sum, "cumsum",
         "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
-        "flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis)",
-        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL)
+        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
+        primitive="scan", vjp=_cumulative_sum_vjp,
+        native=(Implementation("native", _compiled_sum, _takes(_SUMMED)),))
 _record("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
-        "flip(cumulative_sum(flip(g * out, axis=axis), axis=axis), axis=axis) / x",
-        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL)
+        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
+        primitive="scan", vjp=_cumulative_prod_vjp,
+        native=(Implementation("native", _compiled_product, _takes(_MULTIPLIED)),))
 _record("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"))
+        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
+        primitive="scan", vjp=named_vjp,
+        native=(Implementation("native", _compiled_extreme(largest=True), _compares),))
 _record("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
-        "", _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"))
+        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
+        primitive="scan", vjp=named_vjp,
+        native=(Implementation("native", _compiled_extreme(largest=False), _compares),))
 _record("diff", _diff, "diff",
         "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
         ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),
-        "", _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
-        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff)
+        _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
+        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff,
+        operands=("x", "prepend", "append"), body=_diff_body)
 # fmt: on

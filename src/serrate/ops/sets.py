@@ -15,7 +15,7 @@ import torch
 from serrate.eager.runs import Along, along, ordered, sort_rows
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, record, torch_names
+from serrate.ops.record import BAD_AXIS, BY_TORCH, NO_TENSOR, Kind, operation, record, torch_names
 from serrate.tensor import abstract, bits, host
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -281,7 +281,8 @@ _ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
 
 
 def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives: str, **fields: Any) -> None:
-    fields = {"answer": None, "torch": ()} | fields
+    usual = {"answer": None, "torch": ()} | ({} if "flat" in fields else {"vjp": BY_TORCH})
+    fields = usual | fields
     record(
         "sets",
         name,
@@ -289,7 +290,7 @@ def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives
         fields.pop("answer"),
         summary=summary,
         example=(call, gives),
-        gradient="",
+        primitive="library",
         kinds=_ALL,
         samples=("x", "x, axis=1", "x, axis=0", "x, axis=-1"),
         errors=(BAD_AXIS, NO_TENSOR),
@@ -316,5 +317,5 @@ _record("unique_all", _unique_all,
 _record("nonzero", _nonzero,
         "The positions of elements that are not 0, one tensor for each axis; with `axis`, those of each row.",
         "sr.nonzero(sr.ragged([[0, 1, 5], [], [0, 2]]), axis=1).tolist()", "[[1, 2], [], [1]]",
-        torch=torch_names("nonzero"), answer=_answer_nonzero)
+        torch=torch_names("nonzero"), answer=_answer_nonzero, flat="the results are positions")
 # fmt: on

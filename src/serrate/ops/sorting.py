@@ -15,8 +15,9 @@ import torch
 from serrate.eager.reducing import Reduction
 from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, record
-from serrate.tensor import broadcast, host, plan, select
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, ops, record
+from serrate.ops.scans import named_vjp
+from serrate.tensor import abstract, broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
 from serrate.tensor.promotion import as_number, beside, fits, promote
@@ -169,7 +170,7 @@ def _rearranged(call: Along, sorter: Tensor) -> torch.Tensor:
     x = call.x
     if sorter.is_floating_point() or sorter.is_complex() or sorter.dtype == torch.bool:
         raise TypeError(f"sorter must hold integers, got {sorter.dtype}")
-    if sorter.shape != x.shape:
+    if abstract.unlike(sorter.shape, x.shape):
         raise ValueError(f"sorter must have shape {x.shape}, as the sequence it sorts, got {sorter.shape}")
     index = broadcast.align(sorter, x).to(torch.int64)
     if call.dim is not None:
@@ -243,7 +244,12 @@ def _no_out(name: str, options: dict[str, Any]) -> None:
         raise TypeError(f"{name}(out=…) is not defined for sr.Tensor")
 
 
+def _sort_body(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    return ops.take_along_axis(x, ops.argsort(x, axis=axis, descending=descending, stable=stable), axis=axis)
+
+
 _ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
+_PLACE = "the result is a position"
 
 record(
     "sorting",
@@ -252,7 +258,7 @@ record(
     _answer_sort,
     summary="The entries along `axis` in order, those that compare equal as they stood; NaN are the greatest.",
     example=("sr.sort(sr.ragged([[3, 1, 2], [], [5, 4]]), axis=1).tolist()", "[[1, 2, 3], [], [4, 5]]"),
-    gradient="",
+    body=_sort_body,
     kinds=_ORDERED,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "sort needs ordered elements")),
@@ -264,7 +270,8 @@ record(
     _answer_argsort,
     summary="The positions along `axis` of the entries in order, those that compare equal as they stood.",
     example=("sr.argsort(sr.ragged([[3, 1, 2], [], [5, 4]]), axis=1).tolist()", "[[1, 2, 0], [], [1, 0]]"),
-    gradient="",
+    primitive="library",
+    flat=_PLACE,
     kinds=_ORDERED,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "argsort needs ordered elements")),
@@ -276,7 +283,9 @@ record(
     _answer_topk,
     summary="The `k` greatest (or least) entries along `axis` in order, and their positions; shorter rows give all.",
     example=("sr.topk(sr.ragged([[3, 1, 2], [], [5]]), 2, axis=1).values.tolist()", "[[3, 2], [], [5]]"),
-    gradient="",
+    operands=("x",),
+    primitive="library",
+    vjp=lambda g, out, x, *, k, axis, **_: named_vjp(g, out, x, axis=axis),
     kinds=_ORDERED,
     samples=("x, 1, axis=1", "x, 2, axis=1, largest=False", "x, 2, axis=0"),
     errors=(
@@ -296,7 +305,8 @@ record(
         "sr.searchsorted(sr.ragged([[1, 3, 5], [2]]), sr.ragged([[0, 3, 9], [2]])).tolist()",
         "[[0, 1, 3], [0]]",
     ),
-    gradient="",
+    primitive="library",
+    flat=_PLACE,
     kinds=_ORDERED,
     samples=(
         "sr.sort(x, axis=-1), x",

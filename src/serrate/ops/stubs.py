@@ -29,12 +29,24 @@ def package() -> str:
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and node.module != "serrate.ops.operators"
         for alias in node.names
+        if alias.asname is None
     ]
+    names += [f"from serrate.table import {own} as {name}" for name, own in _of_tables(tree).items()]
     known = {name.rsplit(" ", 1)[1] for name in names}
     operations = {name: each for name, each in sorted(public().items()) if name not in known}
     names += [line for line in _types(operations) if not line.endswith(" Tensor")]
     functions = [_function(name, each) for name, each in operations.items()]
     return _HEAD + "\n".join(names) + "\n\n__version__: str\n__all__: list[str]\n\n" + "\n".join(functions) + "\n"
+
+
+def _of_tables(package: ast.Module) -> dict[str, str]:
+    """The names that the package gets from `serrate.table` when they are first used."""
+    found: dict[str, str] = next(
+        ast.literal_eval(node.value)
+        for node in package.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_OF_TABLES"
+    )
+    return found
 
 
 def extension(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,19 +20,39 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from serrate.program.guards import Known, Meeting
 from serrate.program.partitions import AbstractPartition, Call, Expression
-from serrate.program.sizes import Point, Size, is_said, symbol
+from serrate.program.points import Point
+from serrate.program.sizes import Size, Slice, is_said, symbol
 from serrate.program.types import RaggedAxis, TensorType, TypeAxis
 from serrate.tensor import abstract
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
+_RUNNING = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
+
+
+class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch's fake tensors, but for running sums and products, whose type torch finds from all pairs of entries: of
+    these there may be more than it can count."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func in _RUNNING:
+            counted = args[0].dtype.is_floating_point or args[0].dtype.is_complex
+            dtype = named.get("dtype") or (args[0].dtype if counted else torch.int64)
+            func, args, named = torch.ops.aten.empty_like.default, args[:1], {"dtype": dtype}
+        elif func is torch.ops.aten.cumsum.out:
+            return named["out"]
+        return super().__torch_dispatch__(func, types, args, named)
+
 
 class _Mode(threading.local):
     """torch's mode for fake tensors, one for each thread."""
 
     def __init__(self) -> None:
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake = _Fakes(allow_non_fake_inputs=True)
 
 
 _mode = _Mode()
@@ -41,13 +61,21 @@ _mode = _Mode()
 class AbstractRun:
     """One run on tensors without elements, with what is known to be equal.
 
-    `call` is the call whose result is asked for; without one, whatever the run makes is told from all else.
+    `call` is the call whose result is asked for; without one, whatever the run makes is told from all else. `program`
+    is the one that operands and results are of.
     """
 
-    def __init__(self, known: Known | None = None, call: Call | None = None, point: int = 0) -> None:
+    def __init__(
+        self,
+        known: Known | None = None,
+        call: Call | None = None,
+        point: Point | None = None,
+        program: int | None = None,
+    ) -> None:
+        self.program = program
         self.known = known or Known()
         self.call = Call("made", (object(),)) if call is None else call
-        self._point = Point(self.known.sizes, point)
+        self.point = Point(self.known.sizes) if point is None else point
         self._partitions: dict[Expression, AbstractPartition] = {}
         self._made = 0
 
@@ -86,9 +114,20 @@ class AbstractRun:
 
     def sliced(self, size: int, key: slice) -> tuple[int, int]:
         """Where a slice of an axis begins, and how many positions it has."""
-        text = ":".join("" if part is None else str(part) for part in (key.start, key.stop, key.step))
-        start = 0 if key.start in (None, 0) else self.number(symbol("start", self.size(size), text))
-        return start, self.number(symbol("sliced", self.size(size), text))
+        extent, cut = self.size(size), self.slice(key)
+        if all(part is None or isinstance(part, int) for part in (extent, cut.start, cut.stop, cut.step)):
+            chosen = range(size)[key]
+            return chosen.start, len(chosen)
+        if cut == Slice(None, None, -1):
+            return size - 1, size
+        if cut.start in (None, 0) and cut.stop in (None, extent) and cut.step in (None, 1):
+            return 0, size
+        start = 0 if cut.start in (None, 0) else self.number(symbol("start", extent, cut))
+        return start, self.number(symbol("sliced", extent, cut))
+
+    def slice(self, key: slice) -> Slice:
+        """A slice whose bounds are the sizes that its numbers stand for."""
+        return Slice(*(None if bound is None else self.size(bound) for bound in (key.start, key.stop, key.step)))
 
     def is_known(self, size: int) -> bool:
         """Whether the size is a number."""
@@ -141,11 +180,11 @@ class AbstractRun:
 
     def number(self, size: Size) -> int:
         """The number that stands for a size."""
-        return self._point.number(size)
+        return self.point.number(size)
 
     def size(self, number: int) -> Size:
         """The size that a number stands for."""
-        return self._point.size(number)
+        return self.point.size(number)
 
     def said(self, text: str) -> str:
         """A text with the sizes that its large numbers stand for."""
@@ -186,7 +225,7 @@ class AbstractRun:
         return made if kind.origin is None else kind.origin.restored(self, made)
 
     def type_of(self, x: Tensor | torch.Tensor) -> TensorType:
-        """The type of a tensor, or a TypeError if one of its sizes follows from others as no type can say it."""
+        """The type of a tensor; some of its sizes may be such as no type can say."""
         if isinstance(x, torch.Tensor):
             x = Tensor(x)
         sizes = [self.size(number) for number in x.values.shape]
@@ -194,7 +233,7 @@ class AbstractRun:
         route = getattr(x, "route", None)
         origin = None if route is None else route.type_in(self)
         axes = self.axes_of(x.structure)
-        return _said(TensorType(x.dtype, x.device, axes, rows, tuple(sizes), x.order, x.team, origin))
+        return TensorType(x.dtype, x.device, axes, rows, tuple(sizes), x.order, x.team, origin, self.program)
 
     def expression_of(self, partition: Partition) -> Expression:
         """The expression of a partition."""
@@ -212,17 +251,14 @@ class AbstractRun:
         return tuple(axes)
 
 
-def _said(kind: TensorType) -> TensorType:
-    """The type itself, or a TypeError if one of its sizes follows from others in a way that no type can say."""
+def unsaid(kind: TensorType) -> Size | None:
+    """A size in the type that follows from others in a way that no type can say; None if there is none."""
     sizes: list[Size] = list(kind.features)
     sizes += [axis for axis in kind.axes if not isinstance(axis, RaggedAxis)]
     sizes += [size for each in kind.partitions for size in (each.components, each.values)]
     if kind.rows is not None:
         sizes.append(kind.rows)
-    for size in sizes:
-        if not is_said(size):
-            raise TypeError(f"a size of the result, {size}, follows from sizes of operands in a way no type can say")
-    return kind
+    return next((size for size in sizes if not is_said(size)), None)
 
 
 def mapped(given: Any, change: Callable[[Any], Any]) -> Any:

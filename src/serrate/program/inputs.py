@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from serrate.program.abstract import AbstractRun
@@ -12,12 +14,17 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged
 from serrate.tensor.tensor import Tensor
 
+_programs = itertools.count()
+
 
 class Inputs:
     """Gives tensors their types, and tells which partitions and sizes they share.
 
     Partitions are numbered by their first occurrence. The size of the axis that numbers the rows of a ragged tensor is
     a symbol, as is that of the first axis of a dense one; a size of 1 and all other sizes are numbers.
+
+    The types of one program come from one `Inputs`. Another one gives the same names, so that the next batch of the
+    program has equal types; but both in one call are an error, since equal names would mean different sizes there.
 
     >>> import serrate as sr
     >>> from serrate.program.inputs import Inputs
@@ -26,6 +33,7 @@ class Inputs:
     """
 
     def __init__(self) -> None:
+        self._program = next(_programs)
         self._partitions: dict[int, tuple[Partition, Expression]] = {}
         self._sizes = 0
 
@@ -37,7 +45,7 @@ class Inputs:
             sizes: list[Size] = list(x.values.shape)
             if sizes and sizes[0] != 1:
                 sizes[0] = self._fresh()
-            return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order)
+            return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, program=self._program)
         axes: list[TypeAxis] = []
         for number, axis in enumerate(x.structure.axes):
             if isinstance(axis, Ragged):
@@ -47,7 +55,8 @@ class Inputs:
         whole = x.structure.whole
         made_room = not x.structure.is_host_born and not x.structure.is_chain
         rows = self._fresh() if made_room else _cells(axes, whole)
-        return TensorType(x.dtype, x.device, tuple(axes), rows, tuple(x.values.shape[1:]), x.order)
+        features = tuple(x.values.shape[1:])
+        return TensorType(x.dtype, x.device, tuple(axes), rows, features, x.order, program=self._program)
 
     def expression_of(self, partition: Partition) -> Expression:
         """The expression of a partition that was met before."""

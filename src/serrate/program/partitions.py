@@ -132,7 +132,7 @@ class AbstractPartition(Partition):
     def _made(
         self,
         kind: str,
-        *operands: Hashable,
+        *operands: Any,
         components: int,
         capacity: int | None,
         exact: bool = True,
@@ -142,15 +142,20 @@ class AbstractPartition(Partition):
         bound: int | None = None,
         same_lengths: bool = False,
     ) -> AbstractPartition:
-        """The partition made of this one; numbers and partitions among the operands become sizes and expressions."""
+        """The partition made of this one; numbers, slices and partitions among the operands become those of types."""
         run, size = self.run, self.run.size
-        named = tuple(
-            size(o) if type(o) is int else o.expression if isinstance(o, AbstractPartition) else o for o in operands
-        )
+
+        def named(operand: Any) -> Hashable:
+            if isinstance(operand, AbstractPartition):
+                return operand.expression
+            if isinstance(operand, slice):
+                return run.slice(operand)
+            return size(operand) if type(operand) is int else operand
+
         return run.partition(
             Expression(
                 kind,
-                named,
+                tuple(map(named, operands)),
                 size(components),
                 None if capacity is None else size(capacity),
                 not (self._device_born if device_born is None else device_born),
@@ -210,7 +215,7 @@ class AbstractPartition(Partition):
         capacity: int | None = None,
         bound: int | None = None,
         exact: bool = False,
-        name: tuple[Hashable, ...] = (),
+        name: tuple[Any, ...] = (),
     ) -> Partition:
         """A partition with other lengths, which has a `name` if this partition and the name decide about them."""
         host_born = not self._device_born

@@ -2,11 +2,6 @@
 
 A size is an int, or a polynomial in symbols with whole coefficients: `4`, `rows`, `2·rows + 3`. Polynomials have one
 normal form, so that equal ones are the same value.
-
-A `Point` puts a prime number in the place of each symbol. Eager code can then run on plain numbers, and the polynomial
-that a resulting number stands for is found again by division: the primes are far larger than the coefficients, so a
-number has one such reading but for rare chances, which a second point with other primes finds out. A number that has
-none is a symbol of its own, and `is_said` tells it from others.
 """
 
 from __future__ import annotations
@@ -22,8 +17,9 @@ class Symbol:
 
     kind: str
     """"size" for the size of an input's axis; "values", "longest" and "total" for numbers of a partition; "least" and
-    "most" for the smaller and the greater of two sizes; "sliced" and "start" for the number of positions of a slice and
-    the first of them; "count" for what only elements tell; "unsaid" for a number that was not read."""
+    "most" for the smaller and the greater of two sizes; "sliced" and "start" for the number of positions that a `Slice`
+    of an axis has, and the first of them; "count" for what only elements tell; "unsaid" for a number that was not
+    read."""
     of: tuple[Hashable, ...]
 
     @cached_property
@@ -46,12 +42,12 @@ class Polynomial:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Size) -> Size:
-        return _sum(self, other)
+        return sum_of(self, other)
 
     __radd__ = __add__
 
     def __mul__(self, other: Size) -> Size:
-        return _product(self, other)
+        return product_of(self, other)
 
     __rmul__ = __mul__
 
@@ -60,6 +56,18 @@ class Polynomial:
 
 
 Size = int | Polynomial
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice whose bounds are sizes, or sizes counted from the end, which are negative."""
+
+    start: Size | None
+    stop: Size | None
+    step: Size | None
+
+    def __str__(self) -> str:
+        return ":".join("" if part is None else str(part) for part in (self.start, self.stop, self.step))
 
 
 def symbol(kind: str, *of: Hashable) -> Polynomial:
@@ -80,8 +88,8 @@ def replaced(size: Size, by: Callable[[Symbol], Size]) -> Size:
     for monomial, coefficient in size.terms:
         product: Size = coefficient
         for each in monomial:
-            product = _product(product, by(each))
-        total = _sum(total, product)
+            product = product_of(product, by(each))
+        total = sum_of(total, product)
     return total
 
 
@@ -90,190 +98,34 @@ def _term(monomial: Monomial, coefficient: int) -> str:
     return "·".join(parts)
 
 
-def _terms(size: Size) -> Mapping[Monomial, int]:
+def terms_of(size: Size) -> Mapping[Monomial, int]:
+    """The coefficient of each product of symbols in a size."""
     if isinstance(size, int):
         return {(): size} if size else {}
     return dict(size.terms)
 
 
-def _of(terms: Mapping[Monomial, int]) -> Size:
+def size_of(terms: Mapping[Monomial, int]) -> Size:
+    """The size that has these coefficients, in its normal form."""
     left = sorted(((m, c) for m, c in terms.items() if c), key=lambda term: [*map(str, term[0])], reverse=True)
     if not left:
         return 0
     return left[0][1] if len(left) == 1 and not left[0][0] else Polynomial(tuple(left))
 
 
-def _sum(one: Size, other: Size) -> Size:
-    made = dict(_terms(one))
-    for monomial, coefficient in _terms(other).items():
+def sum_of(one: Size, other: Size) -> Size:
+    """The sum of two sizes."""
+    made = dict(terms_of(one))
+    for monomial, coefficient in terms_of(other).items():
         made[monomial] = made.get(monomial, 0) + coefficient
-    return _of(made)
+    return size_of(made)
 
 
-def _product(one: Size, other: Size) -> Size:
+def product_of(one: Size, other: Size) -> Size:
+    """The product of two sizes."""
     made: dict[Monomial, int] = {}
-    for left, a in _terms(one).items():
-        for right, b in _terms(other).items():
+    for left, a in terms_of(one).items():
+        for right, b in terms_of(other).items():
             monomial = tuple(sorted((*left, *right), key=str))
             made[monomial] = made.get(monomial, 0) + a * b
-    return _of(made)
-
-
-_SMALL = 2**10
-"""Numbers below this are taken for themselves."""
-_MANY = 2**14
-"""Coefficients lie below this."""
-_FEW = 64
-"""In a sum of two products of symbols, one has a coefficient up to this."""
-_ADDED = 256
-"""A number that is added to one product of symbols lies below this."""
-_NEAR = 2
-"""A number that is added to two products of symbols lies up to this."""
-_LARGE = 2**20
-"""Numbers above this stand for sizes that no type knows, unless an operand has them."""
-
-
-class _Primes:
-    """Primes that stand for symbols, each smaller than the one before by no simple ratio: few sums meet."""
-
-    def __init__(self, first: int, ratio: float, least: int) -> None:
-        self._first, self._ratio, self._least = first, ratio, least
-        self._found: list[int] = []
-
-    def __getitem__(self, number: int) -> int:
-        while len(self._found) <= number:
-            last = self._found[-1] if self._found else 0
-            scaled = int(last * self._ratio) - 7919 * len(self._found) % 10_007 if last else self._first
-            candidate = (scaled if scaled > self._least else last - 2) | 1
-            while any(candidate % divisor == 0 for divisor in range(3, int(candidate**0.5) + 1, 2)):
-                candidate -= 2
-            self._found.append(candidate)
-        return self._found[number]
-
-
-_PRIMES = (_Primes(67_108_859, 0.9531, 2**20), _Primes(61_400_033, 0.9417, 2**20))
-_LENGTHS = (_Primes(8_191, 0.99, 2**12), _Primes(7_919, 0.99, 2**12))
-"""Those of lengths of rows are small: a padded tensor has a size of several of them, and torch counts its elements."""
-POINTS = len(_PRIMES)
-"""How many points there are. A number that is misread at one of them is read otherwise at another."""
-_PARTS = ("least", "most", "sliced", "start")
-"""Symbols that are no larger than the sizes that they are of."""
-
-
-def _nearest(number: int, one: int) -> tuple[int, int]:
-    """The multiple of `one` that is nearest to a number: how many times, and what is left."""
-    times = (number + one // 2) // one
-    return times, number - times * one
-
-
-class Point:
-    """A prime for each symbol: numbers to run eager code on, and the sizes that its numbers stand for.
-
-    A symbol that is met later gets a smaller prime, so that a part is smaller than what it is a part of.
-    """
-
-    def __init__(self, replacements: Mapping[Symbol, Size], which: int = 0) -> None:
-        self._replacements = replacements
-        self._primes, self._lengths = _PRIMES[which], _LENGTHS[which]
-        self._numbers: dict[Symbol, int] = {}
-        self._read: dict[int, Size] = {}
-
-    def number(self, size: Size) -> int:
-        """The number that stands for a size."""
-        if isinstance(size, int):
-            if size >= _SMALL:
-                self._read[size] = size
-            return size
-        total = 0
-        for monomial, coefficient in size.terms:
-            product = coefficient
-            for each in monomial:
-                product *= self._of_symbol(each)
-            total += product
-        self._read.setdefault(total, replaced(size, self._canonical))
-        return total
-
-    def _of_symbol(self, symbol: Symbol) -> int:
-        if symbol in self._replacements:
-            return self.number(self._replacements[symbol])
-        if symbol not in self._numbers:
-            primes = self._lengths if self._is_length(symbol) else self._primes
-            self._numbers[symbol] = primes[len(self._numbers)]
-        return self._numbers[symbol]
-
-    def _is_length(self, symbol: Symbol) -> bool:
-        """Whether it is a length of rows, or a part of one."""
-        if symbol.kind in _PARTS:
-            sizes = [size for size in symbol.of if isinstance(size, (int, Polynomial))]
-            return any(self.number(size) <= self._lengths[0] for size in sizes)
-        return symbol.kind == "longest"
-
-    def _canonical(self, symbol: Symbol) -> Size:
-        """What stands for a symbol that was found equal to another size."""
-        found = self._replacements.get(symbol)
-        return Polynomial((((symbol,), 1),)) if found is None else replaced(found, self._canonical)
-
-    def size(self, number: int) -> Size:
-        """The size that a number stands for."""
-        if number < _SMALL:
-            return number
-        found = self._read.get(number)
-        if found is None:
-            found = self._product(number)
-            found = self._summed(number) if found is None else found
-            if found == number > _LARGE:
-                found = symbol("unsaid", number)
-                self._numbers[Symbol("unsaid", (number,))] = number
-            self._read[number] = found
-        return found
-
-    def _product(self, number: int) -> Size | None:
-        """A number as a product of symbols and a small coefficient; None if it is none."""
-        monomial: list[Symbol] = []
-        for each, prime in self._numbers.items():
-            while number % prime == 0:
-                number //= prime
-                monomial.append(each)
-        if number >= _MANY:
-            return None
-        return _of({tuple(sorted(monomial, key=str)): number})
-
-    def _summed(self, number: int, depth: int = 1) -> Size:
-        """A number as a sum of one or two products of symbols and a small number, or of a size that was met and such a
-        sum; the number itself, where it is none.
-        """
-        found: set[Size] = set()
-        products = self._known_products()
-        for one, size in products.items():
-            times, rest = _nearest(number, one)
-            if 0 < times < _MANY and abs(rest) < _ADDED:
-                return _sum(_product(size, times), rest)
-        for one, size in products.items():
-            for times in range(1, min(number // one + 1, _FEW) + 1):
-                for other, further in products.items():
-                    count, rest = _nearest(number - times * one, other)
-                    if count and other != one and abs(count) < _MANY and abs(rest) <= _NEAR:
-                        found.add(_sum(_sum(_product(size, times), _product(further, count)), rest))
-        for known, size in tuple(self._read.items()) if not found and depth else ():
-            if not isinstance(size, int) and number > known:
-                left = self._product(number - known)
-                if left is None:
-                    left = self._summed(number - known, depth - 1)
-                if not isinstance(left, int):
-                    found.add(_sum(size, left))
-        if len(found) > 1:
-            raise TypeError(f"a size may be any of {', '.join(map(str, found))}")
-        return found.pop() if found else number
-
-    def _known_products(self) -> dict[int, Size]:
-        """The products of symbols in all sizes that were met, by the numbers that stand for them.
-
-        Lengths of rows are left out: their numbers are so small that a size which is a number may lie near a multiple.
-        """
-        found: dict[int, Size] = {}
-        for size in tuple(self._read.values()):
-            for monomial in _terms(size):
-                if monomial:
-                    term = _of({monomial: 1})
-                    found[self.number(term)] = term
-        return {number: term for number, term in found.items() if number > _LARGE}
+    return size_of(made)

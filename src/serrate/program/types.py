@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -54,6 +54,8 @@ class TensorType:
     team: None = None
     origin: Origin | None = None
     """What a tensor of a class of its own knows besides: a result of group_by knows the way back of its rows."""
+    program: int | None = field(default=None, compare=False, repr=False)
+    """The `Inputs` that the names in it come from: other ones give the same names to other sizes and partitions."""
 
     @property
     def partitions(self) -> tuple[Expression, ...]:

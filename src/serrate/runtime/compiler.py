@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
-import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from serrate.errors import CompileError
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
 from serrate.runtime.signature import Signature
-
-# No -ffast-math: NaN, infinities and signed zeros survive. The two of its parts that are here concern only errno and
-# floating-point exceptions, and without the second selects do not vectorize.
-FLAGS = (
-    "-O3", "-march=native", "-std=c++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
-    "-shared", "-fPIC",
-)  # fmt: skip
+from serrate.runtime.toolchain import FLAGS, compiler, processor, run_compiler, version
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
 _SHORTAGES = "_ZN2sr9shortagesE"  # sr::shortages, which only a library that asks for memory has
@@ -84,7 +72,7 @@ def compile(source: str, *, flags: Sequence[str] = ()) -> Library:
     A library stays loaded as long as the process: threads of OpenMP, and the destructors of their memory, refer to its
     code after calls have returned, so that it can never be told when to unload it.
     """
-    command = (*compiler(), *FLAGS, *flags)
+    command = (*compiler(), *FLAGS, "-march=native", "-shared", *flags)
     key = digest(source, version(compiler()), processor(), *command)
     with _lock:
         if key not in _libraries:
@@ -103,59 +91,9 @@ def _load(name: str, source: str, command: Sequence[str]) -> Library:
     with tempfile.TemporaryDirectory(prefix="serrate-") as folder:
         code, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         code.write_text(source, encoding="utf-8")
-        whole = [*command, str(code), "-o", str(library)]
-        done = _run(whole, source)
-        if done.returncode != 0:
-            raise CompileError(shlex.join(whole), done.stderr + done.stdout, source)
+        run_compiler([*command, str(code), "-o", str(library)], source)
         content = library.read_bytes()
     return Library(keep(name, content))
-
-
-def _run(command: Sequence[str], source: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        raise CompileError(shlex.join(command), str(error), source) from error
-
-
-@cache
-def _compiler_named(chosen: str) -> tuple[str, ...]:
-    try:
-        named = [chosen] if shutil.which(chosen) else shlex.split(chosen)
-    except ValueError as error:
-        raise CompileError(chosen, f"SERRATE_CXX is not a command: {error}", "") from error
-    candidates = [named] if named else [["g++"], ["c++"], ["clang++"]]
-    for name, *options in candidates:
-        found = shutil.which(name)
-        if found:
-            return (found, *options)
-    looked = ", ".join(name for name, *_ in candidates)
-    raise CompileError(
-        looked, f"found none of these on PATH: {looked}. Install g++ or set SERRATE_CXX to a compiler.", ""
-    )
-
-
-def compiler() -> tuple[str, ...]:
-    """The C++ compiler, and the options that `$SERRATE_CXX` gives it."""
-    return _compiler_named(os.environ.get("SERRATE_CXX", ""))
-
-
-@cache
-def version(command: tuple[str, ...]) -> str:
-    """What a compiler says of itself."""
-    done = _run([*command, "--version"], "")
-    return done.stdout + done.stderr
-
-
-@cache
-def processor() -> str:
-    """What -march=native depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("flags", "features", "model name", "cpu family", "model", "cpu part", "cpu implementer")
-    return "\n".join(sorted({line for line in lines if line.split(":")[0].strip().lower() in wanted}))
 
 
 def show(source: str) -> None:

@@ -2,15 +2,15 @@
 
 `serrate.program` enters such a run, and only the thread that entered it is in it. There, offsets and values have sizes
 and dtypes, but nobody can look at their elements. Eager code asks the functions of this file wherever it needs a number
-that only elements tell, or compares numbers that a type may not know. Outside an abstract run these functions do the
-plain thing, at the cost of one look at a variable of the thread.
+that only elements tell, or compares numbers that a type may not know. Outside an abstract run these functions
+compute with the numbers at hand, and all that they cost is one look at a variable of the thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -38,7 +38,7 @@ class Run(Protocol):
         """
 
     def sliced(self, size: int, key: slice) -> tuple[int, int]:
-        """Where a slice of an axis of a size that no type knows begins, and how many positions it has."""
+        """Where a slice of an axis begins, and how many positions it has; the size or a bound may be unknown."""
 
     def is_known(self, size: int) -> bool:
         """Whether a type knows the size as a number."""
@@ -96,12 +96,19 @@ def most(one: int, other: int) -> int:
 
 
 def sliced(key: slice, size: int) -> tuple[int, int, int]:
-    """Start, stop and step of a slice of an axis, the stop so that the slice has all of its positions."""
-    start, stop, step = key.indices(size)
-    count, run = len(range(start, stop, step)), _state.run
-    if run is not None and count != size and not run.is_known(size):
-        start, count = run.sliced(size, key)
+    """Start, stop and step of a slice of an axis; stop less start is the number of positions times the step."""
+    run = _state.run
+    if run is None:
+        start, stop, step = key.indices(size)
+        return start, start + len(range(start, stop, step)) * step, step
+    start, count = run.sliced(size, key)
+    step = 1 if key.step is None else key.step
     return start, start + count * step, step
+
+
+def resized(values: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """Values without elements, whose `axis` has another size."""
+    return values.new_empty([size if each == axis else have for each, have in enumerate(values.shape)])
 
 
 def differ(one: Any, other: Any) -> bool:
@@ -112,6 +119,39 @@ def differ(one: Any, other: Any) -> bool:
     return True if run is None else run.differ(one, other)
 
 
+def unlike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two shapes that have to be the same differ."""
+    if _state.run is None:
+        return tuple(one) != tuple(other)
+    return len(one) != len(other) or any(
+        differ(a, b) if isinstance(a, int) and isinstance(b, int) else a != b for a, b in zip(one, other, strict=True)
+    )
+
+
+def meet(*shapes: Sequence[int]) -> None:
+    """Let sizes of values meet, aligned at the right, before torch broadcasts them.
+
+    torch compares them itself. In an abstract run it would compare numbers that stand for sizes which may be equal.
+    """
+    run = _state.run
+    if run is None:
+        return
+    for place in range(1, max(map(len, shapes), default=0) + 1):
+        sizes = [shape[-place] for shape in shapes if len(shape) >= place and shape[-place] != 1]
+        for size in sizes[1:]:
+            if size != sizes[0]:
+                run.differ(sizes[0], size)
+
+
+def positions(mask: torch.Tensor, why: str) -> tuple[torch.Tensor, ...]:
+    """Where a mask on the host holds: one vector of positions per axis of the mask."""
+    run = _state.run
+    if run is None:
+        return mask.nonzero(as_tuple=True)
+    count = run.count(why)
+    return tuple(torch.empty(count, dtype=torch.int64, device=mask.device) for _ in range(mask.ndim))
+
+
 def places(mask: torch.Tensor, count: int) -> torch.Tensor:
     """Where a vector of bools holds, which it does `count` times."""
     if _state.run is None:
@@ -119,13 +159,18 @@ def places(mask: torch.Tensor, count: int) -> torch.Tensor:
     return torch.empty(count, dtype=torch.int64, device=mask.device)
 
 
+def first(values: torch.Tensor, count: int) -> torch.Tensor:
+    """The first `count` rows of values, which have at least as many."""
+    return values[:count] if _state.run is None else resized(values, 0, count)
+
+
 def is_known(size: int) -> bool:
-    """Whether a size is a number, and not one that stands for a size which no type knows."""
+    """Whether a type knows the size. In an abstract run, a number may stand for a size that no type knows."""
     return _state.run is None or _state.run.is_known(size)
 
 
 def entries(size: int, name: str) -> range:
-    """The positions of an axis that the operation `name` makes a result of each; a type has to know how many."""
+    """The positions of an axis, for each of which the operation `name` gives a result; a type has to know how many."""
     if not is_known(size):
         raise TypeError(
             f"{name} gives one result for each entry of an axis, and the type of its operand does not say how many "

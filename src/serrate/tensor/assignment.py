@@ -28,14 +28,14 @@ def setitem(x: Tensor, key: Any, value: Any, /) -> None:
     """
     target = indexing.get(x, key)
     new = _as_values(value, target)
-    if target.values.numel() == 0 or x.values.numel() == 0:  # or all of the target is undefined
+    if target.values.numel() == 0 or x.values.numel() == 0:  # If x has no elements, the target is undefined.
         return
     if abstract.current() is not None:  # A write changes elements, and tensors of an abstract run have none.
         return
     if shares_memory(target.values, x.values):
         write(target.values, new)
         return
-    if shares_memory(new, x.values):  # x[:, ::-1] = x reads what it overwrites
+    if shares_memory(new, x.values):  # The value may share memory with x: `x[:, ::-1] = x` reads what it overwrites.
         new = new.clone()
     # Index the numbers of the places instead of what they hold: the same key finds them, whatever its form.
     features = x.values.ndim - 1
@@ -65,7 +65,7 @@ def _put_defined(values: torch.Tensor, target: Tensor, where: tuple[torch.Tensor
     written = bits.where(undefined.view(-1, *[1] * (new.ndim - 1)), written.detach(), written)
     before = values.clone() if torch.is_grad_enabled() and (values.requires_grad or new.requires_grad) else None
     bits.put(values, where, written)
-    if before is not None:  # without a defined row, the gradient passes by what was written
+    if before is not None:  # Without a defined row x stays as it was, and so does its gradient.
         values.copy_(torch.where(total > 0, values, before))
 
 
@@ -88,7 +88,8 @@ def _value(value: Any, x: Tensor) -> Any:
         return value
     given = np.asarray(value)
     if given.dtype.kind == "f" and x.dtype == torch.uint64 and not isinstance(value, np.ndarray):
-        exact = np.asarray(value, dtype=object)  # where numpy finds integers of both signs' types, it makes floats
+        # numpy makes floats of a list that holds both negative integers and integers above the greatest int64.
+        exact = np.asarray(value, dtype=object)
         given = exact if all(isinstance(number, int) for number in exact.flat) else given
     return torch.as_tensor(_held(given, x.dtype), device=x.device)
 
@@ -97,11 +98,12 @@ def _held(given: np.ndarray[Any, Any], dtype: torch.dtype) -> np.ndarray[Any, An
     """Numbers of the host, or a ValueError if an integer dtype does not hold one; fractions are cut off."""
     if dtype in promotion.INTEGERS and given.dtype.kind in "fiuO":
         limits, whole = torch.iinfo(dtype), np.trunc(given) if given.dtype.kind == "f" else given
-        # The greatest and one: as a float, the greatest int64 is that, too.
+        # The greatest number plus 1: a float cannot hold the greatest int64, and rounds it up to this.
         bad = ~((whole >= limits.min) & (whole < limits.max + 1)).astype(bool)
         if bad.any():
             raise ValueError(f"{given[bad].flat[0]!s} does not fit {dtype}")
-        if given.dtype == object or given.dtype.char == "Q":  # torch knows one of the two names of uint64
+        # numpy has two types of the name uint64, and torch knows one of them.
+        if given.dtype == object or given.dtype.char == "Q":
             return given.astype(np.uint64 if dtype == torch.uint64 else np.int64)
     elif given.dtype == object and all(isinstance(number, (int, float)) for number in given.flat):
         return given.astype(np.float64)
@@ -135,7 +137,7 @@ def write(place: torch.Tensor, new: Any, non_blocking: bool = False) -> None:
 
 
 def shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both see one memory: by what torch remembers of views, as function transforms hide memory itself."""
+    """Whether two tensors share memory. Where transforms hide the memory, what they are views of tells."""
     if not (host.stands_in(tensor) or host.stands_in(other)):
         return bool(tensor.untyped_storage()._cdata == other.untyped_storage()._cdata)
     base, other_base = tensor._base, other._base

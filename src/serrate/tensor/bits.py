@@ -1,4 +1,4 @@
-"""Moving rows of any dtype: torch lacks kernels for some, which then move as the integers of the same bits."""
+"""Moving rows of any dtype. Some dtypes have no kernels in torch; their rows move as integers of the same bits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _CARRIERS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64:
 
 
 def as_carrier(values: torch.Tensor) -> torch.Tensor:
-    """`values` in a dtype that every copying kernel knows; the same bits. Only for dtypes that have no gradients."""
+    """The bits of `values` in a dtype that all copying kernels of torch know. Only dtypes without gradients change."""
     carrier = torch.uint8 if values.dtype.itemsize == 1 and values.is_floating_point() else _CARRIERS.get(values.dtype)
     return values if carrier is None else values.view(carrier)
 
 
 def _back(moved: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return moved if moved.dtype == dtype else moved.view(dtype)  # view(dtype) cuts gradients, even to the same dtype
+    # view(dtype) loses gradients, even if the dtype is the same.
+    return moved if moved.dtype == dtype else moved.view(dtype)
 
 
 def take(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -42,19 +43,20 @@ def put(base: torch.Tensor, where: tuple[torch.Tensor, ...], values: torch.Tenso
 
 
 def placed(base: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """A copy of `base` with `values` as its `rows`."""
+    """A copy of `base` in which the rows that `rows` numbers are `values`."""
     return _back(as_carrier(base).index_copy(0, rows, as_carrier(values)), values.dtype)
 
 
 def padded(count: int, rows: torch.Tensor, values: torch.Tensor, padding: Any) -> torch.Tensor:
-    """`count` rows of `padding`, with `values` as some `rows` of them."""
+    """`count` rows that hold `padding`, but for those that `rows` numbers, which are `values`."""
     filling = constant(padding, values.dtype, values.device)
     carried, shape = as_carrier(values), (count, *values.shape[1:])
-    plain = not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0  # -0.0 is another
+    # -0.0 equals 0, but has other bits.
+    plain = not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0
     base = carried.new_zeros(shape) if plain else carried.new_empty(shape).copy_(as_carrier(filling))
     if torch.is_grad_enabled() and carried.requires_grad:
-        return base.index_copy_(0, rows, carried)  # its gradient, index_select, is the faster one
-    return _back(base.index_put_((rows,), carried), values.dtype)  # without one, this writes faster
+        return base.index_copy_(0, rows, carried)  # Its gradient is index_select, which is faster.
+    return _back(base.index_put_((rows,), carried), values.dtype)  # Where no gradient is asked for, this writes faster.
 
 
 def where(condition: torch.Tensor, values: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,8 @@ _NONE: Mapping[str, Any] = {}
 NUMBERS = (*SCALARS, np.generic)
 
 stretched: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = bits.take
-"""Rows of values at an index, many times the same ones. `serrate.ops` puts one here whose gradient is accurate."""
+"""A function that takes rows of values at an index, in which a row may come up many times. `serrate.ops` puts another
+one in its place, whose gradient is more accurate."""
 
 
 def plain_number(given: Any) -> Any:
@@ -49,7 +50,7 @@ def elementwise(op: Callable[..., torch.Tensor], operands: Sequence[Any], option
     from serrate.tensor.tensor import Tensor
 
     like: Tensor | None = None
-    plain = True  # numbers and tensors of one and the same structure need no laying out
+    plain = True  # Numbers, and tensors that share one structure, need not be laid out.
     for operand in operands:
         if isinstance(operand, Tensor):
             if like is None:
@@ -77,7 +78,10 @@ def elementwise(op: Callable[..., torch.Tensor], operands: Sequence[Any], option
 def _beside_features(
     op: Callable[..., torch.Tensor], operands: Sequence[Any], like: Tensor, options: Mapping[str, Any]
 ) -> Tensor | None:
-    """A ragged tensor with a torch tensor of no more axes than features, and their sizes: torch stretches it itself."""
+    """`op` of a ragged tensor and a torch tensor that has the sizes of its last features, so that torch can stretch it.
+
+    None if the operands are others.
+    """
     from serrate.tensor.tensor import Tensor
 
     values, order = like.values, like.order
@@ -97,7 +101,7 @@ def _beside_features(
 
 
 def _sizes_meet(values: list[Any]) -> bool:
-    """Whether tensors have one size and place, so that torch cannot stretch or refuse anything."""
+    """Whether all tensors have one shape and lie on one device, so that torch stretches none and refuses none."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return all(value.shape == tensors[0].shape and value.device == tensors[0].device for value in tensors[1:])
 
@@ -125,7 +129,7 @@ def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options:
 def _over_defined_rows(
     op: Callable[..., torch.Tensor], laid_out: list[Any], structure: Structure, options: Mapping[str, Any]
 ) -> torch.Tensor:
-    """`op` of operands of which 0-d tensors have no gradient from undefined rows, and the dtype that `op` gives."""
+    """`op` of the operands, in which undefined rows give 0-d tensors no gradient; the result has the dtype of `op`."""
     ndim = max(v.ndim for v in laid_out if isinstance(v, torch.Tensor))
     stretched = [
         over_defined_rows(v, structure, ndim) if isinstance(v, torch.Tensor) and not v.ndim else v for v in laid_out
@@ -133,7 +137,7 @@ def _over_defined_rows(
     made = op(*stretched, **options)
     if all(one is other for one, other in zip(stretched, laid_out, strict=True)):
         return made
-    # A tensor with axes counts more than a 0-d one when torch chooses a dtype: ask for that of no rows.
+    # When torch chooses a dtype, a tensor with axes counts more than a 0-d one; so `op` of no rows tells the dtype.
     no_rows = [v[:0] if isinstance(v, torch.Tensor) and v.ndim else v for v in laid_out]
     return made.to(op(*no_rows, **options).dtype)
 
@@ -206,7 +210,8 @@ def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int]
     if isinstance(axis, int) or all(_same(shape[p], met(p)) for p in axis.parents):
         return axis
     partition, old = axis.partition, axis.parents
-    new = tuple(dict.fromkeys(q for p in old for q in (*parents_of(met(p)), p)))  # an axis after those it depends on
+    # An axis comes after those that it depends on.
+    new = tuple(dict.fromkeys(q for p in old for q in (*parents_of(met(p)), p)))
     before, after = _nest(old, shape.__getitem__), _nest(new, met)
     where = {n: after.positions(after.whole, new.index(p), partition.home) for n, p in enumerate(old)}
     fixed = [isinstance(size, int) and size == 1 for size in before.axes]
@@ -221,7 +226,7 @@ def _with_stretched_parents(shape: tuple[Axis, ...], i: int, met: Callable[[int]
 
 
 def _same(axis: Axis, other: Axis) -> bool:
-    """Whether two axes have the same size, or the same rows."""
+    """Whether two axes have the same size, or are cut into the same rows."""
     if isinstance(axis, Ragged) and isinstance(other, Ragged):
         return axis.partition.same_as(other.partition)
     return axis == other
@@ -256,7 +261,7 @@ def _meet(axes: list[Axis], i: int, shapes: tuple[tuple[Axis, ...], ...]) -> Axi
 
 
 def capacities(*axes: Axis) -> str:
-    """What the lengths alone do not show: device-born axes with room for different numbers of entries."""
+    """A text for messages: for how many entries device-born axes have room, which lengths do not show."""
     partitions = [axis.partition for axis in axes if isinstance(axis, Ragged)]
     rooms = [partition.num_values for partition in partitions]
     if all(partition.is_exact for partition in partitions) or len(set(rooms)) == 1:
@@ -299,12 +304,12 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
         return operand.values
     values: torch.Tensor = _plain(operand)
     if values.ndim == 0:
-        return values  # as it is, so that it counts as a number when dtypes are chosen
+        return values  # A 0-d tensor stays one, so that it counts as a number when torch chooses a dtype.
     own_structure, own_order = (DENSE, tuple(range(values.ndim))) if dense else (operand.structure, operand.order)
     shape = shape_of(values, own_structure, own_order)
     shift = len(order) - len(shape)
     packed = len(structure.axes)
-    # For each canonical axis of the result: the operand's canonical axis there, unless the operand stretches along it.
+    # For each stored axis of the result, the stored axis of the operand that meets it, unless the operand stretches.
     meets: dict[int, int] = {}
     for logical, own in enumerate(own_order):
         target = order[logical + shift]
@@ -334,7 +339,7 @@ def _is_packed(own: int, meets: dict[int, int], packed: int) -> bool:
 
 
 def _taken(values: torch.Tensor, rows: torch.Tensor, structure: Structure) -> torch.Tensor:
-    """Rows of values; for undefined rows of the result, which lie anywhere, any there is."""
+    """Rows of values. The number of an undefined row may be any; it is brought into range."""
     if structure.is_exact:
         return stretched(values, rows)
     if values.shape[0] == 0:
@@ -348,7 +353,8 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     targets = [t for t in range(packed) if t in meets]
     own_packed = len(own.axes)
     sources = [meets[t] for t in targets]
-    if own is not DENSE and sources == list(own.whole):  # the operand's own packing, perhaps over fewer axes
+    # The operand is packed like the result, perhaps over fewer axes.
+    if own is not DENSE and sources == list(own.whole):
         if targets == list(structure.whole):
             same = own is structure or (own.is_exact and structure.is_exact)
             return values if same else fitted(values, structure)
@@ -357,7 +363,7 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
         return values.unsqueeze(0) if own is DENSE else values
     where = {meets[t]: structure.positions(structure.whole, t, values.device) for t in targets}
     index: list[torch.Tensor] = []
-    if own is not DENSE:  # packed axes of size 1 that stretch stand at position 0
+    if own is not DENSE:  # A packed axis of size 1 that stretches is read at position 0.
         some = next(iter(where.values()))
         rows = own.rank(own.whole, {a: where.get(a, torch.zeros_like(some)) for a in own.whole})
         index.append(rows if structure.is_exact else rows.clamp(0, max(values.shape[0] - 1, 0)))
@@ -367,7 +373,7 @@ def _packed_rows(values: torch.Tensor, structure: Structure, own: Structure, mee
     lead = [0] if own is not DENSE else []
     rest = [d for d in range(values.ndim) if d not in dims and d not in lead]
     arranged = values.permute(*lead, *dims, *rest)
-    if 0 in arranged.shape[: len(index)] and not structure.is_exact:  # whatever rows there are, they are undefined
+    if 0 in arranged.shape[: len(index)] and not structure.is_exact:  # All rows of the result are undefined then.
         return arranged.new_zeros((index[0].numel(), *arranged.shape[len(index) :]))
     cell, *further = index
     for at, size in zip(further, arranged.shape[1:], strict=False):

@@ -1,4 +1,4 @@
-"""sr.collate: samples of a dataset to a batch, rows of different length becoming one ragged tensor."""
+"""sr.collate makes a batch of samples: rows of different lengths become one ragged tensor."""
 
 from __future__ import annotations
 

@@ -45,13 +45,13 @@ def exact(x: Tensor) -> Tensor:
 
 
 def zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
-    """Packed values with 0 in place of what is undefined, in gradients too; what sums over rows goes through this."""
+    """Packed values with 0 in undefined rows, and no gradient from there. What sums over rows calls this first."""
     return values if structure.is_exact else _zeroed(values, structure)
 
 
 @untraced
 def _zeroed(values: torch.Tensor, structure: Structure) -> torch.Tensor:
-    nothing = False if values.dtype == torch.bool else 0  # an int would make numbers of bools
+    nothing = False if values.dtype == torch.bool else 0  # An int would turn bools into numbers.
     return torch.where(structure.defined_rows(values), values, nothing)
 
 
@@ -87,7 +87,11 @@ def combine(x: Tensor, /, axis: int) -> Tensor:
 
 
 def merge_axes(structure: Structure, c: int) -> list[Axis]:
-    """The axes after merging packed axes c−1 and c (ragged); an axis that cannot name the merged one is expanded."""
+    """The axes once packed axes c−1 and c, which is ragged, are one.
+
+    An axis that cannot have the merged one as a parent, say since it depends on one of the two alone, is expanded
+    over all axes up to them.
+    """
     outer: Nest = tuple(range(c - 1))
     level = structure.level(tuple(range(c + 1)))
     assert isinstance(level, Partition)

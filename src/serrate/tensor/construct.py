@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
-from serrate.tensor import promotion
+from serrate.tensor import abstract, promotion
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
@@ -187,7 +187,7 @@ def from_row_ids(values: Any, row_ids: Any, num_rows: int) -> Tensor:
     if isinstance(row_ids, torch.Tensor) and row_ids.device != packed.device:
         raise OffsetsDeviceError(f"row_ids lie on {row_ids.device}, values on {packed.device}")
     partition = Partition.from_row_ids(row_ids, num_rows)
-    if partition.num_values != packed.shape[0]:
+    if abstract.differ(partition.num_values, packed.shape[0]):
         raise RaggednessError(f"row_ids must have one entry per value, {packed.shape[0]}, got {partition.num_values}")
     return _one_level(packed, partition)
 
@@ -239,7 +239,7 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device))
     except TypeError:
-        if dtype not in promotion.WIDE:  # floats go into other integers
+        if dtype not in promotion.WIDE:  # torch turns floats into integers of the other types.
             raise
         return Tensor(torch.asarray(obj, device=device).to(dtype))
     except ValueError as error:
@@ -257,7 +257,7 @@ def _holds_tensors(nested: Any) -> bool:
 
 
 def _stacked(obj: Any) -> Tensor:
-    """Nested lists of Tensors, numbers among them."""
+    """A Tensor of nested lists that hold Tensors and numbers."""
     parts = [asarray(entry).torch() for entry in obj]
     shapes = {tuple(part.shape) for part in parts}
     if len(shapes) > 1:
@@ -307,12 +307,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 
 def _unreversed(x: Any) -> torch.Tensor | None:
-    """A copy of a host array with a negative stride, with which torch ends the process; None for any other."""
+    """A copy of a host array with a negative stride, since torch would end the process; None for any other array."""
     if int(x.__dlpack_device__()[0]) != 1:
         return None
     try:
         found = np.from_dlpack(x)
-    except (BufferError, TypeError, RuntimeError, ValueError):  # a dtype that numpy lacks
+    except (BufferError, TypeError, RuntimeError, ValueError):  # numpy lacks this dtype.
         return None
     return torch.from_numpy(found.copy()) if min(found.strides, default=0) < 0 else None
 

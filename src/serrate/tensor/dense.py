@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.tensor import abstract, bits, host, plan, select
+from serrate.tensor import abstract, bits, plan, select
 from serrate.tensor.layout import assemble
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -28,19 +28,19 @@ def to_dense(x: Tensor, /, padding_value: Any = 0, max_lengths: Any = None, axis
     >>> sr.ragged([[1, 2], [], [3, 4, 5]]).to_dense(-1, max_lengths=2).tolist()
     [[1, 2], [-1, -1], [3, 4]]
     """
-    chosen = _chosen_axes(x, axis)
+    chosen = chosen_axes(x, axis)
     if not chosen:
         return x
-    sizes = _sizes(x, chosen, max_lengths)
+    sizes = padded_sizes(x, chosen, max_lengths)
     cuts = any(size < x.structure.partition_of(c).max_length_bound for c, size in sizes.items())
     if len(chosen) == len(x.partitions) and not cuts:
         return _scatter(x, sizes, padding_value)
-    # Work in proportion to the result, not to what is cut off.
+    # What is cut off goes first, so that the work is in proportion to the result.
     walk = plan.Plan(x.structure, {c: select.Pad(size) for c, size in sizes.items()})
     return assemble(x, walk.read(x.values, padding_value), walk.result(), x.order)
 
 
-def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
+def chosen_axes(x: Tensor, axis: Any) -> list[int]:
     """The canonical numbers of the ragged axes to pad."""
     if axis is None:
         return [c for c, a in enumerate(x.structure.axes) if isinstance(a, Ragged)]
@@ -55,8 +55,8 @@ def _chosen_axes(x: Tensor, axis: Any) -> list[int]:
     return chosen
 
 
-def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
-    """The padded size of each chosen axis: as given, in the same order, or the longest row."""
+def padded_sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
+    """The padded size of each chosen axis: the one that is given for it, or the length of its longest row."""
     if max_lengths is None or isinstance(max_lengths, (int, np.integer)):
         max_lengths = [max_lengths] * len(chosen)
     if not isinstance(max_lengths, Sequence) or len(max_lengths) != len(chosen):
@@ -72,37 +72,22 @@ def _sizes(x: Tensor, chosen: list[int], max_lengths: Any) -> dict[int, int]:
 
 
 def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
-    """All ragged axes padded, none cut: each packed row is written to its place, undefined ones to a spare last one."""
+    """All ragged axes padded, and none cut: each packed row is written to its place, undefined ones to a spare row."""
     structure, values = x.structure, x.values
     grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
     spare = not _is_exact(structure)
     cells = math.prod(grid)
-    if cells == values.shape[0] and not spare:  # every cell has its row, in order
-        bits.constant(padding_value, values.dtype, values.device)  # wrong is wrong, though nothing is padded
+    if cells == values.shape[0] and not spare:  # Every cell has its row, and in order.
+        # A padding value that does not fit is an error, even if nothing is padded.
+        bits.constant(padding_value, values.dtype, values.device)
         return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
-    if not spare and _rows_are_long(grid, values):
-        offsets = structure.partition_of(1).offsets_on(values.device)
-        padding = bits.constant(padding_value, values.dtype, values.device).item()
-        packed = torch.ops.aten._jagged_to_padded_dense_forward(values.flatten(1), [offsets], [grid[1]], padding)
-    else:
-        place = _places(structure, grid, values.device, cells if spare else None)
-        packed = bits.padded(cells + spare, place, values, padding_value)[:cells]
+    place = _places(structure, grid, values.device, cells if spare else None)
+    packed = bits.padded(cells + spare, place, values, padding_value)[:cells]
     return type(x)(packed.view(*grid, *values.shape[1:]).permute(x.order), DENSE, (), x.team)
 
 
-def _rows_are_long(grid: Sequence[int], values: torch.Tensor) -> bool:
-    """Whether torch's copy of one row at a time beats the scatter of all: it passes over the result once instead of
-    twice, but alone on one thread, and starts anew for each row (about the time a thread takes for 64 KiB)."""
-    if len(grid) != 2 or values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
-        return False
-    if values.ndim < 2 or not host.is_constant(values):
-        return False
-    row = grid[1] * math.prod(values.shape[1:]) * values.element_size()
-    return row >= torch.get_num_threads() << 16
-
-
 def _places(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:
-    """`grid_cells`, kept with the partition where it is the only one."""
+    """What `grid_cells` gives. If the tensor has one partition only, it is kept with that partition."""
     if len(grid) != 2 or drop is not None:
         return grid_cells(structure, grid, device, drop)
     key = ("places", grid[1], device)
@@ -119,7 +104,8 @@ def grid_cells(structure: Structure, grid: Sequence[int], device: torch.device, 
     outside: torch.Tensor | None = None
     for depth, size in enumerate(grid):
         rows, positions = structure.rows_and_positions(structure.whole[: depth + 1], device)
-        outer = rows if depth == 1 else cells[rows] if cells is not None else None  # at depth 1, cells count themselves
+        # At depth 1 the rows are the cells outside.
+        outer = rows if depth == 1 else cells[rows] if cells is not None else None
         cells = positions if outer is None else outer * size + positions
         if drop is not None:
             here = positions >= size
@@ -142,25 +128,22 @@ def mask(x: Tensor, /, max_lengths: Any = None) -> Tensor:
     sr.Tensor([[ True,  True],
                [ True, False]], shape=(2, 2), dtype=torch.bool, device='cpu')
     """
+    return to_dense(present(x), False, max_lengths, None)
+
+
+def present(x: Tensor) -> Tensor:
+    """True for each cell of x: a tensor of the same axes without the features."""
     packed = len(x.structure.axes)
     values = torch.ones(x.values.shape[: 1 if x.is_ragged else x.values.ndim], dtype=torch.bool, device=x.device)
     order = tuple(c for c in x.order if c < packed)
-    return to_dense(type(x)(values, x.structure, order, x.team), False, max_lengths, None)
+    return type(x)(values, x.structure, order, x.team)
 
 
 def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...], padding_value: Any) -> torch.Tensor:
     """Packed values for (structure, order) read out of a padded tensor of those axes, `padding_value` past its end."""
+    arranged = arranged_as(dense, structure, order)
     packed = len(structure.axes)
-    if dense.ndim < len(order) or dense.ndim < packed:
-        raise RaggednessError(f"dense must have at least {len(order)} axes, got shape {list(dense.shape)}")
-    inverse = [order.index(c) for c in range(len(order))]
-    arranged = dense.permute(*inverse, *range(len(order), dense.ndim))
     grid = arranged.shape[:packed]
-    for c, (axis, size) in enumerate(zip(structure.axes, grid, strict=True)):
-        if isinstance(axis, int) and abstract.differ(axis, size):
-            raise RaggednessError(
-                f"axis {order.index(c)} of dense must have size {axis}, got shape {list(dense.shape)}"
-            )
     rows = arranged.reshape(math.prod(grid), *arranged.shape[packed:])
     covered = all(
         size >= axis.partition.max_length_bound
@@ -170,3 +153,18 @@ def gather_from(dense: torch.Tensor, structure: Structure, order: tuple[int, ...
     if covered and _is_exact(structure):
         return bits.take(rows, grid_cells(structure, grid, dense.device, drop=None))
     return plan.take_or_fill(rows, grid_cells(structure, grid, dense.device, drop=-1), padding_value)
+
+
+def arranged_as(dense: torch.Tensor, structure: Structure, order: tuple[int, ...]) -> torch.Tensor:
+    """A padded tensor with its axes in the order of storage; uniform ones must have the sizes of the structure."""
+    packed = len(structure.axes)
+    if dense.ndim < len(order) or dense.ndim < packed:
+        raise RaggednessError(f"dense must have at least {len(order)} axes, got shape {list(dense.shape)}")
+    inverse = [order.index(c) for c in range(len(order))]
+    arranged = dense.permute(*inverse, *range(len(order), dense.ndim))
+    for c, (axis, size) in enumerate(zip(structure.axes, arranged.shape[:packed], strict=True)):
+        if isinstance(axis, int) and abstract.differ(axis, size):
+            raise RaggednessError(
+                f"axis {order.index(c)} of dense must have size {axis}, got shape {list(dense.shape)}"
+            )
+    return arranged

@@ -1,4 +1,4 @@
-"""Functions whose gradient is written by hand, and what stands for them where torch asks for more than gradients."""
+"""Functions whose gradient is written by hand, and what replaces them where torch asks for more than gradients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Differentiable(torch.autograd.Function):
         super().__init_subclass__(**options)
         cls._plain = cls.forward  # type: ignore[attr-defined]
         cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
-        # Function.apply looks for functorch, binds arguments and then calls this; `call` has seen to all of it.
+        # torch's Function.apply looks for functorch, binds arguments, and then calls this; `call` has done all of that.
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
     @classmethod
@@ -58,11 +58,11 @@ class Differentiable(torch.autograd.Function):
 
 
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-"""Where torch notes down what is a view of what."""
+"""The dispatch keys by which torch records what is a view of what."""
 
 
 def _giving_its_own(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A forward function whose result may be written to in place, which torch refuses of views made inside of one."""
+    """A forward function whose result may be written to in place; torch forbids that for views made inside of it."""
 
     @functools.wraps(forward)
     def run(*args: Any) -> torch.Tensor:
@@ -70,6 +70,8 @@ def _giving_its_own(forward: Callable[..., torch.Tensor]) -> Callable[..., torch
             return forward(*args)
         with torch._C._ExcludeDispatchKeyGuard(_VIEWS):
             made = forward(*args)
+        if made is None:  # A kernel that refuses its arguments gives None, and its caller uses torch instead.
+            return made
         memory = made.untyped_storage()._cdata
         tensors = (given for given in args if isinstance(given, torch.Tensor))
         return made.clone() if any(given.untyped_storage()._cdata == memory for given in tensors) else made

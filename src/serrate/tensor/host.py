@@ -42,7 +42,7 @@ def _sync(*, forbidden: bool) -> Iterator[None]:
 
 
 def _set_cuda_mode(mode: int | str) -> None:
-    with warnings.catch_warnings():  # torch announces the mode as a prototype on first use
+    with warnings.catch_warnings():  # On first use torch warns that the mode is a prototype.
         warnings.simplefilter("ignore", UserWarning)
         torch.cuda.set_sync_debug_mode(mode)
 
@@ -59,7 +59,10 @@ def _lasting() -> Iterator[None]:
 
 
 def lasting() -> contextlib.AbstractContextManager[None]:
-    """A context for making what is kept: usable anywhere, though first asked for in inference mode or a transform."""
+    """A context in which to make tensors that are kept: they can be used anywhere, wherever they are first asked for.
+
+    A tensor that is made in inference mode, or inside of a transform, could otherwise not be used outside.
+    """
     if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
         return _lasting()
     return contextlib.nullcontext()
@@ -81,12 +84,12 @@ def may_wait() -> bool:
 
 
 def read_if_device(tensor: torch.Tensor, why: str) -> torch.Tensor:
-    """`tensor` on the host, for values, whose place alone says where they were born."""
+    """`tensor` on the host; for values, of which the device alone tells whether the host has to wait."""
     return tensor if tensor.device.type == "cpu" else read(tensor, why)
 
 
 def is_at_hand(tensor: torch.Tensor) -> bool:
-    """Whether the host may look at elements at once: they lie there, and no trace or transform stands in for them."""
+    """Whether the host can look at elements at once: they lie on the host, and no trace or transform hides them."""
     return tensor.device.type == "cpu" and not stands_in(tensor)
 
 
@@ -101,13 +104,13 @@ def stands_in(tensor: torch.Tensor) -> bool:
 
 
 def is_constant(tensor: torch.Tensor) -> bool:
-    """Whether nobody can ask for a derivative of it: no gradient, tangent, transform or trace sees to it."""
+    """Whether nobody can ask for a derivative of a tensor: no gradient, tangent, transform or trace follows it."""
     asked = tensor.requires_grad and torch.is_grad_enabled()
     return not asked and forward_ad._current_level < 0 and not stands_in(tensor)
 
 
 def settled(index: torch.Tensor) -> torch.Tensor:
-    """Whole numbers as they are below transforms of gradients, which have no part in them."""
+    """A tensor of integers without the wrappers of torch.func's gradients, since integers have no gradient."""
     if torch._C._are_functorch_transforms_active():
         while torch._C._functorch.is_gradtrackingtensor(index):
             index = torch._C._functorch.get_unwrapped(index)
@@ -115,12 +118,12 @@ def settled(index: torch.Tensor) -> torch.Tensor:
 
 
 def is_mapped(tensor: torch.Tensor) -> bool:
-    """Whether vmap maps over it, so that it stands for many tensors, at whose elements nobody can look."""
+    """Whether vmap maps over a tensor: then it stands for many tensors, and nobody can look at their elements."""
     return torch._C._are_functorch_transforms_active() and torch._C._functorch.is_batchedtensor(settled(tensor))
 
 
 def array(index: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Whole numbers on the host for numpy, which transforms would stand in the way of."""
+    """A tensor of integers on the host as a numpy array; transforms of torch.func, which know none, are set aside."""
     if not torch._C._are_functorch_transforms_active():
         return index.numpy()
     with torch._C._DisableFuncTorch():
@@ -135,7 +138,8 @@ def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 @dataclass(frozen=True, slots=True)
 class _Pending:
     event: torch.cuda.Event
-    verdict: torch.Tensor  # pinned; 0 is good, anything else is the position of the first fault, plus 1
+    # It lies in pinned memory. 0 means that all is well, else it is the position of the first fault plus 1.
+    verdict: torch.Tensor
     error: Callable[[int], Exception]
 
 
@@ -150,13 +154,13 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
     On the CPU the answer is at hand, so the error is raised now.
     """
     if abstract.current() is not None:
-        return  # tensors without elements break no rule
+        return  # Tensors without elements break no rule.
     if verdict.device.type != "cuda":
         if verdict.device.type != "meta" and (position := int(verdict)):
             raise error(position - 1)
         return
     if torch.cuda.is_current_stream_capturing():
-        return  # a graph replays without the host, so nobody could ever look at the verdict
+        return  # A graph is replayed without the host, so nobody could ever look at the verdict.
     landing = torch.empty((), dtype=verdict.dtype, device="cpu", pin_memory=True)
     landing.copy_(verdict, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -167,9 +171,9 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
 def raise_deferred(*, wait: bool = False) -> None:
     """Raise the oldest deferred error that has arrived; with `wait`, let all of them arrive first."""
     if is_dynamo_compiling():
-        return  # a graph must not depend on what is pending while it is traced
+        return  # A traced graph must not depend on what is pending while it is traced.
     while _pending:
-        with _lock:  # another thread, a loader's say, may look at the same moment
+        with _lock:  # Another thread, for example that of a loader, may look at the same moment.
             if not _pending:
                 return
             check = _pending[0]
@@ -178,13 +182,13 @@ def raise_deferred(*, wait: bool = False) -> None:
             _pending.popleft()
         check.event.synchronize()
         if position := int(check.verdict):
-            with _sync(forbidden=False):  # it has gone wrong already: a wait to say where does no harm
+            with _sync(forbidden=False):  # An error is certain, so it does no harm to wait for what its message shows.
                 error = check.error(position - 1)
             raise error
 
 
 def first_fault(bad: torch.Tensor) -> torch.Tensor:
-    """The verdict for `defer`: position of the first True in the 1-D `bad`, plus 1, or 0; without a sync."""
+    """The verdict for `defer`: position of the first True in the 1-D `bad` plus 1, or 0; the host does not wait."""
     if bad.numel() == 0:
         return torch.zeros((), dtype=torch.int64, device=bad.device)
     position = bad.to(torch.uint8).argmax()

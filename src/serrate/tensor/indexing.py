@@ -1,9 +1,10 @@
-"""x[key]: a key, entry by entry, becomes a selection on packed axes and a torch index on features.
+"""x[key]: each entry of a key becomes a selection on a packed axis, or a torch index on a feature.
 
-One entry per axis; `...` and `None` as in numpy. Integers, slices and one index array select on their own axis, so any
-mixture of them is one walk over the structure (`serrate.tensor.select`) and one read of the values. Several arrays meet
-point by point, as in numpy, where they stand on the first axes or all on features. A ragged mask filters and a ragged
-integer index gathers, within each row. What needs axes to be stored as they are seen stores a permuted tensor anew.
+A key has one entry per axis; `...` and `None` mean what they mean in numpy. Integers, slices and one index array
+select on their own axis, so any mixture of them is one walk over the structure (`serrate.tensor.plan`) and one read of
+the values. Several arrays meet point by point, as in numpy; they stand on the first axes, or all of them on features. A
+ragged mask filters within each row, and a ragged integer index gathers within each row. Where axes have to be stored in
+the order in which they are seen, a permuted tensor is stored anew.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def getitem(x: Tensor, key: Any, /) -> Tensor:
 
 
 def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:
-    """x[key], or with another reader what it makes of the selected rows in their place."""
+    """x[key]. Another `reader` puts something else in the place of the selected rows, say their numbers."""
     entries = key if isinstance(key, tuple) else (key,)
     if any(is_ragged(e) for e in entries):
         return _within_rows(x, entries, reader)
@@ -99,9 +100,9 @@ def _rows_of_chain(x: Tensor) -> list[Tensor]:
 
 
 def spread(x: Tensor, entries: tuple[Any, ...]) -> tuple[dict[int, Any], list[int]]:
-    """Entries by the axis they stand on, masks turned into positions; and where `None` asks for new axes.
+    """The entry for each axis, a mask being turned into positions; and the places where `None` asks for new axes.
 
-    New axes are given as the number of old axes before them.
+    The place of a new axis is the number of old axes before it.
     """
     consumed = axes_taken(entries)
     require_room(entries, consumed, x.shape)
@@ -147,7 +148,7 @@ def _select(x: Tensor, per_axis: dict[int, Entry], reader: plan.Reader) -> Tenso
             return x
     if not selections:
         return type(x)(x.values, x.structure, x.order, x.team)
-    # Feature axes may have gone: find the packed ones, whose canonical numbers are unchanged.
+    # Some features may be gone now. The stored axes of the structure have the numbers that they had.
     walk = plan.Plan(x.structure, selections)
     axes, seen = walk.result(), [c for c in x.order if c not in selections or not selections[c].drop]
     for a in arrays:
@@ -169,7 +170,9 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
                 return select.Span(entry, entry + 1, drop=True)
             return select.Pick(host.send(torch.tensor([entry], device=CPU), x.structure.home), drop=True, copies=1)
         if not -size <= entry < size:
-            raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
+            if abstract.is_known(entry) and abstract.is_known(size):
+                raise IndexError(f"index {entry} is out of range for axis {axis} with size {size}")
+            entry = 0
         return select.Span(entry % size, entry % size + 1, drop=True)
     if isinstance(size, Ragged):
         return select.WHOLE if entry in (slice(None), slice(0, None), slice(None, None, 1)) else select.Cut(entry)
@@ -184,12 +187,13 @@ def _selection(x: Tensor, axis: int, entry: Entry) -> select.Selection:
 
 
 def _select_features(x: Tensor, features: dict[int, Entry], gone: set[int]) -> Tensor:
-    """Index feature axes by torch's rules, the packed axis staying in front: integers and slices first, then arrays.
+    """Index the features as torch does, by integers and slices first, then by arrays. The packed axis stays in front.
 
-    Packed axes in `gone` are taken away by integers of the same key.
+    Integers of the same key take away the packed axes in `gone`.
     """
     packed = len(x.structure.axes)
-    seen = [a for a in range(x.ndim) if x.order[a] >= packed]  # feature axes as the user sees them
+    # These are the features, in the order in which the user sees them.
+    seen = [a for a in range(x.ndim) if x.order[a] >= packed]
     key = [e if isinstance(e := features.get(a, slice(None)), (int, slice)) else slice(None) for a in seen]
     values = _index_dense(x.values.permute(0, *[x.order[a] - packed + 1 for a in seen]), (slice(None), *key))
     kept = [a for a in range(x.ndim) if not isinstance(features.get(a), int)]
@@ -201,9 +205,10 @@ def _select_features(x: Tensor, features: dict[int, Entry], gone: set[int]) -> T
 
 
 def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor], gone: set[int]) -> Tensor:
-    """Index arrays on features meet. Their axes stand where the first did if they are neighbours, else in front.
+    """Index features by arrays, which meet point by point.
 
-    Axes in `gone` do not stand between neighbours.
+    If the arrays stand on neighbouring axes, the axes of the result stand in their place, else in front. Axes in `gone`
+    do not count as standing between two neighbours.
     """
     packed = len(x.structure.axes)
     arrays = {
@@ -229,9 +234,11 @@ def _select_arrays(x: Tensor, arrays: dict[int, torch.Tensor], gone: set[int]) -
 
 
 def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
-    """values[key] with torch, which lacks negative slice steps: such an axis is flipped first."""
+    """values[key] by torch. torch lacks negative steps of slices, so an axis with such a slice is flipped first."""
     taken = axes_taken(key)
     require_room(key, taken, tuple(values.shape))
+    if abstract.current() is not None:
+        return _index_abstract(values, key, taken)
     fixed: list[Any] = []
     flips: list[int] = []
     axis = 0
@@ -242,26 +249,44 @@ def _index_dense(values: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
             entry = host.send(fitting_mask(entry, tuple(values.shape), axis), values.device)
         elif isinstance(entry, torch.Tensor):
             entry = within_reach(entry, values.shape[axis], axis, values)
-        elif isinstance(entry, slice) and axis < values.ndim:
-            entry = _forward(entry, values.shape[axis])
-            if (entry.step or 1) < 0:
-                entry = _from_behind(entry, values.shape[axis])
-                flips.append(axis)
+        elif isinstance(entry, slice) and axis < values.ndim and (entry.step or 1) < 0:
+            entry = _from_behind(entry, values.shape[axis])
+            flips.append(axis)
         axis += axes_taken((entry,))
         fixed.append(entry)
     return bits.index(values, tuple(fixed), flips)
 
 
-def _forward(entry: slice, size: int) -> slice:
-    """A slice of an axis of which a type may not know the size: there, as many positions from the start on."""
-    if abstract.current() is None:
-        return entry
-    start, stop, step = abstract.sliced(entry, size)
-    return entry if start >= 0 and stop <= size and abstract.is_known(size) else slice(0, (stop - start) // step)
+def _index_abstract(values: torch.Tensor, key: tuple[Any, ...], taken: int) -> torch.Tensor:
+    """values[key] of values without elements: an axis that is sliced has another size, a mask is index arrays."""
+    fixed: list[Any] = []
+    axis, skipped = 0, values.ndim - taken
+    for entry in key:
+        if entry is Ellipsis:
+            axis += skipped
+            fixed.append(entry)
+        elif is_mask(entry) and entry.ndim == 0:  # What it keeps lies along a new axis.
+            fixed.append(torch.empty(abstract.number(entry, "mask"), dtype=torch.int64, device=values.device))
+            values = values.unsqueeze(axis)
+            axis += 1
+        elif is_mask(entry):
+            fixed += abstract.positions(fitting_mask(entry, tuple(values.shape), axis), "mask")
+            axis += entry.ndim
+        elif isinstance(entry, slice):
+            start, stop, step = abstract.sliced(entry, values.shape[axis])
+            values = abstract.resized(values, axis, (stop - start) // step)
+            fixed.append(slice(None))
+            axis += 1
+        else:
+            unknown = isinstance(entry, int) and not abstract.is_known(entry)
+            fixed.append(0 if unknown else entry)
+            axis += entry is not None
+    abstract.meet(*[entry.shape for entry in fixed if isinstance(entry, torch.Tensor)])
+    return bits.index(values, tuple(fixed))
 
 
 def _from_behind(entry: slice, size: int) -> slice:
-    """A slice with a negative step as one of the axis reversed."""
+    """A slice with a negative step, as a slice of the reversed axis."""
     chosen = range(size)[entry]
     first = size - 1 - chosen.start
     last = first - (len(chosen) - 1) * chosen.step
@@ -269,7 +294,7 @@ def _from_behind(entry: slice, size: int) -> slice:
 
 
 def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:
-    """New axes of size 1, each after as many of the remaining axes as were left before it."""
+    """x with new axes of size 1. Before each stand those axes of the result that come from the old axes before it."""
     if not inserted:
         return x
     if sum(isinstance(e, torch.Tensor) for e in per_axis.values()) > 1:
@@ -281,7 +306,7 @@ def _insert(x: Tensor, inserted: list[int], per_axis: dict[int, Any]) -> Tensor:
 
 
 def _axes_left(entry: Entry | None) -> int:
-    """How many axes an entry of a key leaves of the one that it stands on."""
+    """How many axes of the result come from the one axis that an entry of a key stands on."""
     if isinstance(entry, torch.Tensor):
         return entry.ndim
     return 0 if isinstance(entry, int) else 1

@@ -22,7 +22,7 @@ from serrate.tensor.tensor import Tensor, as_tensor
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
-    """Tensors joined along `axis`. On a ragged axis row by row, lengths adding; a dense tensor joins with equal rows.
+    """Tensors joined along `axis`. On a ragged axis each row is joined on its own; a dense tensor has equal rows there.
 
     >>> import torch, serrate as sr
     >>> a = sr.from_lengths(torch.arange(10), [3, 5, 2])
@@ -100,7 +100,7 @@ def nest(rows: Sequence[Tensor]) -> Tensor:
 
 
 def replace_first(x: Tensor, outer: tuple[Axis, ...]) -> Tensor:
-    """x with its first axis, the outermost packed one, unfolded into `outer`, whose cells it numbers; a view."""
+    """x with the axes of `outer` in the place of its first axis, which numbers their cells; a view."""
     extra = len(outer) - 1
     inner: list[Axis] = []
     for axis in x.structure.axes[1:]:
@@ -136,7 +136,7 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
-    """A part stored as the template is; one that is uniform along the joined axis brings each row as many entries."""
+    """A part stored as the template is. If it is uniform along the joined axis, it adds as many entries to each row."""
     if part.ndim != template.ndim:
         raise ValueError(f"tensors must have as many axes, got shapes {template.shape} and {part.shape} (tensor {i})")
     part = _stored_like(part, template, i)
@@ -162,7 +162,7 @@ def _stored_like(part: Tensor, template: Tensor, i: int) -> Tensor:
 
 
 def _require_joinable(parts: list[Tensor], template: Tensor, c: int) -> None:
-    """Equal axes everywhere but along the joined one."""
+    """An error unless all axes but the joined one are equal in all parts."""
     for i, part in enumerate(parts):
         mine, theirs = (
             [*template.structure.axes, *template.values.shape[1:]],
@@ -209,12 +209,12 @@ class _Joined:
         self.whole = Structure(parts[0].axes[:c])
         for number in range(c, len(parts[0].axes)):
             axis = self._inner_axis(number) if number > c else _added([part.axes[c] for part in parts])
-            # Room for all that the parts have room for, so that undefined cells find a place at the end.
+            # There is room for all cells that the parts have room for: undefined cells have a place at the end.
             room = sum(part.cells(part.whole[: number + 1]) for part in parts)
             self.whole = Structure((*self.whole.axes, axis), room)
 
     def _inner_axis(self, number: int) -> Axis:
-        """An axis behind the joined one: its components in all parts, each in its place."""
+        """An axis behind the joined one, which has the components of all parts, each in its new place."""
         axis = self.parts[0].axes[number]
         if isinstance(axis, int) or self.c not in axis.parents:
             return axis
@@ -229,7 +229,7 @@ class _Joined:
     def moved(
         self, each: list[torch.Tensor], nest: Nest, device: torch.device, fill: int | None = None
     ) -> torch.Tensor:
-        """What the cells of `nest` have in each part, as the cells of the joined nest have it."""
+        """The rows for the cells of the joined nest, from those that each part has for its own cells of `nest`."""
         each = _of_one_dtype(each)
         if nest[0] == self.c and self.host_born:
             return torch.cat(each)
@@ -254,11 +254,11 @@ class _Joined:
         place = old.spread(start - old.offsets_on(device)[:-1].to(torch.int64)) + cells
         if self.host_born:
             return place
-        # There are undefined cells only if the last one of the result is undefined too.
+        # If a part has undefined cells, the last cell of the result is undefined, too.
         return torch.where(cells < part.defined_cells(nest), place, new.num_values - 1)
 
     def _part_after_part(self, nest: Nest, device: torch.device) -> list[torch.Tensor]:
-        """For each part where its entries along the joined axis, the last of `nest`, begin in each outer cell."""
+        """For each part, where its entries begin in each outer cell; the joined axis is the last one of `nest`."""
         if (nest, device) not in self._starts:
             first = _cut(self.whole, nest).offsets_on(device)[:-1].to(torch.int64)
             lengths = [_cut(part, nest).lengths_on(device) for part in self.parts[:-1]]
@@ -267,7 +267,7 @@ class _Joined:
 
 
 def _added(axes: list[Axis]) -> Axis:
-    """The joined axis itself: sizes add, or lengths, component by component."""
+    """The joined axis itself: its size, or the length of each component, is the sum of those of the parts."""
     partitions = [axis.partition for axis in axes if isinstance(axis, Ragged)]
     if not partitions:
         return sum(axis for axis in axes if isinstance(axis, int))
@@ -281,6 +281,6 @@ def _added(axes: list[Axis]) -> Axis:
 
 
 def _cut(structure: Structure, nest: Nest) -> Partition:
-    """The level of `nest` as a partition, also where it is uniform."""
+    """The level of `nest` as a partition, even if it is a size."""
     level = structure.level(nest)
     return level if isinstance(level, Partition) else Partition.uniform(structure.cells(nest[:-1]), level)

@@ -1,17 +1,18 @@
-"""Keys of x[key], read and checked: each entry in one of few forms, as many as the tensor has axes for."""
+"""Keys of x[key], read and checked: each entry is brought into one of few forms, and the entries fit the axes."""
 
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import numpy as np
 import torch
 
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.structure import Axis
 
-FAR = 2**40  # further than any row is long
+FAR = 2**40  # No row is as long.
 
 
 def read(given: Any) -> Any:
@@ -31,7 +32,7 @@ def read(given: Any) -> Any:
             raise IndexError(
                 f"an index is an int, slice, ..., None, or a list, array or tensor of ints or bools; got {given!r:.80}"
             ) from None
-        if abs(position) > FAR:
+        if abs(position) > FAR and abstract.current() is None:
             raise IndexError(f"index {position} is out of range")
         return position
     tensor = given if isinstance(given, torch.Tensor) else _tensor_from(given)
@@ -55,11 +56,15 @@ def _tensor_from(given: Any) -> torch.Tensor:
 
 
 def _tame(given: slice) -> slice:
-    """The slice with plain integers for bounds, huge ones cut down to what means the same."""
+    """The slice with Python integers as bounds; huge bounds are replaced by smaller ones that mean the same.
+
+    In an abstract run a huge number stands for a size, and is left as it is.
+    """
     bounds: list[int | None] = []
+    far = FAR if abstract.current() is None else sys.maxsize
     for bound in (given.start, given.stop, given.step):
         try:
-            bounds.append(None if bound is None else max(-FAR, min(FAR, operator.index(bound))))
+            bounds.append(None if bound is None else max(-far, min(far, operator.index(bound))))
         except TypeError:
             raise IndexError(f"slice bounds must be integers or None, got {given}") from None
     if bounds[2] == 0:
@@ -78,7 +83,7 @@ def is_mask(entry: Any) -> bool:
 
 
 def axes_taken(key: tuple[Any, ...]) -> int:
-    """How many axes the entries of a key stand on: a mask on as many as it has, None and ... on none."""
+    """On how many axes the entries of a key stand: a mask stands on as many as it has, None and ... on none."""
     return sum(e.ndim if is_mask(e) else 1 for e in key if e is not None and e is not Ellipsis)
 
 
@@ -91,10 +96,10 @@ def require_room(key: tuple[Any, ...], taken: int, shape: tuple[Axis, ...]) -> N
 
 
 def within_reach(index: torch.Tensor, size: int, axis: int, values: torch.Tensor) -> torch.Tensor:
-    """An index array on the device of `values`, or an IndexError if it leaves an axis of them.
+    """An index array on the device of `values`, or an IndexError if an index is out of range for the axis.
 
-    On the CPU torch looks at each index, but not at those of tensors without elements. On CUDA it would end the
-    process, so there the error is raised by a later call, and the indices that are used lie within the axis.
+    On the CPU torch checks each index, unless the values have no elements. On CUDA it would end the process; so there
+    indices are brought into range, and a later call raises the error.
     """
     if not index.is_cuda and not values.is_cuda:
         if values.numel() == 0:
@@ -117,18 +122,21 @@ def _require_reach(index: torch.Tensor, size: int, axis: int) -> None:
 
 
 def fitting_mask(mask: torch.Tensor, shape: tuple[Axis, ...], axis: int) -> torch.Tensor:
-    """The mask, checked against the axes from `axis` on; one with a size of 0 holds nowhere, whatever the axis has."""
+    """The mask, which must have the sizes of the axes from `axis` on. A size of 0 fits any axis, and holds nowhere."""
     sizes = shape[axis : axis + mask.ndim]
     if tuple(mask.shape) == sizes:
         return mask
-    pairs = list(zip(mask.shape, sizes, strict=True))
-    if 0 in mask.shape and all(isinstance(size, int) and own in (size, 0) for own, size in pairs):
+    fits = all(
+        isinstance(size, int) and (own == 0 or not abstract.differ(own, size))
+        for own, size in zip(mask.shape, sizes, strict=True)
+    )
+    if fits and 0 in mask.shape:
         return mask.new_zeros([size for size in sizes if isinstance(size, int)])
     raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit axes {axis}… of shape {shape}")
 
 
 def host_nonzero(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Positions of True, one tensor per axis; how many there are is data, so a device makes the host wait."""
+    """The positions of True, one tensor per axis. Their number is data, so the host waits for a mask on a device."""
     if mask.is_cuda:
         mask = host.read(mask, "indexing by a mask")
-    return mask.nonzero(as_tuple=True)
+    return abstract.positions(mask, "mask")

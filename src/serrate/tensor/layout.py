@@ -1,4 +1,4 @@
-"""Canonical storage: shapes as users hand them in, the one way their axes are packed, and other packings made so.
+"""Canonical storage: the one way in which the axes of a shape are packed, and how other packings are brought into it.
 
 Storage order is: axes that are ragged, or parents of a ragged one, as a structure; then everything else as trailing
 axes of the values, its features. `order` maps the axes a user sees to those canonical axes, so a permutation is a view.
@@ -94,7 +94,7 @@ def assemble(
 
 
 def identical(one: Structure, other: Structure) -> bool:
-    """Whether both have the very same partitions on the same axes, and as many rows."""
+    """Whether two structures have the same partitions, as objects, on the same axes, and room for as many rows."""
     if len(one.axes) != len(other.axes) or one.capacity != other.capacity:
         return False
     return all(
@@ -137,7 +137,7 @@ def _size(entry: Any, shape: Any) -> int:
 
 
 def canonical(shape: Sequence[Axis]) -> tuple[Structure, tuple[int, ...], tuple[int, ...]]:
-    """Structure, feature sizes and order for a shape whose ragged axes name their parents by position in it."""
+    """Structure, sizes of features and order for a shape, whose ragged axes name their parents by position."""
     ragged = [i for i, axis in enumerate(shape) if isinstance(axis, Ragged)]
     if not ragged:
         return DENSE, tuple(a for a in shape if isinstance(a, int)), tuple(range(len(shape)))

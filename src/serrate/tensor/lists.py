@@ -1,4 +1,4 @@
-"""Nested Python lists to packed values and partitions, one pass per level, errors naming the path to the fault."""
+"""Nested Python lists to packed values and partitions, level by level. Errors show the path to what is wrong."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _values(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None
 
 
 def _overflow(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> OverflowError:
-    """Which number does not fit."""
+    """An OverflowError that shows which number does not fit."""
     for i, entry in enumerate(level):
         try:
             torch.tensor(entry, dtype=dtype)
@@ -120,7 +120,7 @@ def _overflow(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | No
 
 
 def _require_one_kind(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None) -> None:
-    """Numbers only. Ints and floats mix, as in torch; bools mix with neither unless a dtype is given."""
+    """A TypeError unless all are numbers. Ints and floats mix, as in torch; bools mix only if a dtype is given."""
     inner = level
     while inner and all(isinstance(entry, _SEQUENCES) for entry in inner):
         inner, depth = list(chain.from_iterable(inner)), depth + 1

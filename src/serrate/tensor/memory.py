@@ -1,4 +1,4 @@
-"""The memory of a tensor: moved to another device or dtype, copied, overwritten, cut from its history."""
+"""The memory of a tensor: to, clone, copy_, contiguous and detach."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def to(x: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-    """Like torch's `to`. Offsets the host knows stay known; they reach a device when first used there.
+    """Like torch's `to`. Offsets that the host knows stay there; a device gets a copy when it first needs one.
 
     >>> import torch, serrate as sr
     >>> sr.ragged([[1, 2], []]).to(torch.float64).tolist()

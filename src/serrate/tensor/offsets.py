@@ -1,4 +1,4 @@
-"""Offsets and lengths as users hand them in: read, checked with the first bad position named, and printed."""
+"""Offsets and lengths as users give them: how they are read, checked and shown. Errors name the first bad position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_index_vector(given: Any, name: str) -> torch.Tensor:
     if given.dtype in (torch.int8, torch.int16, torch.uint8, torch.uint16, torch.uint32):
         return host.settled(given.to(torch.int64))
     if given.is_floating_point() and given.numel() and given.device.type == "cpu":
-        odd = (given != given.floor()).nonzero()  # NaN is unequal to itself; an infinity is its own floor
+        odd = (given != given.floor()).nonzero()  # NaN is unequal to its floor, and an infinity equals it.
         odd = odd if odd.numel() else given.isinf().nonzero()
         if odd.numel():
             position = int(odd[0])
@@ -64,7 +64,7 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
 
 
 def _shares_memory(made: torch.Tensor, given: Any) -> bool:
-    """Whether `made` may still look at the memory of `given`: never for a list, perhaps for other foreign buffers."""
+    """Whether `made` may share memory with `given`: it never does with a list, and may with a foreign buffer."""
     if isinstance(given, torch.Tensor):
         return made.data_ptr() == host.settled(given).data_ptr()
     if isinstance(given, np.ndarray):
@@ -73,18 +73,17 @@ def _shares_memory(made: torch.Tensor, given: Any) -> bool:
 
 
 def offsets_from_lengths(lengths: torch.Tensor, total: int | None) -> torch.Tensor:
-    """[0, l0, l0+l1, …]; int64, or int32 if the lengths are and the known total fits."""
+    """The offsets [0, l0, l0+l1, …]: int32 if the lengths are int32 and the total is known to fit, else int64."""
     narrow = lengths.dtype == torch.int32 and total is not None and total <= INT32_MAX
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int32 if narrow else torch.int64, device=lengths.device)
-    if abstract.current() is None:  # torch finds the type of sums from all pairs of entries, too many for an int64
-        torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
+    torch.cumsum(lengths, 0, dtype=offsets.dtype, out=offsets[1:])
     return offsets
 
 
 def cut_by_offsets(
     given: Any, num_values: int | None, copy: bool, validate: bool, name: str, cuts: str
 ) -> tuple[torch.Tensor, int, bool]:
-    """Offsets of our own from offsets as given, the number of values they cut, and whether only a device knows them."""
+    """Offsets that nobody else writes to, the number of values that they cut, and whether only a device knows them."""
     offsets = as_index_vector(given, name)
     if offsets.numel() == 0:
         raise RaggednessError(f"{name} must have one entry more than there are components, so at least 1; got none")
@@ -103,7 +102,7 @@ def cut_by_offsets(
 
 
 def cut_by_lengths(given: Any, num_values: int | None, validate: bool, name: str) -> tuple[torch.Tensor, int, bool]:
-    """The same from lengths."""
+    """What `cut_by_offsets` gives, from lengths."""
     lengths = as_index_vector(given, name)
     if lengths.device.type != "cpu":
         if num_values is None:
@@ -121,7 +120,7 @@ def cut_by_lengths(given: Any, num_values: int | None, validate: bool, name: str
 
 
 def cut_by_row_ids(given: Any, num_components: Any, name: str) -> tuple[torch.Tensor, int, bool]:
-    """The same from the component of each value."""
+    """What `cut_by_offsets` gives, from the number of the component that each value belongs to."""
     ids = as_index_vector(given, name)
     count = as_count(num_components, "the number of rows")
     falls = torch.zeros_like(ids, dtype=torch.bool)
@@ -142,13 +141,13 @@ def cut_by_row_ids(given: Any, num_components: Any, name: str) -> tuple[torch.Te
 
 
 def _in_bounds(offsets: torch.Tensor, num_values: int) -> torch.Tensor:
-    """Offsets that never decrease and stay in 0 .. N whatever was given: faults on a device are only reported later."""
+    """Offsets that never decrease and lie in 0 .. N, whatever was given: an error on a device is raised only later."""
     return offsets.clamp(0, num_values).cummax(0).values
 
 
 def check_offsets(offsets: torch.Tensor, num_values: int | None, name: str, cuts: str) -> None:
     """A RaggednessError unless host offsets start with 0, never decrease and end with `num_values`."""
-    array = host.array(offsets)  # numpy compares and reduces in one cached pass where torch writes a mask to memory
+    array = host.array(offsets)  # numpy is faster here: it does not write a mask to memory, as torch does.
     if array[0] != 0:
         raise RaggednessError(f"{name} must start with 0, but position 0 holds {array[0]}")
     grows = array[1:] >= array[:-1]
@@ -168,7 +167,7 @@ def _check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> 
     if least < 0:
         i = int((lengths < 0).to(torch.uint8).argmax())
         raise RaggednessError(f"{name} must be 0 or more, but position {i} holds {int(lengths[i])}")
-    # A sum of non-negative int64 that overflows comes out negative or is caught by the float estimate.
+    # Where the lengths are such that a sum of int64 may overflow, the sum in floats tells whether it does.
     if lengths.numel() * longest >= 2**63 and float(lengths.sum(dtype=torch.float64)) >= 2.0**63:
         raise RaggednessError(f"{name} add up to more than an int64 holds")
     total = int(lengths.sum(dtype=torch.int64))
@@ -177,7 +176,7 @@ def _check_lengths(lengths: torch.Tensor, num_values: int | None, name: str) -> 
 
 
 def _defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int, name: str, cuts: str) -> None:
-    """The same check for offsets on a device, `safe` being their clamped and monotone copy; a later call raises."""
+    """The check of `check_offsets` for a device; a later call raises. `safe` are the offsets that `_in_bounds` made."""
     bad = given != safe
     bad[0] |= given[0] != 0
     bad[-1] |= given[-1] != num_values
@@ -192,7 +191,7 @@ def _defer_offset_check(given: torch.Tensor, safe: torch.Tensor, num_values: int
 
 
 def _defer_length_check(given: torch.Tensor, raw: torch.Tensor, num_values: int, name: str) -> None:
-    """The same check for lengths on a device and their running sum `raw`; a later call raises."""
+    """The check of `_check_lengths` for a device; a later call raises. `raw` are the offsets of these lengths."""
     bad = torch.cat([given < 0, (raw[-1:] != num_values)])
 
     def error(i: int) -> RaggednessError:

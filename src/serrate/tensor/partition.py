@@ -1,4 +1,4 @@
-"""Partition: how a packed axis of N values is cut into K components; raggedness as an immutable value.
+"""Partition: how a packed axis of N values is cut into K components. A partition never changes.
 
 Notation: K components, N values, offsets [K+1] with offsets[0] = 0, component c owns values offsets[c] .. offsets[c+1].
 A partition born on the host keeps its host offsets for good; one born on a device answers host questions only by
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Partition:
-    """A cut of N values into K components, with everything that can be derived from it computed at most once.
+    """A cut of N values into K components. Whatever can be derived from it is computed at most once.
 
     >>> import serrate as sr
     >>> p = sr.Partition.from_lengths([3, 5, 2])
@@ -258,7 +258,7 @@ class Partition:
         device = torch.device(device)
         if device == self._offsets.device:
             return self._offsets
-        if is_dynamo_compiling():  # nothing that a trace makes is kept
+        if is_dynamo_compiling():  # What is made in a trace is not kept.
             return host.send(self._offsets, device)
         return self.derived(("offsets", device), lambda: host.send(self._offsets, device))
 
@@ -280,19 +280,19 @@ class Partition:
         return self.derived(("positions", device), lambda: self._make_positions(device))
 
     def spread(self, each: torch.Tensor) -> torch.Tensor:
-        """A vector with an entry per component as one with an entry per value."""
-        if self.num_components == 0:  # a device-born partition may have values all the same, undefined ones
+        """A vector with one entry per component, as a vector with one entry per value."""
+        if self.num_components == 0:  # A device-born partition without components may have undefined values.
             return each.new_zeros(self._num_values)
         if self._searched or ("row_ids", each.device) in self._memo:
             return each[self.row_ids_on(each.device)]
         return torch.repeat_interleave(each, self._own_lengths(each.device), output_size=self._num_values)
 
     def _own_lengths(self, device: torch.device) -> torch.Tensor:
-        """Lengths that nobody else can have written to: torch writes as many entries as they say, wherever that is."""
+        """Lengths that nobody else can write to: torch trusts them, and wrong ones would make it leave its memory."""
         return self.derived(("own lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def host_offsets(self, why: str = "reading offsets on the host") -> torch.Tensor:
-        """The offsets on the host: free if born there, else a wait, once."""
+        """The offsets on the host. If they were born on a device, the host waits for them the first time."""
         if not self._device_born:
             return self._offsets
         return self.derived(("host", CPU), lambda: host.read(self._offsets, why))
@@ -330,7 +330,7 @@ class Partition:
         return found
 
     def _make_row_ids(self, device: torch.device) -> torch.Tensor:
-        if self._searched:  # needs no total and stays in bounds, whatever the offsets hold
+        if self._searched:  # A search needs no total and stays in bounds, whatever the offsets hold.
             values = torch.arange(self._num_values, device=device, dtype=self.dtype)
             ids = torch.searchsorted(self.offsets_on(device)[1:], values, right=True)
             return ids.clamp(max=max(self.num_components - 1, 0))
@@ -371,7 +371,8 @@ class Partition:
         if start == 0 and stop == self.num_components:
             return 0, self._num_values
         if self._device_born and ("host", CPU) not in self._memo:
-            ends = self._offsets[start : stop + 1 : max(stop - start, 1)]  # the two ends, without an index to copy over
+            # This slice has the two ends, and needs no index that would be copied to the device.
+            ends = self._offsets[start : stop + 1 : max(stop - start, 1)]
             ends = host.read(ends, "finding the values of a range of rows")
             return int(ends[0]), int(ends[-1])
         offsets = self.host_offsets()
@@ -384,13 +385,13 @@ class Partition:
         capacity: int | None = None,
         bound: int | None = None,
         exact: bool = False,
-        name: tuple[Hashable, ...] = (),
+        name: tuple[Any, ...] = (),
     ) -> Partition:
-        """A partition with other lengths, derived from this one: same birth place, same offset dtype where it fits.
+        """A partition with other lengths. It is born where this one was, and has its offset dtype where that is enough.
 
-        `capacity` is a host number the lengths cannot sum past, or with `exact` the number they sum to; without it
-        device-born lengths are added up by waiting. No components have no values, whatever the capacity. Where this
-        partition alone decides about the lengths, `name` says how: types tell partitions apart by it.
+        `capacity` is a number that the sum of the lengths does not exceed; with `exact` it is the sum. Without it, the
+        host waits for the sum of device-born lengths. Without components there are no values, whatever the capacity. If
+        this partition alone decides about the lengths, `name` says how: types tell partitions apart by it.
         """
         if not self._device_born:
             wide = offsets_from_lengths(lengths, None)
@@ -412,7 +413,7 @@ class Partition:
         *,
         capacity: int | None = None,
         exact: bool = False,
-        name: tuple[Hashable, ...] = (),
+        name: tuple[Any, ...] = (),
     ) -> Partition:
         """The partition whose component i is component `components[i]` of this one (−1: an empty one).
 
@@ -427,7 +428,7 @@ class Partition:
         )
 
     def scaled(self, factor: int) -> Partition:
-        """Every length times `factor`: the ragged axis merged with a uniform one inside it."""
+        """Each length times `factor`: the partition of a ragged axis merged with a uniform axis inside of it."""
         lengths = self.lengths.to(torch.int64) * factor
         made = self.with_lengths(lengths, capacity=self._num_values * factor, exact=self._exact)
         if self._uniform_length is not None:
@@ -435,7 +436,7 @@ class Partition:
         return made
 
     def coarsened(self, outer: Partition | int, count: int) -> Partition:
-        """The level seen from the one above: components merged as `outer`, a partition of K or a size, groups them.
+        """The partition whose components are groups of those of this one, as `outer`, a partition or size, says.
 
         `count` is how many components result.
         """
@@ -509,7 +510,8 @@ class Partition:
         left, right = self.offsets_on(device), other.offsets_on(device)
 
         def error(i: int) -> RaggednessError:
-            self._identity, other._identity = Identity(), Identity()  # taken for equal too early
+            # They were taken for equal before the device had compared them.
+            self._identity, other._identity = Identity(), Identity()
             return RaggednessError(
                 f"two partitions taken for equal differ: offset {i} is {int(left[i])} in one and {int(right[i])} in "
                 f"the other; lengths {preview_lengths(left)} and {preview_lengths(right)}"

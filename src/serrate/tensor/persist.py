@@ -67,4 +67,4 @@ def _rebuild_tensor(values: Any, axes: Any, order: Any) -> Tensor:
     return Tensor(values, structure, order)
 
 
-torch.serialization.add_safe_globals([rebuild])  # what `torch.load(weights_only=True)` may call
+torch.serialization.add_safe_globals([rebuild])  # `torch.load(weights_only=True)` may call these.

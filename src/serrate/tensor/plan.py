@@ -31,9 +31,9 @@ class Place:
 
     plan: Plan
     nest: Nest
-    outer: Cells  # for each new cell of the nest outside, the old one; on `home` if it is a tensor
+    outer: Cells  # The old cell for each new cell of the nest outside; a tensor lies on `home`.
     old: int | Partition
-    copies: int | None  # how often at most an old outer cell is used; None where only the data tells
+    copies: int | None  # How often an old outer cell is used at most; None where only data tells.
 
     @property
     def home(self) -> torch.device:
@@ -102,7 +102,7 @@ class Place:
         if axis.parents == self.nest[:-1]:
             return cells
         own = self.plan.structure.project(self.nest[:-1], axis.parents, device)
-        return own[cells] if own.numel() else cells  # without old cells, every new one is missing
+        return own[cells] if own.numel() else cells  # Without old cells, every new cell is missing.
 
     def of_component(self, each: torch.Tensor) -> torch.Tensor:
         """A vector with an entry per component of the own partition, as one with an entry per new outer cell."""
@@ -116,24 +116,28 @@ class Place:
         new = self.new
         return new.spread(each) if isinstance(new, Partition) else each.repeat_interleave(new)
 
+    def starts(self, device: torch.device, first: torch.Tensor | None = None) -> torch.Tensor:
+        """For each new row the old cell at position first[i] of its old row."""
+        starts = self.old_partition.offsets_on(device)[:-1].to(torch.int64)
+        if not (isinstance(self.outer, range) and len(self.outer) == self.old_partition.num_components):
+            starts = starts[self.outer_cells(device).clamp(min=0)]
+        return starts if first is None else starts + first
+
     def on_rows(self, device: torch.device, first: torch.Tensor | None = None, step: int = 1) -> torch.Tensor:
         """The old cells when position r of new row i is position first[i] + step·r of the old row."""
         old, new = self.old_partition, self.new
         rows = len(self.outer) if isinstance(self.outer, range) else self.outer.numel()
         count = new.num_values if isinstance(new, Partition) else rows * new
         if rows == 0 or old.num_components == 0:
-            return torch.full((count,), -1, device=device)  # without old rows, whatever there is comes from nowhere
-        starts = old.offsets_on(device)[:-1].to(torch.int64)
-        if not (isinstance(self.outer, range) and rows == old.num_components):
-            starts = starts[self.outer_cells(device).clamp(min=0)]
-        starts = starts if first is None else starts + first
+            return torch.full((count,), -1, device=device)  # Without old rows, all new cells come from nowhere.
+        starts = self.starts(device, first)
         # Cell i of new row c comes from starts[c] + step·(i − the first cell of c).
         firsts = new.offsets_on(device)[:-1] if isinstance(new, Partition) else torch.arange(rows, device=device) * new
         cells = torch.arange(count, device=device)
         return self.only_defined(self.spread(starts - firsts * step) + (cells if step == 1 else cells * step))
 
     def only_defined(self, cells: torch.Tensor) -> torch.Tensor:
-        """Old cells, one per new cell: −1 for what comes from nowhere, and none outside the original."""
+        """Old cells, one per new cell: −1 for one that comes from nowhere, and all others brought into range."""
         missing = self.missing(cells.device)
         if missing is not None:
             cells = torch.where(self.spread(missing), -1, cells)
@@ -152,7 +156,7 @@ class Place:
         rows = outer.clamp(min=0)[:, None]
         if isinstance(self.old, int):
             cells = rows * self.old + torch.where(positions < 0, positions + self.old, positions)
-            # What leaves the axis is reported, but perhaps by a later call.
+            # A position outside of the axis is an error, but perhaps only a later call raises it.
             cells = cells.clamp(0, max(self.plan.structure.cells(self.nest) - 1, 0))
         else:
             lengths = self.old.lengths_on(positions.device).to(torch.int64)[rows]
@@ -263,9 +267,29 @@ class Plan:
             return range(1)
         found = self._sources.get((nest, device))
         if found is None:
-            self._own_level(nest[-1])  # checks bounds before anything is read
+            self._own_level(nest[-1])  # This checks bounds before anything is read.
             found = self._sources[nest, device] = self._selection(nest[-1]).source(self._place(nest), device)
         return found
+
+    def runs(self, device: torch.device) -> tuple[torch.Tensor, Partition] | None:
+        """For each new row of the innermost axis the old cell it begins with, and the new rows.
+
+        None unless the result is a copy of such runs of old cells.
+        """
+        nest = self.structure.whole
+        new = self.level(nest)  # checks bounds before anything is read
+        if not isinstance(new, Partition):
+            return None
+        place = self._place(nest)
+        if not isinstance(place.old, Partition) or not place.old.num_components:
+            return None
+        starts = self._selection(nest[-1]).starts(place, device)
+        return None if starts is None else (starts, new)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some old cell may become several new ones."""
+        return self._copies(self.structure.whole) != 1
 
     def _selection(self, number: int) -> Selection:
         return self.selections.get(number, WHOLE)
@@ -305,10 +329,11 @@ class Plan:
         if isinstance(cells, range):
             if len(cells) == values.shape[0]:
                 return values
-            if abstract.current() is not None:  # where rows begin is no part of a type
+            if abstract.current() is not None:  # Where rows begin is no part of a type.
                 return values.new_empty((len(cells), *values.shape[1:]))
             return values.narrow(0, cells.start, len(cells))
-        misses = self.misses or values.shape[0] == 0  # then every cell is out of range, and a later call may say so
+        # Without old rows every cell is out of range, and a later call may raise the error.
+        misses = self.misses or values.shape[0] == 0
         return take_or_fill(values, cells, fill) if misses else bits.take(values, cells)
 
 
@@ -331,9 +356,10 @@ def number(walk: Plan, values: torch.Tensor) -> torch.Tensor:
 def take_or_fill(
     values: torch.Tensor, cells: torch.Tensor, fill: bool | int | float | complex | None = None
 ) -> torch.Tensor:
-    """The rows of `values` at `cells`, `fill` (or anything, which has no gradient) where a cell is −1."""
+    """The rows of `values` at `cells`. Where a cell is −1, a row holds `fill`, or anything, and has no gradient."""
     filling = bits.constant(0 if fill is None else fill, values.dtype, values.device)
-    if values.shape[0] == 0:  # every cell is missing; a row to read keeps the result part of the graph
+    # Every cell is missing. One row, which is then read, keeps the result in the graph of gradients.
+    if values.shape[0] == 0:
         values, cells = torch.cat([values, filling.expand(1, *values.shape[1:])]), torch.full_like(cells, -1)
     found = bits.take(values, cells.clamp(min=0))
     if fill is None and not found.requires_grad:
@@ -343,7 +369,7 @@ def take_or_fill(
 
 
 def host_index(index: torch.Tensor, structure: Structure) -> torch.Tensor:
-    """An index given on a device, brought to where the structure's offsets are worked on."""
+    """An index on the device on which levels of the structure are worked out."""
     if index.device == structure.home:
         return index
     if structure.home == CPU:

@@ -1,4 +1,4 @@
-"""Several index arrays on the first axes: they meet point by point, and each point brings what lies under it."""
+"""Several index arrays on the first axes. They meet point by point, and each point selects all that lies under it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from serrate.tensor import combine, host, plan, select
+from serrate.tensor import abstract, combine, host, plan, select
 from serrate.tensor.layout import assemble, unfolded
 from serrate.tensor.storage import stored_as_seen
 from serrate.tensor.structure import Axis, Nest, Structure, step_into
@@ -14,13 +14,13 @@ from serrate.tensor.structure import Axis, Nest, Structure, step_into
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-Entry = int | slice | torch.Tensor  # a key entry for one axis; a tensor holds integers
+Entry = int | slice | torch.Tensor  # An entry of a key for one axis. A tensor holds integers.
 
 
 def select_points(
     x: Tensor, per_axis: dict[int, Entry], arrays: list[int], reader: plan.Reader
 ) -> tuple[Tensor, dict[int, Entry]]:
-    """Several index arrays on the first axes: one point, or subtree, per entry."""
+    """x at the points where index arrays on its first axes meet, and the entries of the key for the other axes."""
     depth = max(arrays) + 1
     entries = [per_axis.get(a) for a in range(depth)]
     if any(isinstance(e, slice) or e is None for e in entries):
@@ -35,6 +35,7 @@ def select_points(
         for e in entries
         if isinstance(e, (int, torch.Tensor))
     ]
+    abstract.meet(*[g.shape for g in given])
     try:
         common = torch.broadcast_shapes(*[g.shape for g in given])  # type: ignore[no-untyped-call]
     except RuntimeError:
@@ -56,7 +57,7 @@ def select_points(
 
 
 def _rank_points(structure: Structure, nest: Nest, points: list[torch.Tensor]) -> torch.Tensor:
-    """The cells of `nest` at the given points, every position checked against its own row."""
+    """The cells of `nest` at the given points; an error if a position does not lie in its row."""
     cells = torch.zeros_like(points[0])
     for depth, index in enumerate(points):
         level = structure.level(nest[: depth + 1])

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.convert.chain import cells_of, to_levels
 from serrate.tensor.structure import Ragged
 
 if TYPE_CHECKING:
     from serrate.tensor.tensor import Tensor
 
-LAST_AXIS = 12  # entries of the last axis shown in full; more are elided to EDGE on each side
+LAST_AXIS = 12  # So many entries of the last axis are all shown; of more, EDGE on each side.
 EDGE = 3
 MAX_LINES = 24
 LINE = 120
@@ -51,9 +51,10 @@ def to_list(x: Tensor) -> Any:
 def to_text(x: Tensor) -> str:
     """`sr.Tensor(body, shape=…, dtype=…, device=…)`, and what autograd knows."""
     prefix = "sr.Tensor("
-    if not isinstance(x.values, torch.Tensor):  # a tree function may put anything there
+    if not isinstance(x.values, torch.Tensor):  # A tree function may put anything in their place.
         return f"{prefix}values={x.values!r}, structure={x.structure})"
-    if x.ndim and isinstance(x.shape[0], Ragged):  # no first axis to walk: show what is stored
+    # A ragged first axis cannot be walked, so the packed values are shown.
+    if x.ndim and isinstance(x.shape[0], Ragged):
         prefix += "packed "
     body = "\n".join(_body_lines(x, len(prefix)))
     notes = [f"shape={x.shape}", f"dtype={x.dtype}", f"device={str(x.device)!r}"]
@@ -67,7 +68,7 @@ def to_text(x: Tensor) -> str:
 
 
 def _body_lines(x: Tensor, indent: int) -> list[str]:
-    if x.device.type == "meta":
+    if x.device.type == "meta" or abstract.current() is not None:  # There are no elements to show.
         return ["..."]
     tree = _shown(x, _per_axis(x.ndim))
     cells = _format([leaf for leaf in _leaves(tree) if leaf is not _GAP])
@@ -94,7 +95,7 @@ def _shown(x: Tensor, limits: list[int]) -> Any:
         return _shown(x.flat(), _per_axis(x.flat().ndim))
     size, limit = len(x), limits[0]
     edge = EDGE if len(limits) == 1 else max(limit // 2, 1)
-    limit += len(limits) > 1  # a gap in place of one row would save nothing
+    limit += len(limits) > 1  # A gap that stands for one row would save nothing.
     picks = list(range(size)) if size <= limit else [*range(edge), *range(size - edge, size)]
     if len(limits) == 1:
         entries = host.read_if_device(_ends(x.values.detach(), edge, size <= limit), "printing").tolist()
@@ -131,7 +132,7 @@ def _lines(tree: Any, cells: Any, indent: int) -> list[str]:
 
 
 def _format(numbers: list[Any]) -> list[str]:
-    """Numbers at one width and precision."""
+    """Numbers as texts of one width and precision."""
     if not numbers or not isinstance(numbers[0], float):
         texts = [str(n) for n in numbers]
     else:
@@ -150,7 +151,7 @@ def _format(numbers: list[Any]) -> list[str]:
 
 
 def to_html(x: Tensor) -> str:
-    """A header, and one bar per row to scale with the row's first values on hover."""
+    """A header, and a bar for each row, as long as the row. A bar shows its first values under the pointer."""
     head = f"<code>{html.escape(f'sr.Tensor, shape={x.shape}, dtype={x.dtype}, device={x.device}')}</code>"
     if not x.is_ragged or x.device.type == "meta" or isinstance(x.shape[0], Ragged):
         return f"<div>{head}<pre>{html.escape(to_text(x))}</pre></div>"

@@ -1,4 +1,4 @@
-"""The dtype that operands have together, by the array API: every tensor counts, a number only by its kind."""
+"""The one dtype of several operands, by the array API: each tensor counts by its dtype, a number only by its kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def narrow(dtype: torch.dtype) -> torch.dtype:
 
 
 def promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
-    """The dtype of a result of these two; torch's where it has one.
+    """The dtype of a result of two dtypes. It is the one that torch promotes to, where torch can.
 
     >>> promote(torch.int8, torch.uint16), promote(torch.uint16, torch.uint64), promote(torch.uint64, torch.float32)
     (torch.int32, torch.uint64, torch.float32)
@@ -63,7 +63,7 @@ def together(operands: Sequence[Any]) -> torch.dtype:
 
 
 def fits(number: Any, dtype: torch.dtype) -> bool:
-    """Whether an integer dtype holds the number; other dtypes and numbers are not asked."""
+    """Whether an integer dtype holds an integer; True for other dtypes and numbers."""
     if dtype not in INTEGERS or not isinstance(number, int):
         return True
     limits = torch.iinfo(dtype)
@@ -71,12 +71,12 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
 
 
 def is_far(number: Any) -> bool:
-    """Whether a Python number is an integer that int64 does not hold; torch takes it for no float."""
+    """Whether a Python number is an integer that int64 does not hold. torch does not make a float of such a number."""
     return isinstance(number, int) and not -(2**63) <= number < 2**63
 
 
 def as_number(number: Any, dtype: torch.dtype) -> Any:
-    """A Python number as torch takes it for elements of `dtype`."""
+    """A Python number that torch takes beside elements of `dtype`: a far integer becomes a float beside floats."""
     inexact = dtype.is_floating_point or dtype.is_complex
     return float(number) if inexact and is_far(number) else number
 
@@ -87,7 +87,7 @@ def as_operand(number: Any, dtype: torch.dtype) -> torch.Tensor:
 
 
 def require_whole(given: torch.dtype | str, dtype: torch.dtype) -> None:
-    """A TypeError if elements of the dtype `given`, or what is called so, are complex and `dtype` is not."""
+    """A TypeError if `given` is a complex dtype, or the name of something complex, and `dtype` is not complex."""
     if (isinstance(given, str) or given.is_complex) and not dtype.is_complex:
         raise TypeError(f"{given} does not become {dtype}: a part would be lost; take sr.real or sr.abs")
 

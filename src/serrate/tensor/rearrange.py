@@ -83,7 +83,7 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Entries moved along `axis` by `shift` places, those that fall off the end of a row returning at its start.
+    """Entries moved along `axis` by `shift` places, and what leaves a row at its end comes in again at its start.
 
     Without `axis` the packed values roll as one vector and the raggedness stays.
 
@@ -137,18 +137,20 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         )
     counts = host.read(counts, "repeating by counts that lie on a device") if counts.is_cuda else counts
     counts = counts.to(torch.int64)
-    if bool((counts < 0).any()):
-        raise ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
+    if counts.numel() == 1:
+        return _repeat_alike(tensor, abstract.number(counts, "repeats"), number)
+    host.defer(
+        (counts < 0).any().to(torch.int64), lambda _: ValueError(f"repeats must be 0 or more, got {repeats!r:.80}")
+    )
     if isinstance(size, Ragged):
-        if counts.numel() != 1:
-            raise RaggednessError(
-                f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
-            )
-        return _repeat_alike(tensor, int(counts), number)
-    if counts.ndim == 1 and counts.numel() not in (1, size):
+        raise RaggednessError(
+            f"axis {axis} is ragged: repeats must be an int or a ragged tensor of ints, got {repeats!r:.80}"
+        )
+    if abstract.differ(counts.numel(), size):
         raise ValueError(f"repeats must have one count per entry of axis {axis}, {size}, got {counts.numel()}")
-    picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts.expand(size))
-    return _pick(tensor, number, picks, int(counts.max()) if counts.numel() else 1)
+    total = abstract.number(counts.sum(), "repeats")
+    picks = torch.repeat_interleave(torch.arange(size, device=CPU), counts, output_size=total)
+    return _pick(tensor, number, picks, abstract.number(counts.max(), "most repeats") if counts.numel() else 1)
 
 
 def _repeat_alike(x: Tensor, times: int, axis: int) -> Tensor:
@@ -166,11 +168,11 @@ def _counts(repeats: Any) -> torch.Tensor:
     if isinstance(repeats, torch.Tensor):
         return repeats
     counts = torch.as_tensor(repeats, device=CPU)
-    return counts if counts.numel() else counts.to(torch.int64)  # no numbers have no type of their own
+    return counts if counts.numel() else counts.to(torch.int64)  # An empty list has no type of its own.
 
 
 def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
-    """x[b, i] repeated repeats[b, i] times: a gather within rows whose index names each entry so often."""
+    """x[b, i] repeated repeats[b, i] times: a gather within rows, whose index names each entry that many times."""
     if repeats.ndim != axis + 1 or repeats.is_floating_point() or repeats.dtype == torch.bool:
         raise TypeError(
             f"ragged repeats must hold integers and end at axis {axis}, got {repeats.dtype} of shape {repeats.shape}"
@@ -204,7 +206,7 @@ def _repeat_ragged(x: Tensor, repeats: Tensor, axis: int) -> Tensor:
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
-    """The whole of each axis repeated, rows on their own; `repetitions` count from the last axis.
+    """Each axis as a whole repeated, and each row on its own. The last of `repetitions` is for the last axis.
 
     >>> import serrate as sr
     >>> sr.tile(sr.ragged([[1, 2], [3]]), (1, 2)).tolist()
@@ -252,7 +254,9 @@ def split(x: Any, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tenso
             raise ValueError(f"the size of the pieces must be positive, got {sizes}")
         starts = abstract.entries(longest, "split")[::sizes]
         sizes = [min(sizes, longest - start) for start in starts] or [0]
-    if min(sizes, default=0) < 0 or (sum(sizes) != longest if isinstance(extent, int) else sum(sizes) < longest):
+    covered = sum(sizes)
+    lacks = abstract.differ(covered, longest) if isinstance(extent, int) else covered < longest
+    if min(sizes, default=0) < 0 or (lacks and abstract.is_known(covered) and abstract.is_known(longest)):
         raise ValueError(f"sizes must be 0 or more and cover axis {axis} of length {longest}, got {list(sizes)}")
     made, start = [], 0
     for size in sizes:

@@ -1,16 +1,16 @@
 """Selections: what to keep of one axis. Every way of indexing, padding and rearranging is one of these per axis.
 
 Each kind says for its axis what level it leaves (`level`) and where its cells come from (`source`); the walk over the
-axes is `serrate.tensor.plan`. `drop` removes the axis afterwards; `copies` says how often at most an entry is taken;
-`replaces_parents` that the axis depends on all axes before it afterwards; `misses` that some cells may come from
-nowhere.
+axes is `serrate.tensor.plan`. `drop` says that the axis is removed afterwards; `copies`, how often an entry is taken at
+most; `replaces_parents`, that the axis depends on all axes before it afterwards; `misses`, that some cells may come
+from nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -33,6 +33,10 @@ class _Kind:
     def misses(self) -> bool:
         return False
 
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        """For each new row the old cell it begins with, where each is a run of old cells in order; None otherwise."""
+        return None
+
 
 @dataclass(frozen=True)
 class Whole(_Kind):
@@ -54,6 +58,9 @@ class Whole(_Kind):
         if isinstance(at.old, int):
             return at.on_grid(torch.arange(at.old, device=device))
         return at.on_rows(device)
+
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        return None if isinstance(at.outer, range) else at.starts(device)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Span(_Kind):
                 return range(first, first + len(at.outer) * (self.stop - self.start))
             if isinstance(at.old, Partition) and len(at.outer) == 1 and self.start >= 0:
                 first, _ = at.old.span(at.outer.start, at.outer.stop)
-                if first + self.stop <= at.old.num_values:  # else the row is too short, and a later call may say so
+                if first + self.stop <= at.old.num_values:  # If the row is too short, a later call may raise the error.
                     return range(first + self.start, first + self.stop)
         return at.on_grid(torch.arange(self.start, self.stop, device=device))
 
@@ -104,7 +111,7 @@ class Pick(_Kind):
             and isinstance(old, Partition)
             and old.is_host_born
         ):
-            first, last = old.span(outer.start, outer.stop)  # one entry of one row is a view
+            first, last = old.span(outer.start, outer.stop)  # One entry of one row is a view.
             cell = int(self.index) + (last if self.index < 0 else first)
             return range(cell, cell + 1)
         return at.on_grid(host.send(self.index, device))
@@ -121,7 +128,7 @@ class Cut(_Kind):
         return 1 if self.slice.step is None else int(self.slice.step)
 
     def _bounds(self, lengths: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """For rows of these lengths the first position (None: 0) and the number of positions."""
+        """For rows of these lengths, the first position, and how many positions there are; None if all begin at 0."""
         start, stop, step = self.slice.start, self.slice.stop, self._step
         if step == 1 and not start and (stop is None or stop >= 0):
             return None, lengths if stop is None else lengths.clamp(max=stop)
@@ -152,18 +159,18 @@ class Cut(_Kind):
             return None
         return max(0, -((start - stop) // step))
 
-    def _name(self) -> tuple[Hashable, ...]:
-        """What tells the lengths it leaves from others; slices that leave as many positions have one name."""
+    def _name(self) -> tuple[Any, ...]:
+        """The name of the lengths that the slice leaves; slices that leave equal lengths have one name."""
         start, stop, step = self.slice.start or 0, self.slice.stop, self._step
         if step == 1 and (stop is None or start == 0):
             if (start >= 0) if stop is None else (stop < 0):
-                return "shortened", str(start if stop is None else -stop)
-            return "at_most", str(-start if stop is None else stop)
-        return "cut", f"{start}:{'' if stop is None else stop}:{step}"
+                return "shortened", start if stop is None else -stop
+            return "at_most", -start if stop is None else stop
+        return "cut", slice(start, stop, step)
 
     def level(self, at: Place) -> int | Partition:
         if at.is_own and self.slice.start is None and self.slice.stop is None and abs(self._step) == 1:
-            return at.own  # every row whole, perhaps reversed
+            return at.own  # Every row is kept as a whole, perhaps reversed.
         _, count = self._bounds(at.own.lengths_on(at.home).to(torch.int64))
         most = self._at_most()
         outer_cells = len(at.outer) if isinstance(at.outer, range) else at.outer.numel()
@@ -187,6 +194,12 @@ class Cut(_Kind):
             return range(begin, begin + (at.new if isinstance(at.new, int) else at.new.num_values))
         return at.on_rows(device, first, self._step)
 
+    def starts(self, at: Place, device: torch.device) -> torch.Tensor | None:
+        if self._step != 1 or (isinstance(at.outer, range) and len(at.outer) == 1):
+            return None
+        start, _ = self._bounds(at.own.lengths_on(device).to(torch.int64))
+        return at.starts(device, None if start is None else at.of_component(start))
+
 
 @dataclass(frozen=True)
 class Pad(_Kind):
@@ -203,7 +216,7 @@ class Pad(_Kind):
 
     def source(self, at: Place, device: torch.device) -> Cells:
         positions = torch.arange(self.size, device=device)
-        if at.old_partition.num_components == 0:  # no old row at all: nothing but padding
+        if at.old_partition.num_components == 0:  # There is no old row, so all is padding.
             return torch.full((at.outer_cells(device).numel() * self.size,), -1, device=device)
         lengths = at.of_component(at.own.lengths_on(device).to(torch.int64))
         return torch.where(
@@ -220,10 +233,11 @@ class Keep(_Kind):
 
     def _held(self, at: Place) -> torch.Tensor:
         mask, old = self.mask, at.old_partition
-        if not old.is_host_born:  # cells past the last offset are no part of the tensor
+        if not old.is_host_born:  # Cells past the last offset are no part of the tensor.
             cells = torch.arange(mask.numel(), device=mask.device)
             return mask & (cells < old.offsets_on(mask.device)[-1])
-        return mask if mask.numel() <= old.num_values else mask[: old.num_values]  # keys may have more room
+        # A mask may have room for more cells.
+        return mask if mask.numel() <= old.num_values else mask[: old.num_values]
 
     def level(self, at: Place) -> int | Partition:
         old, held = at.old_partition, self._held(at)
@@ -241,7 +255,7 @@ class Keep(_Kind):
 class Gather(_Kind):
     """Positions of each row that a ragged index names; the index's ragged axis takes the place of this one."""
 
-    partition: Partition  # one component per outer cell
+    partition: Partition  # It has one component per outer cell.
     index: torch.Tensor  # [N of that partition] int64
     copies = None
     replaces_parents = True
@@ -280,7 +294,7 @@ class Gather(_Kind):
 class Remap(_Kind):
     """Every row rearranged by one rule: position r of the new row is position `rule(r, old length)` of the old one."""
 
-    partition: Partition  # the axis's partition afterwards, on the same parents
+    partition: Partition  # The partition that the axis has afterwards, on the same parents.
     rule: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     copies: int = 1
 

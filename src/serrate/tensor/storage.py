@@ -1,4 +1,4 @@
-"""A tensor's packed axes stored in another order: a copy, for what needs axes to be stored as they are seen.
+"""A tensor whose packed axes are stored in another order. It is a copy, for code that needs them in the order seen.
 
 `restored` stores chosen axes first, in a given order; `stored_as_seen` stores the first axes that a user sees first;
 `as_rows` makes a uniform axis ragged.
@@ -37,7 +37,7 @@ def stored_as_seen(x: Tensor, depth: int) -> Tensor:
     if x.order[:depth] == tuple(range(depth)):
         if depth <= packed:
             return x
-        sizes = x.values.shape[1 : 1 + depth - packed]  # these features lie next to the rows already
+        sizes = x.values.shape[1 : 1 + depth - packed]  # These features lie next to the rows already.
         values = x.values.reshape(x.values.shape[0] * math.prod(sizes), *x.values.shape[1 + len(sizes) :])
         return type(x)(values, Structure((*x.structure.axes, *sizes), values.shape[0]), x.order, x.team)
     first = list(range(depth))
@@ -103,7 +103,7 @@ def as_rows(x: Tensor, axis: int, parents: Sequence[int]) -> Tensor:
         Ragged(Partition.uniform(x.structure.cells(tuple(parents)), size), parents),
     ]
     for number, inner in enumerate(x.structure.axes[axis + 1 :], start=axis + 1):
-        if isinstance(inner, Ragged):  # what depends on the axis depends on its parents, too
+        if isinstance(inner, Ragged):  # What depends on the axis depends on its parents, too.
             own = tuple(sorted({*inner.parents, *(q for p in inner.parents for q in parents_of(axes[p]))}))
             level = x.structure.level((*own, number))
             assert isinstance(level, Partition)

@@ -76,7 +76,7 @@ Axis = int | Ragged
 
 
 def _named(axis: Axis) -> tuple[Any, ...]:
-    """What tells an axis from others in the name of a partition."""
+    """An axis as it stands in the name of a partition."""
     return (axis.partition, axis.parents) if isinstance(axis, Ragged) else (axis,)
 
 
@@ -86,7 +86,7 @@ def parents_of(axis: Axis) -> tuple[int, ...]:
 
 
 class Structure:
-    """The packed axes of one tensor; immutable, shared by every tensor computed from it, derived parts cached."""
+    """The packed axes of a tensor. They never change; tensors computed from it share them; what they derive is kept."""
 
     __slots__ = ("_levels", "_projections", "_rows", "axes")
 
@@ -144,7 +144,7 @@ class Structure:
 
     @property
     def home(self) -> torch.device:
-        """Where offsets are worked on: the host if it has them all, else the device they were born on."""
+        """Where work on offsets is done: on the host if it has all of them, else on the device they were born on."""
         for partition in self.partitions:
             if not partition.is_host_born:
                 return partition.home
@@ -262,7 +262,7 @@ class Structure:
             return axis
         if axis.parents == nest[:-1]:
             return axis.partition
-        if self._times(nest) == 1:  # the other axes have one position each
+        if self._times(nest) == 1:  # All other axes have one position each.
             return axis.partition
         found = self._levels.get(nest)
         if found is None:
@@ -272,7 +272,7 @@ class Structure:
     def _derived_level(self, nest: Nest, axis: Ragged) -> Partition:
         with host.lasting():
             component = self.project(nest[:-1], axis.parents, self.home)
-            if not self.is_host_born:  # outer cells past the last offset are undefined: they have no entries
+            if not self.is_host_born:  # Outer cells past the last offset are undefined, and have no entries.
                 cells = torch.arange(component.numel(), device=component.device)
                 component = torch.where(cells < self.defined_cells(nest[:-1]), component, -1)
             exact = axis.partition.is_exact and self._times(nest) is not None
@@ -324,9 +324,9 @@ class Structure:
 
 
 def step_into(level: int | Partition, outer: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The inner cells at `positions` of the `outer` cells: index backward through Merge or Partition.
+    """The inner cells at `positions` of the `outer` cells.
 
-    An undefined cell may have a position that no cell has; some cell that is there stands for it.
+    An undefined cell may have a position that no cell has; it is then brought into range.
     """
     if isinstance(level, int):
         return outer * level + positions

@@ -36,7 +36,7 @@ class Size(int):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)  # the number lives on without the tensor it came from
+        return int, (int(self),)  # The number can outlive the tensor that it came from.
 
     def __call__(self, dim: int | None = None) -> Any:
         """The shape, or its entry `dim`."""
@@ -70,7 +70,7 @@ class Tensor(Operations):
     team: None = None
     """The team the tensor is spread over; None on one process."""
 
-    __array_ufunc__ = None  # numpy must hand `array + x` to us instead of looping over x
+    __array_ufunc__ = None  # numpy leaves `array + x` to this class, and does not loop over x.
     is_nested = False
 
     def __post_init__(self) -> None:
@@ -307,11 +307,11 @@ class Tensor(Operations):
         return format(self.item(), spec) if spec and not self.ndim else str(self)
 
     def numpy(self) -> Any:
-        """A dense tensor's memory as a numpy array; of one that is conjugated late, a copy."""
+        """The memory of a dense tensor as a numpy array; a copy, if torch has put off conjugating its elements."""
         return self.torch().resolve_conj().resolve_neg().numpy()
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is not there: a name of torch's deserves a word on why.
+        # Python asks this only for names that are not there; for a name of torch, the error says why.
         if not name.startswith("_") and hasattr(TorchTensor, name):
             way = "x.values is a torch tensor" if self.is_ragged else "x.torch() is a torch tensor"
             raise AttributeError(f"sr.Tensor has no {name}, which torch.Tensor has; {way}")
@@ -319,7 +319,7 @@ class Tensor(Operations):
 
     @property
     def _is_param(self) -> bool:
-        return False  # what torch.nn.Parameter sets on what it takes for a parameter
+        return False  # torch.nn.Parameter sets this on what it is given.
 
     @_is_param.setter
     def _is_param(self, value: bool) -> None:
@@ -329,7 +329,7 @@ class Tensor(Operations):
         if self.is_ragged:
             raise TypeError("numpy has no ragged arrays; use to_dense(), values or to_awkward()")
         if copy is False and (self.values.is_conj() or self.values.is_neg()):
-            raise ValueError("a tensor that is conjugated late becomes no array without a copy")
+            raise ValueError("torch has put off conjugating these elements, so they become no array without a copy")
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
@@ -351,7 +351,8 @@ class Tensor(Operations):
     ) -> Any:
         if self.is_ragged:
             raise BufferError("DLPack carries dense tensors; export x.values and x.offsets")
-        given = -1 if stream is None and self.is_cuda else stream  # None asks for no order of streams on the host only
+        # None means that streams need no order, which holds on the host only.
+        given = -1 if stream is None and self.is_cuda else stream
         values = self.values.resolve_conj().resolve_neg()
         return values.__dlpack__(stream=given, max_version=max_version, dl_device=dl_device, copy=copy)
 
@@ -470,7 +471,7 @@ class Tensor(Operations):
         return persist.reduce(self)
 
     def _axis(self, axis: SupportsIndex) -> int:
-        """`axis`, counted from the end if negative, checked."""
+        """The number of an axis, which counts from the end if negative; an error if there is no such axis."""
         try:
             number = operator.index(axis)
         except TypeError:

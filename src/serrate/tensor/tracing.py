@@ -1,4 +1,4 @@
-"""torch.compile: what it traces, and what runs as it is between its graphs.
+"""What torch.compile traces, and what runs eagerly between its graphs.
 
 Work on structure is Python on numbers that differ from batch to batch: traced, it would be compiled for each of them
 anew. So a function that needs structure is `untraced`: it ends a graph and runs eagerly. What takes packed values as
@@ -17,8 +17,11 @@ from torch._C._dynamo import eval_frame
 
 
 def _as_it_is() -> Any:
-    """How the compiler is told to run frames of a function, and what they call, as they are; None if it has no name
-    for that: these calls of torch are private, and a program that compiles nothing must not need them."""
+    """What tells the compiler to run a function, and what the function calls, eagerly.
+
+    None if torch has no such thing: these names of torch are private, and a program that compiles nothing must not
+    need them.
+    """
     names = ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")
     if not all(hasattr(eval_frame, name) for name in names):
         return None
@@ -32,7 +35,7 @@ R = TypeVar("R")
 
 
 def untraced(function: Callable[P, R]) -> Callable[P, R]:
-    """The function itself, which torch.compile ends a graph for and does not look into.
+    """The function itself, marked so that torch.compile ends a graph before it and does not trace it.
 
     It is torch.compiler.disable without a wrapper, and without the import of the compiler, which takes seconds.
     """

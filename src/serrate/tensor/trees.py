@@ -85,14 +85,14 @@ def _refusal(values: torch.Tensor, structure: Structure, order: tuple[int, ...])
 
 
 def _joined(kind: type[Tensor], leaves: Any, context: Any) -> Any:
-    """A node of class `kind` again, with what a tree function left of its values."""
+    """A tensor of the class `kind` again, around what a tree function has put in the place of its values."""
     (values,), structure, order = leaves, context[0], context[1]
-    if isinstance(values, (Stacked, *_NAMES)):  # the Jacobian of one tensor with respect to another
+    if isinstance(values, (Stacked, *_NAMES)):  # This is the Jacobian of one tensor with respect to another.
         other: Any = values
         return other if structure is DENSE else Stacked(other.values, kind, context)
     if not fits(values, structure, order):
         return Stacked(values, kind, context)
-    made = object.__new__(kind)  # nothing is checked
+    made = object.__new__(kind)  # This checks nothing.
     made.values = values
     for name, part in zip(_NAMES[kind], context, strict=True):
         setattr(made, name, part)
@@ -106,7 +106,7 @@ _NAMES: dict[type[Tensor], tuple[str, ...]] = {}
 
 
 def register(kind: type[Tensor], *more: str) -> None:
-    """Let tree functions see a class of tensors, which keeps `more` fields than Tensor does."""
+    """Let tree functions see a class of tensors, which has the fields `more` besides those of Tensor."""
     names = _NAMES[kind] = ("structure", "order", "team", *more)
 
     def flatten(x: Tensor) -> tuple[list[Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,10 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
+
+Gather = Callable[[torch.Tensor, Structure, tuple[int, ...], Any], torch.Tensor]
+"""A function that reads packed values for a structure and an order of axes out of a padded tensor. Where a row is
+longer than the padded tensor, it gives padding."""
 
 
 @untraced
@@ -39,6 +44,13 @@ def from_dense(
     >>> sr.from_dense(d, mask=d != 2).tolist()
     [[1, 0], [3, 0, 0]]
     """
+    return packed_by(padded.gather_from, dense, lengths, offsets, mask, like, padding_value)
+
+
+def packed_by(
+    gather: Gather, dense: Any, lengths: Any, offsets: Any, mask: Any, like: Tensor | None, padding_value: Any
+) -> Tensor:
+    """What `from_dense` gives, with rows read by `gather`."""
     given = [
         name
         for name, g in (("lengths", lengths), ("offsets", offsets), ("mask", mask), ("like", like))
@@ -56,7 +68,7 @@ def from_dense(
         if full.ndim != like.ndim and not (featureless and full.ndim > like.ndim):
             raise RaggednessError(f"dense must have the {like.ndim} axes of like, got shape {list(full.shape)}")
         order = (*like.order, *range(like.ndim, full.ndim))
-        return Tensor(padded.gather_from(full, like.structure, order, padding_value), like.structure, order)
+        return Tensor(gather(full, like.structure, order, padding_value), like.structure, order)
     if mask is not None:
         return _from_masks(full, mask)
     what, levels = ("lengths", lengths) if offsets is None else ("offsets", offsets)
@@ -75,7 +87,7 @@ def from_dense(
         raise RaggednessError(
             f"dense must have at least {len(axes)} axes for {len(partitions)} levels, got {list(full.shape)}"
         )
-    return Tensor(padded.gather_from(full, structure, tuple(range(full.ndim)), padding_value), structure)
+    return Tensor(gather(full, structure, tuple(range(full.ndim)), padding_value), structure)
 
 
 def _read(given: Any) -> torch.Tensor:
@@ -85,7 +97,7 @@ def _read(given: Any) -> torch.Tensor:
 
 
 def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
-    """One ragged axis per mask; every mask is read at the places of the padded tensor."""
+    """A tensor with one ragged axis per mask. Each mask is read at the places that the masks before it keep."""
     given = mask if isinstance(mask, tuple) else (mask,)
     masks = [_read(m) for m in given]
     if not masks:
@@ -96,13 +108,13 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
             raise TypeError(f"mask must be boolean, got {m.dtype}")
         if m.device != full.device:
             raise OffsetsDeviceError(f"mask lies on {m.device}, dense on {full.device}")
-        if m.ndim <= covered or m.shape != full.shape[: m.ndim]:
+        if m.ndim <= covered or abstract.unlike(m.shape, full.shape[: m.ndim]):
             raise RaggednessError(
                 f"mask must have at least {covered + 1} axes (each of several one more than the one before), "
                 f"those of dense, {list(full.shape)}, got {list(m.shape)}"
             )
         covered = m.ndim
-    cells = torch.arange(1, device=full.device)  # the places of the padded tensor kept so far
+    cells = torch.arange(1, device=full.device)  # These are the places of the padded tensor that are kept so far.
     axes: list[Axis] = []
     for m in masks:
         outer, size = m.ndim - 1, m.shape[-1]
@@ -117,5 +129,5 @@ def _from_masks(full: torch.Tensor, mask: Any) -> Tensor:
 
 
 def _inside(cells: torch.Tensor, size: int) -> torch.Tensor:
-    """The places inside `cells` when each is divided into `size`."""
+    """The places that lie in `cells` once each cell is divided into `size` places."""
     return (cells[:, None] * size + torch.arange(size, device=cells.device)).flatten()

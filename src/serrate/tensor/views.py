@@ -1,4 +1,4 @@
-"""Seeing packed data as ragged without copying it: view_as_nested."""
+"""view_as_nested: packed data seen as ragged, without a copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from serrate.errors import AxisError, OffsetsDeviceError, RaggednessError
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.construct import as_torch, level_partition
 from serrate.tensor.offsets import as_index_vector, check_offsets
 from serrate.tensor.partition import Partition
@@ -52,7 +52,7 @@ def view_as_nested(data: Any, offsets: Any, ragged_dim: int = 0, *, validate: bo
 
 def _table(offsets: Any) -> torch.Tensor:
     try:
-        return torch.from_numpy(np.array(offsets))  # on the host, whatever torch's default device
+        return torch.from_numpy(np.array(offsets))  # This lies on the host, whatever torch's default device is.
     except (TypeError, ValueError):
         raise RaggednessError(f"offsets must be 1-D or [outer…, K+1] integers, got {offsets!r:.80}") from None
 
@@ -60,7 +60,7 @@ def _table(offsets: Any) -> torch.Tensor:
 def _own_cut_each(source: torch.Tensor, offsets: torch.Tensor, k: int, validate: bool) -> Tensor:
     """[outer…, N, …] with offsets [outer…, K+1]: shape [outer…, K, ragged, …], ragged on all axes before it."""
     outer, size = source.shape[:k], source.shape[k]
-    if k == 0 or offsets.shape[:-1] != outer or offsets.shape[-1] == 0:
+    if k == 0 or abstract.unlike(offsets.shape[:-1], outer) or offsets.shape[-1] == 0:
         own = f" or [{', '.join(map(str, outer))}, K+1]" if k else ""
         raise RaggednessError(
             f"offsets must be 1-D{own} to cut axis {k} of data of shape {list(source.shape)}, got {list(offsets.shape)}"

@@ -1,10 +1,10 @@
 // The sum of all values: threads, then blocks, of which the last to arrive combines.
-// Launched as (max((n * 64 + 255) / 256, 1), 1, 1) blocks of (256, 1, 1) threads.
+// Launched as (maximum((n * 64 + 255) / 256, 1), 1, 1) blocks of (256, 1, 1) threads.
 
 extern "C" __global__ void __launch_bounds__(256) sum_of_all_cuda(
     const float* __restrict__ x,  // [n * 64]
     float* __restrict__ y,  // [1]
-    float* __restrict__ y_sum_blocks,  // [max((n * 64 + 255) / 256, 1) * 256]
+    float* __restrict__ y_sum_blocks,  // [maximum((n * 64 + 255) / 256, 1) * 256]
     int* __restrict__ y_arrived,  // [1]
     int64_t n) {
   float y_sum = 0.0f;

@@ -1,10 +1,10 @@
 // The sum over all rows, feature by feature: the gradient of a bias. 32 rows a block, combined by the last one.
-// Launched as (max((n + 31) / 32, 1), 1, 1) blocks of (64, 1, 1) threads.
+// Launched as (maximum((n + 31) / 32, 1), 1, 1) blocks of (64, 1, 1) threads.
 
 extern "C" __global__ void __launch_bounds__(64) sum_of_features_cuda(
     const float* __restrict__ x,  // [n * 64]
     float* __restrict__ y,  // [64]
-    float* __restrict__ y_sum_blocks,  // [max((n + 31) / 32, 1) * 64]
+    float* __restrict__ y_sum_blocks,  // [maximum((n + 31) / 32, 1) * 64]
     int* __restrict__ y_arrived,  // [1]
     int64_t n) {
   float y_sum = 0.0f;

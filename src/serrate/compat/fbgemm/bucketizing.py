@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from serrate.compat.fbgemm.picked_rows import Rows, check_rows, check_weights, cut, is_on_host, take
+from serrate.compat.fbgemm.picked_rows import check_rows, check_weights, cut
 from serrate.compat.fbgemm.segmenting import offsets_range
+from serrate.eager.picking import Rows, is_on_host, take
 from serrate.errors import RaggednessError
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector, cut_by_lengths, offsets_from_lengths

@@ -46,12 +46,12 @@ class Grid:
 
     def pad(self, values: torch.Tensor, padding: Any = 0) -> torch.Tensor:
         """Return [B, *sizes, …]: the packed `values` in their cells, and `padding` in all others."""
-        made = library.pad(values, self.offsets, self.sizes[0], padding)
+        made = library.pad(values, (self.offsets,), self.sizes[:1], padding)
         return self.move(values, padding).view(*self.shape, *values.shape[1:]) if made is None else made
 
     def unpad(self, dense: torch.Tensor) -> torch.Tensor:
         """Return the packed rows that `dense` [B, *sizes, …] holds in its cells; rows without a cell are 0."""
-        made = library.unpad(dense, self.offsets, self.rows)
+        made = library.unpad(dense, (self.offsets,), self.rows)
         if made is None:
             shape = self.shape
             made = self.move.back(dense.reshape(math.prod(shape), *dense.shape[len(shape) :]))

@@ -42,7 +42,7 @@ def jagged_to_padded_dense(
 
 def _at_once(values: torch.Tensor, offsets: Any, most: Any, padding: float) -> torch.Tensor | None:
     """Pad one level in one compiled call; None if there are several levels, a wrong argument or no compiled code."""
-    return library.pad(values, offsets, most, padding) if type(most) is int else None
+    return library.pad(values, (offsets,), (most,), padding) if type(most) is int else None
 
 
 def jagged_1d_to_dense(
@@ -99,7 +99,7 @@ def dense_to_jagged(
     """
     dense = packed(dense, "dense")
     rows = library.total(only(x_offsets)) if total_L is None else as_count(total_L, "total_L")
-    made = None if rows is None else library.unpad(dense, only(x_offsets), rows)
+    made = None if rows is None else library.unpad(dense, (only(x_offsets),), rows)
     if made is not None:
         return made, list(x_offsets)
     levels = levels_of(x_offsets, dense, rows, "x_offsets")

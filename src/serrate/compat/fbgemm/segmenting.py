@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from serrate.compat.fbgemm.grid import Grid
-from serrate.compat.fbgemm.picked_rows import check_rows, cut, is_on_host
+from serrate.compat.fbgemm.picked_rows import check_rows, cut
+from serrate.eager.picking import is_on_host
 from serrate.eager.precision import widened
 from serrate.errors import RaggednessError
 from serrate.native import rows as library

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from serrate.compat.fbgemm.picked_rows import (
-    Rows,
-    Runs,
-    check_rows,
-    check_weights,
-    counted,
-    cut,
-    is_on_host,
-    take,
-    within,
-)
+from serrate.compat.fbgemm.picked_rows import check_rows, check_weights, counted, cut, within
+from serrate.eager.picking import Rows, Runs, is_on_host, take
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
 from serrate.tensor import host

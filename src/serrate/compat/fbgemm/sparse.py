@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from serrate.compat.fbgemm.picked_rows import Runs, check_rows, check_weights, complete, cut, is_on_host, take, within
+from serrate.compat.fbgemm.picked_rows import check_rows, check_weights, cut, within
 from serrate.compat.fbgemm.selecting import selected
+from serrate.eager.picking import Runs, complete, is_on_host, take
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
 from serrate.tensor import host

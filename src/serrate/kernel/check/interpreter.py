@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from serrate.fusion.scalar import Scalar, evaluate
+from serrate.fusion.analysis import evaluate
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
 from serrate.kernel.check.accesses import GlobalMemory, SharedMemory, Strand, Violation, outside
-from serrate.kernel.check.numbers import CONVERT, ENVIRONMENT, array, numpy_dtype, values
+from serrate.kernel.check.numbers import CONVERT, array, environment, numpy_dtype, values
 from serrate.kernel.check.statements import FILE, Program, Site, program
 from serrate.kernel.ir import Barrier, BlockReduce, Buffer, GridReduce, Kernel, head, walk
 
@@ -133,7 +134,7 @@ class _Grid:
     def _bind(self, kernel: Kernel, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> dict[str, Any]:
         """Run the source, with the free names of the program bound."""
         made = self.program
-        names = {**ENVIRONMENT, **made.constants}
+        names = {**environment(), **made.constants}
         limit = np.iinfo(kernel.index).max
         for symbol, name in made.sizes.items():
             if abs(sizes[symbol]) > limit:

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from serrate.fusion.scalar import BOOL, FLOATS, INDEX, INTEGERS
+from serrate.fusion.dtypes import BOOL, DTYPES, FLOATS, INDEX, INTEGERS, kind_of
+from serrate.fusion.functions import FUNCTIONS, Function
 from serrate.kernel.check.accesses import SharedMemory, Violation, bad_load, outside
 
 
@@ -89,7 +90,7 @@ def _check_divisor(a: Any, b: Any) -> None:
         raise Violation(f"division of negative operands: {a} by {b}")
 
 
-def divide(a: Any, b: Any) -> Any:
+def index_divide(a: Any, b: Any) -> Any:
     """The quotient of Euclidean division."""
     if b > 0:
         return a // b
@@ -97,7 +98,7 @@ def divide(a: Any, b: Any) -> Any:
     return -(a // -b)
 
 
-def remainder(a: Any, b: Any) -> Any:
+def index_remainder(a: Any, b: Any) -> Any:
     """The remainder of Euclidean division."""
     if b > 0:
         return a % b
@@ -115,29 +116,26 @@ def search(name: str, offsets: Sequence[int], size: int, count: int, position: i
     return bisect_right(offsets, position, 0, count) - 1
 
 
-def _minimum(a: Any, b: Any) -> Any:
-    return a if a <= b or a != a else b  # a nan wins
+def environment() -> dict[str, Any]:
+    """What the generated source may name: what it checks with, conversions, and scalar functions by dtype."""
+    functions = {
+        function_name(row, dtype): row.number_of(dtype)
+        for row in FUNCTIONS.values()
+        for dtype in (*DTYPES, INDEX)
+        if kind_of(dtype) in row.kinds
+    }
+    return {**{name: function for name, function in functions.items() if callable(function)}, **_CHECKS}
 
 
-def _maximum(a: Any, b: Any) -> Any:
-    return a if a >= b or a != a else b
+def function_name(row: Function, dtype: str) -> str:
+    """The name of a scalar function in the source, for operands of a dtype."""
+    return f"{row.name}_of_{dtype}"
 
 
-def _rsqrt(value: Any) -> Any:
-    return type(value)(1) / np.sqrt(value)
-
-
-def _erf(value: Any) -> Any:
-    return type(value)(math.erf(value))
-
-
-# What the generated source may name.
-ENVIRONMENT: dict[str, Any] = {
+_CHECKS: dict[str, Any] = {
     **{f"to_{dtype}": function for dtype, function in CONVERT.items()},
-    "min": _minimum, "max": _maximum, "abs": abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": _rsqrt,
-    "tanh": np.tanh, "erf": _erf, "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "isnan": np.isnan,
-    "divide": divide, "remainder": remainder, "search": search, "SharedMemory": SharedMemory, "range": range,
-    "bad_load": bad_load, "outside": outside, "overflow": overflow, "over_launch": over_launch,
+    "index_divide": index_divide, "index_remainder": index_remainder, "search": search, "SharedMemory": SharedMemory,
+    "range": range, "bad_load": bad_load, "outside": outside, "overflow": overflow, "over_launch": over_launch,
 }  # fmt: skip
 
 

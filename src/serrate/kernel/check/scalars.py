@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from serrate.fusion.scalar import INDEX, INFIX, INTEGERS, Scalar
+from serrate.fusion.dtypes import INDEX, INTEGERS
+from serrate.fusion.functions import FUNCTIONS
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import Memory
 from serrate.kernel.check.accesses import Violation
-from serrate.kernel.check.numbers import CONVERT, rounded
+from serrate.kernel.check.numbers import CONVERT, function_name, rounded
 from serrate.kernel.ir import Buffer, Kernel, Statement, head
 
+_DIVISIONS = ("index_divide", "index_remainder")
+_WITHIN = (*_DIVISIONS, "minimum", "maximum")  # functions of indices that are indices if their operands are
+_JOINED = {"logical_and": "and", "logical_or": "or"}
 _LONG = 200  # characters of an expression, above which it gets a name: Python nests no more than 200 parentheses
 
 
@@ -58,7 +63,7 @@ class Line:
 
 def _needed(node: Scalar) -> tuple[Scalar, ...]:
     """The operands that are evaluated whatever their values."""
-    return node.args[:1] if node.op in ("select", "and", "or") else node.args
+    return node.args[:1] if node.op in ("where", "logical_and", "logical_or") else node.args
 
 
 class ExpressionWriter:
@@ -146,31 +151,24 @@ class ExpressionWriter:
                 offsets = self.reading(place, INDEX)
                 arguments = ", ".join(self.value(a) for a in node.args)
                 return f"search({node.value!r}, {offsets}, {place.size}, {arguments})"
-            case "select" | "and" | "or":
+            case "where" | "logical_and" | "logical_or":
                 return self.lazy(node)
-            case "not":
-                return f"(not {self.value(node.args[0])})"
             case "cast":
                 return self.converted(self.value(node.args[0]), node.args[0].dtype, node.dtype)
         return self.operation(node)
 
     def operation(self, node: Scalar) -> str:
-        """Arithmetic, comparisons and functions, which evaluate all of their operands."""
+        """Scalar functions that evaluate all of their operands."""
+        row, dtype = FUNCTIONS[node.op], node.args[-1].dtype
         arguments = [self.value(argument) for argument in node.args]
-        if node.op in ("div", "mod"):
-            positive = node.args[1].is_const and node.args[1].value > 0
-            if positive:
-                return f"({arguments[0]} {'//' if node.op == 'div' else '%'} {arguments[1]})"
-            return f"{'divide' if node.op == 'div' else 'remainder'}({arguments[0]}, {arguments[1]})"
-        if node.op in INFIX:
-            text = f"({arguments[0]} {INFIX[node.op]} {arguments[1]})"
-        elif node.op == "xor":
-            text = f"({arguments[0]} ^ {arguments[1]})"
-        elif node.op == "neg":
-            text = f"(-{arguments[0]})"
+        number = row.number_of(dtype)
+        if node.op in _DIVISIONS and not (node.args[1].is_const and node.args[1].value > 0):
+            return f"{node.op}({', '.join(arguments)})"
+        if isinstance(number, str):
+            text = number.format(*arguments)
         else:
-            text = f"{node.op}({', '.join(arguments)})"
-        if node.dtype == INDEX and node.op not in ("min", "max"):
+            text = f"{function_name(row, dtype)}({', '.join(arguments)})"
+        if node.dtype == INDEX and node.op not in _WITHIN:
             return self.in_range(text)
         return rounded(text, node.dtype)
 
@@ -179,12 +177,16 @@ class ExpressionWriter:
         first = self.value(node.args[0])
         branches = [self.branch(argument) for argument in node.args[1:]]
         if not any(lines for lines, _ in branches):
-            if node.op == "select":
+            if node.op == "where":
                 return f"({branches[0][1]} if {first} else {branches[1][1]})"
-            return f"({first} {node.op} {branches[0][1]})"
+            return f"({first} {_JOINED[node.op]} {branches[0][1]})"
         name = self.fresh()
         self.line(f"{name} = {first}")
-        openings = {"select": (f"if {name}:", "else:"), "and": (f"if {name}:",), "or": (f"if not {name}:",)}[node.op]
+        openings = {
+            "where": (f"if {name}:", "else:"),
+            "logical_and": (f"if {name}:",),
+            "logical_or": (f"if not {name}:",),
+        }[node.op]
         for opening, (lines, text) in zip(openings, branches, strict=True):
             self.line(opening)
             self.lines.extend(lines)

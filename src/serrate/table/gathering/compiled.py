@@ -172,11 +172,11 @@ def pad(
         size += columns[name].nbytes
     wanted = array("q", sizes)
     options = (measured.runs_at, _at(wanted), _at(keep), _at(left))
-    _call("pad", measured, options, array("q", out), _threads(size))
+    _call("pad_measured", measured, options, array("q", out), _threads(size))
 
 
 def _call(name: str, measured: Measured, arguments: tuple[int, ...], out: array[int], threads: int) -> None:
-    routines = library.padding_routines() if name == "pad" else library.routines()
+    routines = library.padding_routines() if name == "pad_measured" else library.routines()
     fault = array("q", _NO_FAULT)
     assert routines is not None
     layout, chosen = measured.layout, measured.chosen

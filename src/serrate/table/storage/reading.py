@@ -18,7 +18,7 @@ _TOO_MANY, _NO_ROW = -1, -2
 
 @cache
 def _library() -> Routines | None:
-    """Return the compiled routines; None if they cannot be compiled."""
+    """Return the functions of the source; None if there is no library with them."""
     return load("reading.cpp", ["prefetch"])
 
 
