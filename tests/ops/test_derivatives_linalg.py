@@ -3,6 +3,7 @@ ragged axes on both sides, borders; against autograd through the operations and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.ops.samples import elements
 
 import serrate as sr
 from serrate.ops.derivatives import pullback
+from serrate.ops.record import TABLE
 
 Function = Callable[..., Any]
 
@@ -497,3 +499,23 @@ def test_conv1d(options: dict[str, Any], dtype: torch.dtype) -> None:
     weight, bias = dense(2, 4 // groups, 3, seed=3, dtype=dtype), dense(2, seed=4, dtype=dtype)
     check(lambda *each: sr.conv1d(*each, **options), x, weight, bias, twice=False)
     check(lambda *each: sr.conv1d(*each, **options), x, weight, twice=False)
+
+
+# ------------------------------------------------------------------------------------------------------ the checker
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "program"),
+    [
+        ("linalg.inv", lambda g, out, x: out @ g @ out, lambda x: sr.linalg.inv(x)),
+        ("einsum", lambda g, out, operands, *, equation: [g, g], lambda x: sr.einsum("...ij,...jk->...ik", x, x)),
+        ("fft.fft", lambda g, out, x, **_: sr.real(sr.fft.ifft(g)), lambda x: sr.fft.fft(x)),
+    ],
+)
+def test_a_wrong_rule_is_found(name: str, wrong: Function, program: Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLE, name, dataclasses.replace(TABLE[name], vjp=wrong))
+    with pytest.raises(AssertionError):
+        check(program, packed(matrices(3, 3)), twice=False)
+    if name == "linalg.inv":
+        with pytest.raises(AssertionError):
+            by_rows(program, torch.linalg.inv, packed(matrices(3, 3)))
