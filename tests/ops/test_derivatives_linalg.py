@@ -3,6 +3,7 @@ ragged axes on both sides, borders; against autograd through the operations and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.ops.samples import elements
 
 import serrate as sr
 from serrate.ops.derivatives import pullback
+from serrate.ops.record import TABLE
 
 Function = Callable[..., Any]
 
@@ -193,9 +195,9 @@ def test_matmul(operands: tuple[sr.Tensor, sr.Tensor], dtype: torch.dtype) -> No
 def test_one_row_that_is_stretched_to_many() -> None:
     nested = sr.from_lengths(elements(3, (2,), torch.float64), [[2], [1, 2]])
     for one in (ragged([3], 2), nested):
-        check(sr.matmul, one, dense(4, *[1] * (one.ndim - 3), 2, 2), twice=False)
-        check(lambda x, y: x * y, one, dense(4, *[1] * (one.ndim - 1)), twice=False)
-    check(lambda x, y: sr.einsum("brd,bk->brk", x, y), ragged([3], 2), dense(4, 2), twice=False)
+        check(sr.matmul, one, dense(4, *[1] * (one.ndim - 3), 2, 2))
+        check(lambda x, y: x * y, one, dense(4, *[1] * (one.ndim - 1)))
+    check(lambda x, y: sr.einsum("brd,bk->brk", x, y), ragged([3], 2), dense(4, 2))
 
 
 def test_products_row_by_row() -> None:
@@ -279,11 +281,11 @@ def test_vectors_of_decompositions_where_no_phase_counts(dtype: torch.dtype) -> 
     check(exponential, packed(matrices(3, 3, dtype=dtype)), near=1e-6)
     for shape in ((3, 3), (4, 2), (2, 4)):
         check(polar, packed(matrices(*shape, dtype=dtype)), near=1e-6)
-        check(factors, packed(matrices(*shape, dtype=dtype)), near=1e-6, twice=shape != (2, 4))
+        check(factors, packed(matrices(*shape, dtype=dtype)), near=1e-6)
 
 
 def test_vectors_beyond_the_singular_values_have_no_derivative() -> None:
-    check(lambda x: sr.linalg.svd(x).Vh, packed(matrices(2, 4)), twice=False)
+    check(lambda x: sr.linalg.svd(x).Vh, packed(matrices(2, 4)), near=1e-6)
     _, back = pullback(lambda x: sr.linalg.qr(x, mode="complete").Q, packed(matrices(3, 2)))
     with pytest.raises(NotImplementedError, match="the last 1 columns of Q have no derivative"):
         back(packed(matrices(3, 3)))
@@ -359,3 +361,161 @@ def test_cross_of_stretched_operands(dtype: torch.dtype) -> None:
     check(sr.linalg.cross, x, y)
     check(lambda a, b: sr.linalg.cross(a, b, axis=2), x, ragged(L, 3, seed=4, dtype=dtype))
     check(lambda a, b: sr.linalg.cross(a, b, axis=0), dense(3, 2, dtype=dtype), dense(3, 1, seed=4, dtype=dtype))
+
+
+# ------------------------------------------------------------------------------------------------------ transforms
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("points", [None, 1, 2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_transforms_of_any_number_of_points(name: str, points: int | None, norm: str) -> None:
+    """Shorter and longer than what there is, even and odd; along an axis before a ragged one, too."""
+    function = getattr(sr.fft, name)
+    for dtype in BOTH[: 1 if name in ("rfft", "ihfft") else 2]:
+        for size in (4, 5):
+            x = ragged(L, size, dtype=dtype)
+            check(lambda x: function(x, n=points, norm=norm), x, twice=False)
+        turned = sr.matrix_transpose(ragged(L, 4, dtype=dtype))
+        check(lambda x: function(x, n=points, axis=1, norm=norm), turned, twice=False)
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
+def test_transforms_over_axes_in_any_order(name: str) -> None:
+    function = getattr(sr.fft, name)
+    for dtype in BOTH[: 1 if name == "rfftn" else 2]:
+        x = ragged(L, 3, 4, dtype=dtype)
+        for axes, s in (((2, 3), None), ((3, 2), None), ((-1,), (6,)), ((2, 3), (5, 3)), (None, (2, 2))):
+            check(lambda x, axes=axes, s=s: function(x, axes=axes, s=s), x, twice=False)
+
+
+FULL = [2, 1, 3]
+
+
+def test_transforms_row_by_row() -> None:
+    """torch refuses to transform an empty row on the way back."""
+    by_rows(sr.fft.fft, torch.fft.fft, ragged(FULL, 4, dtype=torch.complex128))
+    by_rows(lambda x: sr.fft.irfft(x, n=5), lambda x: torch.fft.irfft(x, 5), ragged(FULL, 3, dtype=torch.complex128))
+    by_rows(lambda x: sr.real(sr.fft.rfft(x)), lambda x: torch.fft.rfft(x).real, ragged(FULL, 4))
+    by_rows(lambda x: sr.fft.fftshift(x, axes=2), lambda x: torch.fft.fftshift(x, 1), ragged(FULL, 5))
+
+
+def test_a_transform_inside_a_program_is_derived_twice() -> None:
+    check(lambda x: sr.abs(sr.fft.rfft(x * x, n=4)), ragged(L, 4) + 2, near=1e-6)
+
+
+# ------------------------------------------------------------------------------------------- attention, convolution
+
+
+def operands_of_attention(queries: list[int], keys: list[int]) -> tuple[sr.Tensor, sr.Tensor, sr.Tensor]:
+    return ragged(queries, 3), ragged(keys, 3, seed=1), ragged(keys, 2, seed=2)
+
+
+VISIBLE = {
+    "all": {},
+    "causal": {"causal": True},
+    "lower right": {"causal": "lower_right"},
+    "window": {"window": (1, 0)},
+    "one side": {"window": (-1, 1), "scale": 0.3},
+    "mask": {"mask": torch.rand(4, 4, generator=torch.Generator().manual_seed(0)) > 0.4},
+    "keys": {"mask": torch.tensor([[[True, False, True, True]], [[True] * 4], [[False, True, False, True]]])},
+    "bias": {"bias": torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4), "causal": True},
+}
+
+
+@pytest.mark.parametrize("heads", [False, True])
+@pytest.mark.parametrize("options", VISIBLE.values(), ids=VISIBLE)
+def test_attention(options: dict[str, Any], heads: bool) -> None:
+    """Among the rows are queries without keys, keys without queries, and, by masks, queries that see no key."""
+
+    def placed(x: sr.Tensor) -> sr.Tensor:
+        if not heads:
+            return x
+        both = sr.from_lengths(torch.stack([x.values, 2 - x.values], 1), x.lengths[0])
+        return sr.permute_dims(both, (0, 2, 1, 3))
+
+    mask = options.get("mask")
+    given = {"mask": mask[:, None]} if heads and mask is not None and mask.ndim == 3 else options
+    q, k, v = (placed(x) for x in operands_of_attention([2, 0, 3], [4, 2, 0]))
+    check(lambda *each: sr.attention(*each, **given), q, k, v)
+
+
+def test_attention_row_by_row() -> None:
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    given = operands_of_attention([2, 1, 3], [2, 1, 3])
+    by_rows(sr.attention, sdpa, *given)
+    by_rows(lambda *each: sr.attention(*each, causal=True), lambda *each: sdpa(*each, is_causal=True), *given)
+
+
+def test_the_bias_of_attention_has_a_gradient() -> None:
+    q, k, v = operands_of_attention([2, 0, 3], [4, 2, 3])
+    bias = sr.sin(sr.matmul(q, sr.matrix_transpose(k)))
+    check(lambda *each: sr.attention(*each[:3], bias=each[3], causal="lower_right"), q, k, v, bias)
+
+
+def test_a_dense_bias_of_attention_has_a_gradient() -> None:
+    q, k, v = operands_of_attention([2, 0, 3], [4, 2, 3])
+    for shape in ((4, 4), (1, 4), (3, 4, 4), (3, 1, 4), (1, 1)):
+        bias = dense(*shape, seed=6)
+        check(lambda *each: sr.attention(*each[:3], bias=each[3]), q, k, v, bias)
+
+
+def test_groups_of_queries_share_the_heads_of_attention() -> None:
+    def heads(lengths: list[int], many: int, seed: int) -> sr.Tensor:
+        return sr.permute_dims(ragged(lengths, many, 3, seed=seed), (0, 2, 1, 3))
+
+    q, k, v = heads([2, 0, 3], 4, 0), heads([4, 2, 3], 2, 1), heads([4, 2, 3], 2, 2)
+    check(lambda *each: sr.attention(*each, causal=True), q, k, v)
+
+
+def test_attention_drops_the_same_weights_on_the_way_back() -> None:
+    q, k, v = operands_of_attention([2, 0, 3], [4, 2, 3])
+
+    def dropping(*each: Any) -> Any:
+        torch.manual_seed(3)
+        return sr.attention(*each, dropout=0.4)
+
+    check(dropping, q, k, v)
+
+
+def test_attention_of_dense_operands() -> None:
+    q, k, v = (dense(2, size, 3, seed=size) for size in (4, 5, 5))
+    for options in ({}, {"causal": True}, {"causal": "lower_right", "window": (2, 0)}):
+        check(lambda *each, options=options: sr.attention(*each, **options), q, k, v)
+
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"padding": 1, "stride": 2},
+    {"padding": "same", "dilation": 2},
+    {"groups": 2, "padding": 2},
+]
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+def test_conv1d(options: dict[str, Any], dtype: torch.dtype) -> None:
+    x, groups = sr.matrix_transpose(ragged([4, 0, 1, 5], 4, dtype=dtype)), options.get("groups", 1)
+    weight, bias = dense(2, 4 // groups, 3, seed=3, dtype=dtype), dense(2, seed=4, dtype=dtype)
+    check(lambda *each: sr.conv1d(*each, **options), x, weight, bias, twice=False)
+    check(lambda *each: sr.conv1d(*each, **options), x, weight, twice=False)
+
+
+# ------------------------------------------------------------------------------------------------------ the checker
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "program"),
+    [
+        ("linalg.inv", lambda g, out, x: out @ g @ out, lambda x: sr.linalg.inv(x)),
+        ("einsum", lambda g, out, operands, *, equation: [g, g], lambda x: sr.einsum("...ij,...jk->...ik", x, x)),
+        ("fft.fft", lambda g, out, x, **_: sr.real(sr.fft.ifft(g)), lambda x: sr.fft.fft(x)),
+    ],
+)
+def test_a_wrong_rule_is_found(name: str, wrong: Function, program: Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLE, name, dataclasses.replace(TABLE[name], vjp=wrong))
+    with pytest.raises(AssertionError):
+        check(program, packed(matrices(3, 3)), twice=False)
+    if name == "linalg.inv":
+        with pytest.raises(AssertionError):
+            by_rows(program, torch.linalg.inv, packed(matrices(3, 3)))

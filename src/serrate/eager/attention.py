@@ -64,7 +64,17 @@ def within(queries: torch.Tensor, keys: torch.Tensor, reach: Reach) -> torch.Ten
     return keys <= queries + after if seen is None else seen & (keys <= queries + after)
 
 
-def prepare(
+def prepare(*given: Any) -> tuple[Tensor, Tensor, Tensor, Call]:
+    """What `read` gives, keys and values with as many heads as queries."""
+    q, k, v, call = read(*given)
+    k, v = (
+        x if (times := copies(q, x, name)) == 1 else repeat(x, times, axis=x.ndim - 3)
+        for x, name in ((k, "key"), (v, "value"))
+    )
+    return q, k, v, call
+
+
+def read(
     query: Any,
     key: Any,
     value: Any,
@@ -75,7 +85,7 @@ def prepare(
     scale: Any,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Call]:
-    """The operands, checked; keys and values have as many heads as queries."""
+    """Checked operands, and what is asked for."""
     q, k, v = (as_tensor(x) for x in (query, key, value))
     require_one_device(q, k, v)
     for name, x in (("query", q), ("key", k), ("value", v)):
@@ -110,7 +120,7 @@ def prepare(
     assert isinstance(features, int)
     factor = 1 / math.sqrt(max(features, 1)) if scale is None else scale
     call = Call(factor, True if causal == "upper_left" else causal, sides, biases, mask, dropout)
-    return q, _grouped(q, k, "key"), _grouped(q, v, "value"), call
+    return q, k, v, call
 
 
 def _check_mask(name: str, given: Any, q: Tensor, k: Tensor) -> None:
@@ -125,18 +135,18 @@ def _check_mask(name: str, given: Any, q: Tensor, k: Tensor) -> None:
             check_reach(x.values.shape[axis], rows, x, name)
 
 
-def _grouped(q: Tensor, x: Tensor, name: str) -> Tensor:
-    """Keys or values with each head repeated for the queries of its group."""
+def copies(q: Tensor, x: Tensor, name: str) -> int:
+    """How many heads of the query each head of the keys or values serves."""
     if q.ndim < 4:
-        return x
+        return 1
     have, wanted = x.shape[-3], q.shape[-3]
     if have == wanted or isinstance(have, Ragged) or isinstance(wanted, Ragged):
-        return x
+        return 1
     if not (abstract.is_known(have) and abstract.is_known(wanted)):
         abstract.differ(wanted, have)  # A type takes both numbers for equal.
     if have == 0 or wanted % have:
         raise ValueError(f"the heads of the query, {wanted}, must be a multiple of those of the {name}, {have}")
-    return repeat(x, wanted // have, axis=x.ndim - 3)
+    return wanted // have
 
 
 def check_reach(have: int, rows: Ragged, x: Tensor, name: str) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from serrate.eager.attention import Causal, prepare
+from serrate.eager.attention import Call, Causal, copies, prepare, read
 from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.multihead import multi_head_attention
-from serrate.ops.record import operation, record
-from serrate.ops.scores import by_scores, gradients
+from serrate.ops.record import operation, ops, record
+from serrate.ops.reductions import accumulating, count
+from serrate.ops.scores import by_scores, gradients, like
 from serrate.tensor.layout import identical
+from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
@@ -65,6 +67,84 @@ def _answer_sdpa(
     return _attention(query, key, value, causal=is_causal, scale=scale, dropout=dropout_p, **named)
 
 
+# ------------------------------------------------------------------------------------------------------------ body
+
+
+def _attention_body(
+    query: Any,
+    key: Any,
+    value: Any,
+    /,
+    *,
+    causal: Causal = False,
+    window: int | Sequence[int] | None = None,
+    bias: Any = None,
+    mask: Any = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Any:
+    biases = () if bias is None else (bias,)
+    q, k, v, call = read(query, key, value, causal, window, biases, mask, scale, dropout)
+    k, v = _with_heads(q, k, "key"), _with_heads(q, v, "value")
+    scores = ops.matmul(q, ops.matrix_transpose(k)) * call.scale
+    if bias is not None:
+        scores = scores + like(bias, scores, "bias")
+    if mask is not None:
+        scores = ops.where(like(mask, scores, "mask"), scores, -float("inf"))
+    for seen in _in_reach(scores, call):
+        scores = ops.where(seen, scores, -float("inf"))
+    weights = ops.astype(_weights(accumulating(scores)), v.dtype)
+    return ops.matmul(ops.dropout(weights, dropout) if dropout else weights, v)
+
+
+def _with_heads(q: Any, x: Any, name: str) -> Any:
+    """Keys or values with each head repeated for the queries of its group."""
+    times = copies(q, x, name)
+    return x if times == 1 else ops.repeat(x, times, axis=x.ndim - 3)
+
+
+def _weights(scores: Any) -> Any:
+    """Softmax along the last axis; a query that sees no key has weights of 0."""
+    top = ops["Tensor.detach"](ops.max(scores, axis=-1))
+    top = ops.where(ops.isfinite(top), top, 0)
+    made = ops.exp(scores - ops.expand_like(top, scores, axis=-1))
+    total = ops.sum(made, axis=-1)
+    return made / ops.expand_like(ops.where(ops.equal(total, 0), 1, total), scores, axis=-1)
+
+
+def _in_reach(scores: Any, call: Call) -> Iterator[Any]:
+    """Whether the key of each score is not too far before its query, and not too far behind it."""
+    before, after = call.reach
+    if call.reach == (None, None):
+        return
+    queries, keys = _positions(scores, scores.ndim - 2), _positions(scores, scores.ndim - 1)
+    if call.causal == "lower_right":  # the last key stands beside the last query
+        queries = queries + (_lengths(scores, scores.ndim - 1) - _lengths(scores, scores.ndim - 2))
+    if before is not None:
+        yield keys >= queries - before
+    if after is not None:
+        yield keys <= queries + after
+
+
+def _positions(scores: Any, axis: int) -> Any:
+    """The position of each score along an axis, in a shape that is stretched to that of the scores."""
+    size = scores.shape[axis]
+    if not isinstance(size, Ragged):
+        return ops.reshape(ops.arange(size, device=scores.device), (size, *[1] * (scores.ndim - 1 - axis)))
+    ragged = {number for number, each in enumerate(scores.shape) if isinstance(each, Ragged)}
+    packed = ragged.union(*(scores.shape[number].parents for number in ragged))
+    made = ops.positions(scores, axis)
+    for number in range(scores.ndim):
+        made = made if number in packed else ops.expand_dims(made, axis=number)
+    return made
+
+
+def _lengths(scores: Any, axis: int) -> Any:
+    """How many scores there are along an axis, beside each score."""
+    many = count(scores, axis)
+    return many if isinstance(many, int) else ops.expand_like(many, scores, axis=axis)
+
+
 record(
     "attention",
     "attention",
@@ -78,10 +158,13 @@ record(
     torch=(F.scaled_dot_product_attention,),
     spellings={F.multi_head_attention_forward: multi_head_attention},
     operands=("query", "key", "value", "bias", "mask"),
+    body=_attention_body,
     kinds=("float",),
     samples=(
         "x[..., None], x[..., None], x[..., None]",
         "x[..., None], x[..., None], x[..., None], causal=True, window=1",
+        "x[..., None], x[..., None], x[..., None], causal='lower_right', window=(1, 2), scale=2.0, "
+        "bias=x[..., None] * x[..., None, :], mask=x[..., None] + x[..., None, :] < 1.1",
     ),
     errors=(
         ("x.to(torch.int64), x, x", TypeError, "attention needs floating-point elements, got torch.int64 in query"),

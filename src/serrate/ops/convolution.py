@@ -9,7 +9,7 @@ import torch
 from serrate.eager.precision import for_products
 from serrate.eager.taps import Taps, convolve
 from serrate.errors import AxisError
-from serrate.ops.record import operation, record
+from serrate.ops.record import BY_TORCH, operation, record
 from serrate.tensor import abstract
 from serrate.tensor.combine import zeroed
 from serrate.tensor.layout import assemble
@@ -129,6 +129,8 @@ record(
         "[[[3.0, 3.0]], [[3.0]]]",
     ),
     torch=(torch.conv1d,),
+    primitive="library",
+    vjp=BY_TORCH,
     kinds=("float", "complex", "int"),
     samples=(
         "sr.from_offsets(x.values.flatten()[:, None], [0, 0, x.values.numel()]).mT, torch.ones(3, 1, 2, dtype=x.dtype)",

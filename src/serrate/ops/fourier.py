@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from serrate.eager.precision import ACCUMULATE, widened
 from serrate.eager.stacks import dimensions, floating
 from serrate.errors import AxisError
+from serrate.ops import fourier_rules as rules
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import Error, operation, record
 from serrate.tensor import abstract
@@ -113,31 +114,13 @@ def _over(name: str) -> Callable[..., Tensor]:
         x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
     ) -> Tensor:
         tensor = _checked(name, x, norm)
-        chosen = _chosen(name, tensor, s, axes)
+        chosen = rules.chosen_axes(name, tensor, s, axes)
         dims = dimensions(f"fft.{name}", tensor, chosen)
         _require_points(name, tensor, chosen, s)
         points = (tensor.values.shape[dims[-1]] if s is None else s[-1]) if name in _INSTEAD else None
         return _transformed(tensor, dims, lambda values: function(values, s, dims, norm), points)
 
     return transform
-
-
-def _chosen(name: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> list[int]:
-    """The axes to transform: those named, else the last as many as `s` has sizes, else all."""
-    if axes is not None:
-        chosen = [x._axis(a) for a in axes]
-    else:
-        chosen = list(range(x.ndim if s is None else len(s)))
-        if len(chosen) > x.ndim:
-            raise AxisError(f"fft.{name}: s has {len(chosen)} sizes for a tensor of {x.ndim} axes, shape {x.shape}")
-        chosen = [x.ndim - len(chosen) + i for i in chosen]
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"an axis is named twice in {tuple(axes or ())}")
-    if s is not None and len(s) != len(chosen):
-        raise ValueError(f"fft.{name}: s has {len(s)} sizes for {len(chosen)} axes")
-    if not chosen and name not in ("fftn", "ifftn"):
-        raise AxisError(f"fft.{name} needs at least one axis to transform, got none of shape {x.shape}")
-    return chosen
 
 
 # ----------------------------------------------------------------------------------------- frequencies and shifts
@@ -255,54 +238,67 @@ def _record(
     record("fourier", f"fft.{name}", eager, answer, summary=summary, **fields)
 
 
-def _transform(name: str, eager: Callable[..., Any], over: bool, summary: str, gives: str) -> None:
+def _transform(name: str, eager: Callable[..., Any], over: bool, summary: str, gives: str, **meaning: Any) -> None:
     real, half = name in _INSTEAD, name in _HALF_IN
     errors = (*(_OVER if over else _ALONG), (_COMPLEX[0].format("axes=(2,)" if over else "axis=2"), *_COMPLEX[1:]))
     one = f"{_XX}, axes=(-2, -1)" if over else _X
     other = f"{_XX}, axes=(-1,), s=(4,), norm='forward'" if over else f"{_X}, n=3, norm='ortho'"
+    third = f"{_XX}, axes=(-1, -2), s=(2, -1), norm='ortho'" if over else f"{_XX}, n=5, axis=-2, norm='forward'"
     _record(
         name, eager, _answer_over(eager) if over else _answer_along(eager), summary, gives,
         spellings={getattr(torch.fft, f"{name[:-1]}2"): _answer_over(eager, (-2, -1))} if over else {},
         options=", axes=(2,)" if over else "",
         kinds=("float",) if real else ("float", "complex"),
         is_complex=not half,
-        samples=(one, other),
+        samples=(one, other, third),
         errors=errors if real else errors[:-1],
+        **{"primitive": None if "body" in meaning else "library"} | meaning,
     )  # fmt: skip
 
 
 # fmt: off
 _transform("fft", _along("fft"), False, "The discrete Fourier transform along `axis`, cut or filled with 0 to `n`.",
-           "[[[1.0, 1.0]], []]")
-_transform("ifft", _along("ifft"), False, "The inverse of fft.", "[[[0.5, 0.5]], []]")
+           "[[[1.0, 1.0]], []]",
+           vjp=rules.fft_vjp("ifft"))
+_transform("ifft", _along("ifft"), False, "The inverse of fft.", "[[[0.5, 0.5]], []]",
+           vjp=rules.fft_vjp("fft"))
 _transform("rfft", _along("rfft"), False, "fft of real numbers, without the half that mirrors the other.",
-           "[[[1.0, 1.0]], []]")
+           "[[[1.0, 1.0]], []]",
+           vjp=rules.rfft_vjp)
 _transform("irfft", _along("irfft"), False, "The inverse of rfft: real, with `n` entries, by default an even number.",
-           "[[[0.5, 0.5]], []]")
+           "[[[0.5, 0.5]], []]",
+           vjp=rules.irfft_vjp)
 _transform("hfft", _along("hfft"), False, "The real fft of half a signal whose other half mirrors it, conjugated.",
-           "[[[1.0, 1.0]], []]")
-_transform("ihfft", _along("ihfft"), False, "The inverse of hfft.", "[[[0.5, 0.5]], []]")
+           "[[[1.0, 1.0]], []]",
+           body=rules.hfft_body)
+_transform("ihfft", _along("ihfft"), False, "The inverse of hfft.", "[[[0.5, 0.5]], []]",
+           body=rules.ihfft_body)
 _transform("fftn", _over("fftn"), True, "fft over several axes, each cut or filled with 0 to its size in `s`.",
-           "[[[1.0, 1.0]], []]")
-_transform("ifftn", _over("ifftn"), True, "The inverse of fftn.", "[[[0.5, 0.5]], []]")
+           "[[[1.0, 1.0]], []]",
+           body=rules.over_body("fftn", "fft"))
+_transform("ifftn", _over("ifftn"), True, "The inverse of fftn.", "[[[0.5, 0.5]], []]",
+           body=rules.over_body("ifftn", "ifft"))
 _transform("rfftn", _over("rfftn"), True, "fftn of real numbers, without the half that mirrors along the last axis.",
-           "[[[1.0, 1.0]], []]")
-_transform("irfftn", _over("irfftn"), True, "The inverse of rfftn: real.", "[[[0.5, 0.5]], []]")
-for _name, _summary, _gives in (
-    ("fftfreq", "The frequencies of fft of n points at distance `d`.", "[0.0, 0.25, -0.5, -0.25]"),
-    ("rfftfreq", "The frequencies of rfft of n points at distance `d`.", "[0.0, 0.25, 0.5]"),
+           "[[[1.0, 1.0]], []]",
+           body=rules.over_body("rfftn", "fft"))
+_transform("irfftn", _over("irfftn"), True, "The inverse of rfftn: real.", "[[[0.5, 0.5]], []]",
+           body=rules.over_body("irfftn", "ifft"))
+for _name, _summary, _gives, _body in (
+    ("fftfreq", "The frequencies of fft of n points at distance `d`.", "[0.0, 0.25, -0.5, -0.25]", rules.fftfreq_body),
+    ("rfftfreq", "The frequencies of rfft of n points at distance `d`.", "[0.0, 0.25, 0.5]", rules.rfftfreq_body),
 ):
-    _record(_name, _frequencies(_name), None, _summary, "", torch=(), kinds=("float",), samples=("4",),
+    _record(_name, _frequencies(_name), None, _summary, "", torch=(), kinds=("float",), body=_body, operands=(),
+            flat="the result is made of numbers alone", samples=("4", "5, d=0.5", "1, dtype=torch.float64"),
             example=(f"sr.fft.{_name}(4).tolist()", _gives),
             errors=(("0", ValueError, "needs at least one point, got n = 0"),
                     ("2.5", TypeError, "the number of points is an integer"),
                     ("4, dtype=torch.int64", TypeError, "frequencies are real floating-point numbers")))
-for _name, _summary in (
-    ("fftshift", "Frequency 0 in the middle of `axes`, by default all."),
-    ("ifftshift", "The inverse of fftshift."),
+for _name, _summary, _sign in (
+    ("fftshift", "Frequency 0 in the middle of `axes`, by default all.", 1),
+    ("ifftshift", "The inverse of fftshift.", -1),
 ):
     _record(_name, _shift(_name), _answer_shift(_name), _summary, "[[[0.0, 1.0]], []]", options=", axes=2",
-            kinds=("float", "complex"),
+            kinds=("float", "complex"), body=rules.shift_body(_sign),
             samples=(f"{_X}, axes=-1", f"{_XX}, axes=(-2, -1)"),
             errors=(("x", AxisError, "axis 0 of shape .* has ragged axes"),
                     ("x, axes=1", AxisError, "axis 1" + _RAGGED),

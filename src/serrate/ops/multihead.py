@@ -9,7 +9,7 @@ import torch
 from serrate.eager.attention import prepare
 from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError
-from serrate.ops.record import TABLE
+from serrate.ops.record import ops
 from serrate.ops.scores import by_scores, gradients
 from serrate.tensor import abstract
 from serrate.tensor.indexing import expand_dims
@@ -67,9 +67,9 @@ def multi_head_attention(
     seen: Tensor | None = None
     if made is None:
         made, seen = by_scores(q, k, v, call)
-    out = TABLE["linear"].function(_merge_heads(made), out_proj_weight, out_proj_bias)
+    out = ops.linear(_merge_heads(made), out_proj_weight, out_proj_bias)
     if need_weights and seen is not None:
-        seen = TABLE["mean"].function(seen, axis=1) if average_attn_weights else seen
+        seen = ops.mean(seen, axis=1) if average_attn_weights else seen
     return out.permute_dims((1, 0, 2)), seen if need_weights else None
 
 
@@ -87,13 +87,12 @@ def _batch_first(given: Any, name: str) -> Tensor:
 
 def _projected(rows: list[Tensor], weights: Any, bias: Any, own: bool) -> list[Tensor]:
     """Queries, keys and values out of the given rows; one product where all three come from the same."""
-    linear = TABLE["linear"].function
     if own and isinstance(weights, torch.Tensor):
-        made = linear(rows[0], weights, bias)
+        made = ops.linear(rows[0], weights, bias)
         return [made._with(part) for part in made.values.chunk(3, -1)]
     each = weights.chunk(3) if isinstance(weights, torch.Tensor) else weights
     biases = (None,) * 3 if bias is None else bias.chunk(3)
-    return [linear(x, w, b) for x, w, b in zip(rows, each, biases, strict=True)]
+    return [ops.linear(x, w, b) for x, w, b in zip(rows, each, biases, strict=True)]
 
 
 def _with_more_keys(x: Tensor, bias: Any, zero: bool) -> Tensor:

@@ -13,36 +13,33 @@ from serrate.eager.attention import Call, check_reach, within
 from serrate.eager.elementwise import apply
 from serrate.eager.precision import widened
 from serrate.eager.reducing import extreme_values, reduction, sum_values
-from serrate.ops import reductions as _reductions  # noqa: F401 (an operation used below)
-from serrate.ops.record import TABLE
+from serrate.ops.record import ops
 from serrate.tensor.broadcast import align
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Nest, Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
-from serrate.tensor.unpad import from_dense
 
 
 def by_scores(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor]:
     """The output and the weights [..., q, k], by ragged operations alone."""
-    matmul = TABLE["matmul"].function
-    scores = apply(torch.mul, matmul(q, k.mT), call.scale)
+    scores = apply(torch.mul, ops.matmul(q, k.mT), call.scale)
     for bias in call.biases:
-        scores = apply(torch.add, scores, _like(bias, scores, "bias"))
+        scores = apply(torch.add, scores, like(bias, scores, "bias"))
     hidden = _hidden(scores, call)
     if hidden is not None:
         scores = apply(torch.where, hidden, -float("inf"), scores)
     weights = _weights(scores).to(v.dtype)  # a wider bias does not make the output wider
     if call.dropout:
-        weights = TABLE["dropout"].function(weights, call.dropout)
-    return matmul(weights, v), weights
+        weights = ops.dropout(weights, call.dropout)
+    return ops.matmul(weights, v), weights
 
 
 def gradients(q: Tensor, k: Tensor, v: Tensor, g: Tensor, call: Call) -> tuple[torch.Tensor, ...]:
     """What attention without dropout passes back to the values of q, k and v; it can be derived again."""
-    matmul = TABLE["matmul"].function
+    matmul = ops.matmul
     weights = by_scores(q, k, v, call)[1]
     by_weight = matmul(g, v.mT)
-    mean = TABLE["sum"].function(apply(torch.mul, by_weight, weights), axis=-1, keepdims=True)
+    mean = ops.sum(apply(torch.mul, by_weight, weights), axis=-1, keepdims=True)
     by_score = apply(torch.mul, weights, apply(torch.sub, by_weight, mean))
     by_score = apply(torch.mul, by_score, call.scale)
     made = (matmul(by_score, k), matmul(by_score.mT, q), matmul(weights.mT, g))
@@ -64,7 +61,7 @@ def _hidden(scores: Tensor, call: Call) -> Tensor | None:
     """Which scores are not seen."""
     hidden: Tensor | None = None
     if call.mask is not None:
-        hidden = TABLE["logical_not"].function(_like(call.mask, scores, "mask"))
+        hidden = ops.logical_not(like(call.mask, scores, "mask"))
     if call.reach != (None, None):
         made = _on_rows(scores, _out_of_reach(scores, call))
         hidden = made if hidden is None else apply(torch.logical_or, hidden, made)
@@ -141,7 +138,7 @@ def _on_rows(x: Tensor, values: torch.Tensor) -> Tensor:
     return x._with(values.expand(x.values.shape))
 
 
-def _like(given: Any, scores: Tensor, name: str) -> Any:
+def like(given: Any, scores: Tensor, name: str) -> Any:
     """A mask or bias that broadcasts against scores; a dense one lends each row its top-left block."""
     x = as_tensor(given)
     if x.is_ragged or not scores.is_ragged:
@@ -151,7 +148,8 @@ def _like(given: Any, scores: Tensor, name: str) -> Any:
     shape: list[int] = []
     for axis in range(-scores.ndim, 0):
         wanted = scores.shape[axis]
-        have = x.values.shape[axis] if -axis <= x.ndim else 1
+        have = x.shape[axis] if -axis <= x.ndim else 1
+        assert isinstance(have, int)
         if isinstance(wanted, Ragged):
             check_reach(have, wanted, x, name)
             shape.append(wanted.partition.max_length if have == 1 else have)
@@ -159,4 +157,4 @@ def _like(given: Any, scores: Tensor, name: str) -> Any:
             if have not in (1, wanted):
                 raise ValueError(f"{name} of shape {x.shape} does not fit scores of shape {scores.shape}")
             shape.append(wanted)
-    return from_dense(x.values.expand(shape), like=scores)
+    return ops.from_dense(ops.broadcast_to(x, shape), like=scores)
