@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.compat import fbgemm
-from serrate.compat.fbgemm.moves import Move, first_rows, to_grid
+from serrate.compat.fbgemm.padding import are_held, first_rows, pad, put_back, unpad
 from serrate.errors import RaggednessError
 from serrate.tensor.partition import Partition
 
@@ -227,14 +227,14 @@ def test_moves_without_host_lengths(spare: int, most: int) -> None:
     values = torch.randn(rows, 2, dtype=torch.float64, requires_grad=True)
     levels = (on_device(outer), on_device(inner, spare))
     with sr.testing.forbid_sync():
-        move = to_grid(levels, [2, most], rows)
-        dense = move(values, 4.0)
-        back = move.back(dense)
-        move.back.clear(torch.ones(rows, 2))
-    same(dense.detach().view(3, 2, most, 2), padded(values.detach(), offsets, [2, most], 4.0))
-    same(back.detach(), unpadded(dense.detach().view(3, 2, most, 2), offsets, rows))
-    assert gradcheck(lambda v: move(v) ** 2, (values,))
-    assert gradgradcheck(lambda v: move.back(move(v) ** 2), (values,))
+        dense = pad(values, levels, [2, most], 4.0)
+        back = unpad(dense, levels, rows)
+        held = are_held(levels, [2, most], rows)
+    same(dense.detach(), padded(values.detach(), offsets, [2, most], 4.0))
+    same(back.detach(), unpadded(dense.detach(), offsets, rows))
+    same(held, unpadded(torch.ones(3, 2, most, 1), offsets, rows)[:, 0] > 0)
+    assert gradcheck(lambda v: pad(v, levels, [2, most]) ** 2, (values,))
+    assert gradgradcheck(lambda v: unpad(pad(v, levels, [2, most]) ** 2, levels, rows), (values,))
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 9])
@@ -242,23 +242,16 @@ def test_moves_without_host_lengths(spare: int, most: int) -> None:
 def test_first_rows(most: int, spare: int) -> None:
     lengths = [3, 0, 1, 4]
     rows = 8 + spare
-    values = torch.randn(rows, 2)
+    values = torch.randn(rows, 2, dtype=torch.float64, requires_grad=True)
     kept = [r for start, n in ((0, 3), (3, 0), (3, 1), (4, 4)) for r in range(start, start + min(n, most))]
     for level in (Partition.from_lengths(lengths), on_device(lengths, spare)):
-        cut, move = first_rows(level, most, rows)
-        assert cut.lengths.tolist() == [min(n, most) for n in lengths]
-        made = move(values)
-        same(made[: len(kept)], values[kept])
+        made = first_rows(values, level, most)
+        assert made.partitions[0].lengths.tolist() == [min(n, most) for n in lengths]
+        same(made.values[: len(kept)], values[kept])
         back = torch.zeros_like(values)
-        back[kept] = values[kept]
-        same(move.back(made), back)
-
-
-def test_clear() -> None:
-    ones = torch.ones(4, 2)
-    assert Move(3, 4, 3, None, torch.tensor([0, 3, 1])).clear(ones.clone()).sum(1).tolist() == [2, 2, 0, 2]
-    assert Move(3, 4, 3).clear(ones.clone()).sum(1).tolist() == [2, 2, 2, 0]
-    assert Move(4, 4, 4).clear(ones.clone()).sum(1).tolist() == [2, 2, 2, 2]
+        back[kept] = values.detach()[kept]
+        same(put_back(made, level, rows).detach(), back)
+        assert gradcheck(lambda v, level=level: put_back(first_rows(v, level, most), level, rows) ** 2, (values,))
 
 
 # --------------------------------------------------------------------------------------------------- wrong calls

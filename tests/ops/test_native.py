@@ -21,6 +21,8 @@ from serrate.ops.record import TABLE, Implementation, Op
 pytestmark = pytest.mark.skipif(not padded.is_there(), reason="needs a C++ compiler")
 
 OPS = [op for op in TABLE.values() if op.implementations[0].name == "native"]
+MORE = {"take": ("x, torch.arange(len(x)).flip(0).repeat(2), axis=0",)}
+"""Samples that compiled code takes, for operations of which the record has none."""
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6, torch.complex64: 2e-6}
 
 
@@ -35,7 +37,7 @@ def samples(op: Op, dtype: torch.dtype) -> Iterator[Call]:
         for name in NAMES:
             if absent(op, name, dtype):
                 continue
-            for text in op.samples:
+            for text in (*op.samples, *MORE.get(op.name, ())):
                 args, options = arguments(text, born(sample(name, dtype)))
                 if chosen(op, args, options).name == "native":
                     yield Call(op, f"{name}, {birth}", text, args, options)

@@ -39,10 +39,9 @@ struct Matrix {
   int64_t row, column;
 };
 
-// Computes C[M, columns] = A[M, depth] · B[depth, columns], or with `more` adds this to C; the lines of B and C are
-// contiguous.
+// Computes C[M, columns] = A[M, depth] · B[depth, columns]; the lines of B and C are contiguous.
 template <class T, int M>
-void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row, bool more) {
+void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
   using V = typename Lanes<T>::type;
   using Memory = typename Lanes<T>::memory;
   V sums[M][kVectors] = {};
@@ -58,22 +57,19 @@ void tile(int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      Memory& made = reinterpret_cast<Memory*>(c + i * c_row)[v];
-      made = more ? made + sums[i][v] : sums[i][v];
-    }
+    for (int v = 0; v < kVectors; ++v) reinterpret_cast<Memory*>(c + i * c_row)[v] = sums[i][v];
   }
 }
 
 template <class T>
-void tile_of(int64_t rows, int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row, bool more) {
+void tile_of(int64_t rows, int64_t depth, Matrix<T> a, const T* b, int64_t b_row, T* c, int64_t c_row) {
   switch (rows) {
-    case 1: return tile<T, 1>(depth, a, b, b_row, c, c_row, more);
-    case 2: return tile<T, 2>(depth, a, b, b_row, c, c_row, more);
-    case 3: return tile<T, 3>(depth, a, b, b_row, c, c_row, more);
-    case 4: return tile<T, 4>(depth, a, b, b_row, c, c_row, more);
-    case 5: return tile<T, 5>(depth, a, b, b_row, c, c_row, more);
-    default: return tile<T, 6>(depth, a, b, b_row, c, c_row, more);
+    case 1: return tile<T, 1>(depth, a, b, b_row, c, c_row);
+    case 2: return tile<T, 2>(depth, a, b, b_row, c, c_row);
+    case 3: return tile<T, 3>(depth, a, b, b_row, c, c_row);
+    case 4: return tile<T, 4>(depth, a, b, b_row, c, c_row);
+    case 5: return tile<T, 5>(depth, a, b, b_row, c, c_row);
+    default: return tile<T, 6>(depth, a, b, b_row, c, c_row);
   }
 }
 
@@ -88,10 +84,21 @@ void pack(int64_t depth, Matrix<T> b, int64_t first, int64_t count, T* packed) {
   }
 }
 
-// Computes C[m, n] = A[m, k] · B[k, n]; `packed` has room for kDepth lines as wide as a tile. Products are summed in
-// blocks of kDepth, and the sums of blocks are added: so errors grow with the number of blocks, not with k.
+// The memory that a thread multiplies with.
 template <class T>
-void multiply(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, T* c, T* packed) {
+struct Room {
+  std::vector<T> packed;     // up to kDepth lines as wide as a tile
+  std::vector<double> sums;  // lines as wide as a tile, if there is more than one block to add up
+
+  // Makes room for products of up to m lines and sums of up to k products.
+  Room(int64_t m, int64_t k)
+      : packed(Lanes<T>::columns * std::min(kDepth, k)), sums(k > kDepth ? Lanes<T>::columns * m : 0) {}
+};
+
+// Computes C[m, n] = A[m, k] · B[k, n]. Up to kDepth products are summed in tiles; the sums of several such blocks are
+// added up in float64, so that errors do not grow with k.
+template <class T>
+void multiply(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, T* c, Room<T>& room) {
   constexpr int kWidth = Lanes<T>::columns;
   T edge[kRows * kWidth];
   if (!k) std::fill(c, c + m * n, T(0));
@@ -101,22 +108,27 @@ void multiply(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, T* c, T
     for (int64_t first = 0; first < k; first += kDepth) {
       const int64_t depth = std::min(kDepth, k - first);
       const Matrix<T> some{b.data + first * b.row, b.row, b.column};
-      if (!direct) pack(depth, some, j, columns, packed);
-      const T* lines = direct ? some.data + j : packed;
+      if (!direct) pack(depth, some, j, columns, room.packed.data());
+      const T* lines = direct ? some.data + j : room.packed.data();
       const int64_t line = direct ? b.row : kWidth;
       for (int64_t i = 0; i < m; i += kRows) {
         const int64_t rows = std::min<int64_t>(kRows, m - i);
         const Matrix<T> part{a.data + i * a.row + first * a.column, a.row, a.column};
         T* out = c + i * n + j;
-        if (columns == kWidth) {
-          tile_of(rows, depth, part, lines, line, out, n, first > 0);
+        if (columns == kWidth && k <= kDepth) {
+          tile_of(rows, depth, part, lines, line, out, n);
           continue;
         }
-        tile_of(rows, depth, part, lines, line, edge, kWidth, false);
+        tile_of(rows, depth, part, lines, line, edge, kWidth);
+        if (k <= kDepth) {
+          for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kWidth, columns, out + r * n);
+          continue;
+        }
+        double* sums = room.sums.data() + i * kWidth;
+        for (int64_t q = 0; q < rows * kWidth; ++q) sums[q] = edge[q] + (first ? sums[q] : 0.0);
+        if (first + depth < k) continue;
         for (int64_t r = 0; r < rows; ++r) {
-          for (int64_t q = 0; q < columns; ++q) {
-            out[r * n + q] = edge[r * kWidth + q] + (first ? out[r * n + q] : T(0));
-          }
+          for (int64_t q = 0; q < columns; ++q) out[r * n + q] = static_cast<T>(sums[r * kWidth + q]);
         }
       }
     }
@@ -145,18 +157,18 @@ int64_t product(int32_t part, const T* x, const T* y, const T* z, T* out, const 
   advise(out, (part == 1 ? components * k * m : rows * width) * sizeof(T));
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<T> packed(Lanes<T>::columns * std::min(kDepth, part == 0 ? m : part == 1 ? depth : k));
+    Room<T> room(part == 1 ? k : depth, part == 0 ? m : part == 1 ? depth : k);
 #pragma omp for schedule(dynamic, 4)
     for (int64_t b = 0; b < components; ++b) {
       const int64_t first = offsets[b], all = offsets[b + 1] - first, some = std::min(all, most);
       const T *left = x + first * k, *matrix = y + b * k * m, *right = z + first * m;
       if (part == 1) {
-        multiply<T>(k, m, some, {left, 1, k}, {right, m, 1}, out + b * k * m, packed.data());
+        multiply<T>(k, m, some, {left, 1, k}, {right, m, 1}, out + b * k * m, room);
         continue;
       }
       T* made = out + first * width;
-      if (part == 2) multiply<T>(some, m, k, {left, k, 1}, {matrix, m, 1}, made, packed.data());
-      if (part == 0) multiply<T>(some, k, m, {right, m, 1}, {matrix, 1, m}, made, packed.data());
+      if (part == 2) multiply<T>(some, m, k, {left, k, 1}, {matrix, m, 1}, made, room);
+      if (part == 0) multiply<T>(some, k, m, {right, m, 1}, {matrix, 1, m}, made, room);
       std::fill(made + some * width, made + all * width, T(0));
     }
   }

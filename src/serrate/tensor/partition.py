@@ -186,7 +186,7 @@ class Partition:
         bound: int | None,
         uniform_length: int | None,
     ) -> None:
-        self._offsets = offsets
+        self._offsets = host.settled(offsets)
         self._num_values = num_values
         self._device_born = device_born
         self._exact = exact

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.levels import Levels, levels_of, only, packed
 from serrate.compat.fbgemm.padded_dense import sizes_in
+from serrate.compat.fbgemm.padding import are_held, pad, unpad
 from serrate.native import padded as library
 
 
@@ -33,7 +33,7 @@ def jagged_dense_elementwise_add(
         return made
     x_values = packed(x_values, "x_values")
     levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-    return _grid(x_values, levels, y, "y").pad(x_values) + y
+    return pad(x_values, levels, _sizes(x_values, levels, y, "y")) + y
 
 
 def jagged_dense_elementwise_add_jagged_output(
@@ -51,7 +51,8 @@ def jagged_dense_elementwise_add_jagged_output(
     if made is None:
         x_values = packed(x_values, "x_values")
         levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-        made = x_values + _grid(x_values, levels, y, "y").unpad(y)
+        _sizes(x_values, levels, y, "y")
+        made = x_values + unpad(y, levels, x_values.shape[0])
     return made, list(x_offsets)
 
 
@@ -71,8 +72,10 @@ def jagged_dense_dense_elementwise_add_jagged_output(
     if made is None:
         x_values = packed(x_values, "x_values")
         levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-        grid, other = _grid(x_values, levels, y_0, "y_0"), _grid(x_values, levels, y_1, "y_1")
-        made = x_values + grid.unpad(y_0) + (grid if other.sizes == grid.sizes else other).unpad(y_1)
+        made = x_values
+        for y, name in ((y_0, "y_0"), (y_1, "y_1")):
+            _sizes(x_values, levels, y, name)
+            made = made + unpad(y, levels, x_values.shape[0])
     return made, list(x_offsets)
 
 
@@ -93,13 +96,14 @@ def jagged_dense_elementwise_mul(
     if made is None:
         x_values = packed(x_values, "x_values")
         levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-        grid = _grid(x_values, levels, y, "y")
-        made = grid.clear(x_values * grid.unpad(y))
+        held = are_held(levels, _sizes(x_values, levels, y, "y"), x_values.shape[0])
+        product = x_values * unpad(y, levels, x_values.shape[0])
+        made = torch.where(held.view(-1, *[1] * (product.ndim - 1)), product, torch.zeros_like(product))
     return made, list(x_offsets)
 
 
-def _grid(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> Grid:
-    """Return the grid of y for the packed rows of x; the features of y must broadcast with those of x."""
+def _sizes(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> list[int]:
+    """Return the padded size of each level of y, whose features must broadcast with those of the packed x."""
     y = packed(y, name)
     depth = len(levels)
     if y.ndim != depth + x.ndim:
@@ -115,4 +119,4 @@ def _grid(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> Grid:
             raise ValueError(
                 f"the features of {name} must be those of x_values, got shapes {list(y.shape)} and {list(x.shape)}"
             )
-    return Grid(levels, sizes, x.shape[0])
+    return sizes

@@ -6,13 +6,10 @@ are 0 past the first max_L rows of a component, and past the last offset.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from serrate.compat.fbgemm.grid import Grid
-from serrate.compat.fbgemm.levels import level_of, packed, tensor_of
-from serrate.compat.fbgemm.moves import Move, first_rows, longest
+from serrate.compat.fbgemm.levels import level_of, packed
+from serrate.compat.fbgemm.padding import first_rows, put_back, unpad
 from serrate.eager.precision import ACCUMULATE, for_products, widened
 from serrate.errors import RaggednessError
 from serrate.native import row_products as library
@@ -20,9 +17,6 @@ from serrate.ops.record import TABLE
 from serrate.tensor.offsets import as_count
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
-
-# Up to this many elements, padding included, torch's softmax of padded rows is faster than Serrate's of packed rows.
-_FEW = 2**18
 
 
 def jagged_softmax(values: torch.Tensor, x_offsets: torch.Tensor, max_L: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,19 +33,9 @@ def jagged_softmax(values: torch.Tensor, x_offsets: torch.Tensor, max_L: int) ->
     values = packed(values, "values")
     if not values.is_floating_point():
         raise TypeError(f"values must be floating-point, got {values.dtype}")
-    level, move = first_rows(*_level(values, x_offsets, max_L), values.shape[0])
-    x = _cut(values, level, move)
-    if level.is_host_born and level.num_components * longest(level) * math.prod(values.shape[1:]) <= _FEW:
-        made = _padded_softmax(x.values, level)
-    else:
-        made = TABLE["softmax"].function(x, axis=1).values
-    return _put_back(made, move), x_offsets
-
-
-def _padded_softmax(values: torch.Tensor, level: Partition) -> torch.Tensor:
-    """Return the softmax of few elements by one call of torch; a padding of -inf adds nothing to the sums."""
-    grid = Grid((level,), [longest(level)], level.num_values)
-    return grid.unpad(torch.softmax(grid.pad(widened(values), -float("inf")), 1)).to(values.dtype)
+    level, most = _level(values, x_offsets, max_L)
+    made = TABLE["softmax"].function(first_rows(values, level, most), axis=1)
+    return put_back(made, level, values.shape[0]), x_offsets
 
 
 def jagged_dense_bmm(
@@ -76,9 +60,8 @@ def jagged_dense_bmm(
     if level.is_host_born and library.serves(*operands):
         made = library.times_matrices(*operands, level.offsets, most)
         return made.to(torch.promote_types(x_values.dtype, y.dtype)), x_offsets
-    level, move = first_rows(level, most, x_values.shape[0])
-    made = TABLE["matmul"].function(_cut(x_values, level, move), Tensor(y)).values
-    return _put_back(made, move), x_offsets
+    product: Tensor = TABLE["matmul"].function(first_rows(x_values, level, most), Tensor(y))
+    return put_back(product, level, x_values.shape[0]), x_offsets
 
 
 def jagged_jagged_bmm(
@@ -102,8 +85,9 @@ def jagged_jagged_bmm(
     if level.is_host_born and library.serves(*operands):
         made = library.summed_outer(*operands, level.offsets, most)
         return made.to(torch.promote_types(x_values.dtype, y_values.dtype))
-    level, move = first_rows(level, most, x_values.shape[0])
-    product: Tensor = TABLE["matmul"].function(_cut(x_values, level, move).mT, _cut(y_values, level, move))
+    x = first_rows(x_values, level, most)
+    y = Tensor(first_rows(y_values, level, most).values, x.structure)
+    product: Tensor = TABLE["matmul"].function(x.mT, y)
     return product.values
 
 
@@ -133,10 +117,10 @@ def batched_dense_vec_jagged_2d_mul(v: torch.Tensor, a_values: torch.Tensor, a_o
         made = library.weighted_sums(*operands, level.offsets, heads)
         return made.to(torch.promote_types(v.dtype, a_values.dtype))
     weights, rows = v.reshape(batch, heads, v.shape[1]), a_values.reshape(a_values.shape[0], heads, width // heads)
-    level, move = first_rows(level, v.shape[1], a_values.shape[0])
-    grid = Grid((level,), [v.shape[1]], level.num_values)
-    w = grid.unpad(weights.transpose(1, 2))
-    summed: Tensor = TABLE["einsum"].function("brh,brhd->bhd", tensor_of(w, level), _cut(rows, level, move))
+    a = first_rows(rows, level, v.shape[1])
+    (cut,) = a.partitions
+    w = Tensor(unpad(weights.transpose(1, 2), (cut,), cut.num_values), a.structure)
+    summed: Tensor = TABLE["einsum"].function("brh,brhd->bhd", w, a)
     return summed.values.reshape(batch * heads, width // heads)
 
 
@@ -152,13 +136,3 @@ def _operands(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, to
         return left, right
     dtype = torch.promote_types(left.dtype, right.dtype)
     return widened(left.to(dtype)), widened(right.to(dtype))
-
-
-def _cut(values: torch.Tensor, level: Partition, move: Move) -> Tensor:
-    whole = move.is_onto and move.read is None
-    return tensor_of(values if whole else move(values), level)
-
-
-def _put_back(values: torch.Tensor, move: Move) -> torch.Tensor:
-    whole = move.given == move.entries and move.read is None and move.valid is None
-    return values if whole else move.back(values)

@@ -90,11 +90,16 @@ def _device_level(offsets: torch.Tensor, rows: int | None, name: str, cuts: str 
     return Partition._of(safe, rows, device_born=True, exact=False)
 
 
+def structure_of(*levels: Partition) -> Structure:
+    """Return the structure whose ragged axes these levels cut."""
+    axes: list[Axis] = [levels[0].num_components, *(Ragged(p, range(i + 1)) for i, p in enumerate(levels))]
+    return Structure(axes)
+
+
 def tensor_of(values: torch.Tensor, *levels: Partition) -> Tensor:
     """Return the rows of `values` that belong to a component as a tensor, cut by the levels."""
     rows = levels[-1].num_values
-    axes: list[Axis] = [levels[0].num_components, *(Ragged(p, range(i + 1)) for i, p in enumerate(levels))]
-    return Tensor(values if values.shape[0] == rows else values[:rows], Structure(axes))
+    return Tensor(values if values.shape[0] == rows else values[:rows], structure_of(*levels))
 
 
 def packed(values: Any, name: str, axes: int | None = None) -> torch.Tensor:

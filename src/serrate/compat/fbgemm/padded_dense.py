@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from serrate.compat.fbgemm.grid import Grid
 from serrate.compat.fbgemm.levels import Levels, level_of, levels_of, only, packed, sizes_of
+from serrate.compat.fbgemm.padding import pad, unpad
 from serrate.errors import RaggednessError
 from serrate.native import padded as library
 from serrate.native import rows
@@ -37,11 +37,11 @@ def jagged_to_padded_dense(
     if made is not None:
         return made
     levels = levels_of(offsets, values, values.shape[0])
-    return Grid(levels, sizes_of(max_lengths, levels, "max_lengths"), values.shape[0]).pad(values, padding_value)
+    return pad(values, levels, sizes_of(max_lengths, levels, "max_lengths"), padding_value)
 
 
 def _at_once(values: torch.Tensor, offsets: Any, most: Any, padding: float) -> torch.Tensor | None:
-    """Pad one level in one compiled call; None if there are several levels, a wrong argument or no compiled code."""
+    """Pad one level in one compiled call, which checks it; None for wrong arguments, and for those it does not take."""
     return library.pad(values, (offsets,), (most,), padding) if type(most) is int else None
 
 
@@ -76,7 +76,7 @@ def _one_level(values: torch.Tensor, offsets: torch.Tensor, most: int, padding: 
     made = _at_once(values, offsets, most, padding)
     if made is None:
         level = level_of(offsets, values, values.shape[0], "offsets")
-        made = Grid((level,), [as_count(most, "max_sequence_length")], values.shape[0]).pad(values, padding)
+        made = pad(values, (level,), [as_count(most, "max_sequence_length")], padding)
     return made
 
 
@@ -108,7 +108,8 @@ def dense_to_jagged(
 
 def unpadded(dense: torch.Tensor, levels: Levels, rows: int, name: str) -> torch.Tensor:
     """Return `rows` packed rows of a padded tensor; rows that it does not hold, or of no component, are 0."""
-    return Grid(levels, sizes_in(dense, levels, name), rows).unpad(dense)
+    sizes_in(dense, levels, name)
+    return unpad(dense, levels, rows)
 
 
 def sizes_in(dense: torch.Tensor, levels: Levels, name: str) -> list[int]:
@@ -199,5 +200,5 @@ def _stacked_by_key(
     made = []
     for key, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         level = level_of(offsets[key], part, part.shape[0], f"the running sum of lengths[{key}]")
-        made.append(Grid((level,), [size], part.shape[0]).pad(part, padding))
+        made.append(pad(part, (level,), [size], padding))
     return made

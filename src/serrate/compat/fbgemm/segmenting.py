@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.compat.fbgemm.grid import Grid
+from serrate.compat.fbgemm.padding import pad
 from serrate.compat.fbgemm.picked_rows import check_rows, cut
 from serrate.eager.picking import is_on_host
 from serrate.eager.precision import widened
@@ -232,4 +232,4 @@ def pack_segments(t_in: torch.Tensor, lengths: torch.Tensor, max_length: int) ->
     size = as_count(max_length, "max_length")
     offsets = cut(lengths, t_in.shape[0])
     level = Partition._of(offsets, t_in.shape[0], device_born=not is_on_host(lengths), exact=is_on_host(lengths))
-    return Grid((level,), [size], t_in.shape[0]).pad(t_in)
+    return pad(t_in, (level,), [size])
