@@ -26,7 +26,7 @@ from torch import (
     uint64,
 )
 
-from serrate import errors, fft, linalg, testing
+from serrate import errors, fft, linalg, memory, testing
 from serrate.inspection import __array_api_version__, __array_namespace_info__, newaxis
 from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
@@ -115,6 +115,7 @@ __all__ = [
     "int8",
     "isdtype",
     "linalg",
+    "memory",
     "nan",
     "newaxis",
     "open",

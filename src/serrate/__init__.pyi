@@ -22,6 +22,7 @@ from torch import uint64 as uint64
 from serrate import errors as errors
 from serrate import fft as fft
 from serrate import linalg as linalg
+from serrate import memory as memory
 from serrate import testing as testing
 from serrate.inspection import __array_api_version__ as __array_api_version__
 from serrate.inspection import __array_namespace_info__ as __array_namespace_info__

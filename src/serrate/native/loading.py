@@ -98,12 +98,23 @@ def _exported(routine: Any) -> Callable[..., int]:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return new memory on the CPU for a contiguous tensor."""
+    """Return new memory on the CPU for a contiguous tensor; large memory is what earlier results left, if it can be."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
         step *= max(size, 1)
-    return allocate(tuple(shape), tuple(strides[::-1]), dtype)
+    shape, order = tuple(shape), tuple(strides[::-1])
+    if step >= _LARGE:
+        from serrate.native import allocation
+
+        made = allocation.take(shape, order, dtype, step * dtype.itemsize)
+        if made is not None:
+            return made
+    return allocate(shape, order, dtype)
+
+
+_LARGE = 2**17
+"""The number of elements from which on a result may be one that `serrate.native.allocation` has memory for."""
 
 
 def plain(values: torch.Tensor) -> torch.Tensor:
