@@ -9,8 +9,10 @@ import pytest
 import torch
 from tests.ops.matrix import arguments, cells
 from tests.ops.samples import sample
+from tests.ops.test_derivatives_movement import PROGRAMS
 
 import serrate as sr
+from serrate.ops.call import TRACER, call
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE, Op, ops
 
@@ -69,6 +71,61 @@ def test_every_body_gives_what_the_implementation_gives(op: Op) -> None:
                 same(op, cell.structure, cell.dtype, text)
                 ran += 1
     assert ran
+
+
+class OnBodies:
+    """A tracer that runs every operation that has a body by its body, down to primitives."""
+
+    def __init__(self) -> None:
+        self.primitives: list[Op] = []
+
+    def __call__(self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Any) -> Any:
+        assert spelling is None
+        if op.body is not None and not op.writes:
+            return run_body(op, arguments, named)
+        self.primitives.append(op)
+        token = TRACER.set(None)
+        try:
+            return call(op, arguments, named)
+        finally:
+            TRACER.reset(token)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_with_every_attribute_run_on_bodies(name: str) -> None:
+    function, *operands = PROGRAMS[name]
+    given = [each if isinstance(each, sr.Tensor) else sr.asarray(each) for each in operands]
+    want = tensors(function(*given))
+    tracer = OnBodies()
+    token = TRACER.set(tracer)
+    try:
+        got = tensors(function(*given))
+    finally:
+        TRACER.reset(token)
+    assert tracer.primitives
+    assert len(got) == len(want)
+    for mine, theirs in zip(got, want, strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        laid = sr.zeros_like(theirs) + mine
+        torch.testing.assert_close(laid.values, theirs.values, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float64, torch.complex64, torch.int64, torch.uint8])
+def test_ranges_and_matrices_by_their_bodies(dtype: torch.dtype | None) -> None:
+    cases = [("linspace", (0, 9, num), {"endpoint": end}) for num in (0, 1, 2, 7, 10) for end in (True, False)]
+    cases += [
+        ("linspace", (9.5, 0.25, 5), {}),
+        ("eye", (3, 5), {"k": 2}),
+        ("eye", (0,), {}),
+        ("eye", (4, 2), {"k": -3}),
+    ]
+    cases += [(name, ((2, sr.Ragged([2, 0]), 3),), {}) for name in ("zeros", "ones")]
+    for name, args, options in cases:
+        want = TABLE[name].function(*args, dtype=dtype, **options)
+        got = run_body(TABLE[name], args, {"dtype": dtype, **options})
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        torch.testing.assert_close(got.values, want.values, msg=f"{name}{args} {options}")
 
 
 def test_a_wrong_body_is_found() -> None:

@@ -158,6 +158,16 @@ def test_tables_that_are_looked_up(padding: int | None, scaled: bool) -> None:
     agree_with_autograd(lambda w: sr.embedding(IDS.permute_dims((0, 2, 1)), w), TABLE_OF)
 
 
+def test_linear_maps_row_by_row() -> None:
+    x, bias = ragged(3), sr.asarray(torch.linspace(-1, 1, 4).double())
+    _, g, got = pulled(lambda x, w, b: sr.linear(x, w, b), x, TABLE_OF, bias)
+    want = row_by_row(F.linear, g, x, TABLE_OF, bias)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine.values, theirs)
+    agree_with_autograd(lambda x, w: sr.linear(x * x, w), x, sr.asarray(torch.linspace(-1, 1, 3).double()))
+    agree_with_autograd(lambda x, w: sr.linear(x.permute_dims((0, 2, 1)).mT, w), x, TABLE_OF)
+
+
 @pytest.mark.parametrize("padding", [None, 1, -1])
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags(mode: str, padding: int | None) -> None:
@@ -170,6 +180,16 @@ def test_bags(mode: str, padding: int | None) -> None:
     torch.testing.assert_close(got.values, leaf.grad)
     agree_with_autograd(lambda w: sr.embedding_bag(IDS, w, mode=mode, padding_idx=padding), TABLE_OF)
     agree_with_autograd(lambda w: sr.embedding_bag(IDS.values, w, mode=mode, padding_idx=padding), TABLE_OF)
+
+
+def test_rows_of_a_table_that_are_equally_great_share() -> None:
+    ids, table = sr.from_lengths(torch.tensor([0, 1, 2]), [3]), sr.asarray(torch.tensor([[1.0], [1.0], [0.0]]))
+    _, back = pullback(lambda w: sr.embedding_bag(ids, w, mode="max"), table)
+    assert back(sr.asarray([[1.0]]))[0].tolist() == [[0.5], [0.5], [0.0]]
+    leaf = table.values.clone().requires_grad_()
+    sr.embedding_bag(ids, leaf, mode="max").values.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [[1.0], [0.0], [0.0]]
 
 
 @pytest.mark.parametrize("padding", [None, 1])

@@ -323,26 +323,6 @@ def test_gradients(name):
             assert gradgradcheck(run, [values, source], fast_mode=True)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.gradient], ids=lambda op: op.name)
-def test_the_rule_for_the_compiler_equals_autograd(op):
-    x = sample("features", torch.float64)
-    leaf = x._with(x.values.clone()).requires_grad_()
-    scope: dict[str, Any] = {name: each.function for name, each in TABLE.items()} | {"x": x, "axis": 1, "alpha": 3}
-    if op.name == "index_add":
-        scope["indices"] = [0, -1]
-        source = elements(3, (2, 2), torch.float64, seed=4).requires_grad_()
-        out = op.function(leaf, scope["indices"], source, axis=1, alpha=3)
-    else:
-        source = None
-        scope["indices"] = [0, -1] if op.name == "take" else indices_for(x, 1)
-        out = op.function(leaf, scope["indices"], axis=1)
-    g = out._with(elements(out.values.shape[0], tuple(out.values.shape[1:]), torch.float64, seed=7))
-    want = torch.autograd.grad(out.values, [leaf.values] if source is None else [leaf.values, source], g.values)
-    rules = [rule for rule in eval(op.gradient, scope | {"g": g, "out": out.detach()}) if rule is not None]
-    for rule, gradient in zip(rules, want, strict=True):
-        torch.testing.assert_close(rule.values, gradient)
-
-
 def test_nothing_waits_for_device_born_lengths_and_nothing_undefined_is_read():
     for name in ("rows", "features", "two levels", "permuted", "empty rows", "all rows empty"):
         x = sample(name, torch.float64)

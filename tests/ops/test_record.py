@@ -64,7 +64,7 @@ def test_every_field_is_read_by_code(watched: Watched, monkeypatch: pytest.Monke
     torch.softmax(x, 1)
     meta(TABLE["softmax"], (Inputs().type_of(x),), {"axis": 1})
     pullback(lambda x: sr.softmax(x, axis=1), x)
-    unread = {f.name for f in dataclasses.fields(Op)} - Watched.read - read_by_define() - {"gradient"}
+    unread = {f.name for f in dataclasses.fields(Op)} - Watched.read - read_by_define()
     assert unread <= BY_TESTS
 
 
@@ -120,7 +120,7 @@ def added() -> Iterator[Op]:
         summary="sin(πx) / (πx).",
         spellings={torch.sinc: lambda input: TABLE["sinc"].function(input)},
         kinds=("float",),
-        gradient="",
+        primitive="scalar",
         example=("sr.sinc(sr.ragged([[0.], []])).tolist()", "[[1.0], []]"),
         native=(Implementation("native", lambda x, **_: "compiled", lambda x, scale=1.0: scale == 7),),
     )
@@ -151,7 +151,7 @@ def test_the_first_implementation_that_applies_computes(added: Op) -> None:
 
 def test_an_operation_has_one_record(added: Op) -> None:
     with pytest.raises(ValueError, match="sinc is defined twice"):
-        define(added.function, "sinc", spellings={}, example=("", ""), summary="", family="", kinds=(), gradient="")
+        define(added.function, "sinc", spellings={}, example=("", ""), summary="", family="", kinds=())
 
 
 def test_a_function_of_torch_is_a_spelling_of_one_operation(added: Op, monkeypatch: pytest.MonkeyPatch) -> None:

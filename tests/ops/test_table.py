@@ -90,7 +90,7 @@ FLAT = {
     *("less", "less_equal", "logical_and", "logical_or", "logical_xor", "nextafter", "floor_divide", "any", "all"),
     *("count_nonzero", "argmax", "argmin", "argsort", "searchsorted", "nonzero", "zeros_like", "ones_like"),
     *("full_like", "empty_like", "zeros", "ones", "full", "empty", "eye", "arange", "linspace", "meshgrid"),
-    *("linalg.matrix_rank", "fft.fftfreq", "fft.rfftfreq", "Tensor.mask", "Tensor.detach", "positions"),
+    *("linalg.matrix_rank", "fft.fftfreq", "fft.rfftfreq", "Tensor.mask", "Tensor.detach", "positions", "numbered"),
     *("random.uniform", "random.normal", "random.exponential", "random.bernoulli", "random.bits"),
 }
 # The derivative exists, but not where the samples are; each has a test of its own.

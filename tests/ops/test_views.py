@@ -23,7 +23,7 @@ from serrate.ops.record import TABLE, Op
 
 # What does not depend on the elements, shows how they are packed, or draws them by their place in packed storage.
 UNTOLD = {
-    *("empty", "empty_like", "Tensor.flat", "dropout"),
+    *("empty", "empty_like", "Tensor.flat", "numbered", "dropout"),
     *("random.uniform", "random.normal", "random.exponential", "random.randint", "random.bernoulli"),
 }
 # Samples whose result counts packed elements, as docs/semantics.md says, or fills what has no meaning in dense tensors.
@@ -33,6 +33,8 @@ PACKED = {
     ("unique_all", "x"),
     ("group_by", "x, sr.positions(x, 0) % 2, 2"),
     ("take", "x, [0, -3], axis=-1, fill=0"),
+    ("collect", "x, sr.numbered(x) // 2 - 1, x"),
+    ("distribute", "x, sr.numbered(x) // 2 - 1, x"),
 }
 # Samples that tell ragged axes and features apart, which are alike in a dense tensor: rows are cut, filtered or
 # shuffled each for itself, and features have no mask.

@@ -82,6 +82,12 @@ _LATE = ("x, axis=5", AxisError, "axis 5 is out of range")
 _record = partial(keep_elements, "arrangement")
 
 
+def _flip_body(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Any:
+    given = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
+    chosen = {a % x.ndim for a in given}
+    return x[tuple(slice(None, None, -1 if a in chosen else None) for a in range(x.ndim))]
+
+
 def _roll_vjp(g: Any, out: Any, x: Any, *, shift: int | Sequence[int], axis: int | Sequence[int] | None) -> Any:
     back = [-each for each in shift] if isinstance(shift, Sequence) else -shift
     return ops.roll(g, back, axis=axis)
@@ -155,7 +161,7 @@ _record("split", split, "Pieces along `axis`, of one size or of given sizes; eac
 _record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
         ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
         {"flip": _answer_flip}, ("x, axis=0", "x, axis=1", "x"), errors=(_LATE,),
-        primitive="movement", vjp=lambda g, out, x, *, axis: ops.flip(g, axis=axis))
+        body=_flip_body, vjp=lambda g, out, x, *, axis: ops.flip(g, axis=axis))
 _record("roll", roll, "Entries moved along `axis`, those that fall off the end of a row returning at its start.",
         ("sr.roll(sr.ragged([[1, 2], [], [3, 4, 5]]), 1, axis=1).tolist()", "[[2, 1], [], [5, 3, 4]]"),
         {"roll": _answer_roll}, ("x, 1, axis=0", "x, -2, axis=1", "x, 1, axis=-1"), primitive="movement", vjp=_roll_vjp,

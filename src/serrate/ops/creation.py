@@ -80,7 +80,7 @@ def _empty(shape: Any, *, dtype: torch.dtype | None = None, device: Any = None) 
 def _full(shape: Any, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     if isinstance(fill_value, (Tensor, torch.Tensor)):
         place = fill_value.device if device is None else device
-        return _filled(build(shape, place, torch.empty, dtype=dtype or fill_value.dtype), fill_value)
+        return build(shape, place, _filled, fill_value, dtype=dtype or fill_value.dtype)
     return build(shape, device, torch.full, _number(fill_value, dtype), dtype=dtype)
 
 
@@ -106,20 +106,20 @@ def _empty_like(x: Any, /, *, dtype: torch.dtype | None = None, device: Any = No
 def _full_like(x: Any, /, fill_value: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
     tensor = as_tensor(x)
     if isinstance(fill_value, (Tensor, torch.Tensor)):
-        return _filled(beside(tensor, torch.empty_like(tensor.values, dtype=dtype, device=device)), fill_value)
+        place = tensor.device if device is None else device
+        return beside(tensor, _filled(tensor.values.shape, fill_value, dtype=dtype or tensor.dtype, device=place))
     return beside(
         tensor, torch.full_like(tensor.values, _number(fill_value, dtype or tensor.dtype), dtype=dtype, device=device)
     )
 
 
-def _filled(made: Tensor, value: Any) -> Tensor:
-    """With the number in a 0-d tensor, which nobody waits for."""
+def _filled(sizes: Sequence[int], value: Any, *, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """The number in a 0-d tensor, which nobody waits for, everywhere."""
     number = as_tensor(value)
     if number.ndim:
         raise TypeError(f"fill_value must be a number or a 0-d tensor, got shape {number.shape}")
-    promotion.require_whole(number.dtype, made.dtype)
-    made.values.copy_(number.values)
-    return made
+    promotion.require_whole(number.dtype, dtype)
+    return number.values.to(device=device, dtype=dtype).expand(sizes).clone(memory_format=torch.contiguous_format)
 
 
 def _number(given: Any, dtype: torch.dtype | None) -> Any:
@@ -345,6 +345,8 @@ def _linspace_body(
     device: Any = None,
     endpoint: bool = True,
 ) -> Any:
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        start, stop = int(start), int(stop)  # the ends are numbers of the dtype, and what lies between is cut off
     last = max(num - 1 if endpoint else num, 1)
     step, count = (stop - start) / last, ops.arange(num, dtype=torch.float64, device=device)
     # From the nearer end on, so that both ends are exact.

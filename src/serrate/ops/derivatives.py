@@ -83,8 +83,8 @@ class _Tape:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.outside = TRACER.get()
-        self.copied: dict[int, int] = {}
-        """For the copy of a tensor, made before it was written to, the tensor: both by their identity."""
+        self.first: dict[int, Tensor] = {}
+        """For each tensor that was written to, by its identity, a copy of what it was at first."""
 
     def __call__(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
@@ -119,7 +119,7 @@ class _Tape:
                         f"sees the same memory; write to a clone"
                     )
         copy = x._with(x.values.clone())
-        self.copied[id(copy)] = id(x)
+        self.first.setdefault(id(x), copy)
         self.steps = [
             step._replace(
                 **{name: _replaced(getattr(step, name), x, copy) for name in ("arguments", "named", "result")}
@@ -130,36 +130,33 @@ class _Tape:
 
     def gradients(self, result: Any, gradient: Any, operands: tuple[Tensor, ...]) -> tuple[Any, ...]:
         """The gradients of the operands of the program, given that of its result."""
-        found = _Gradients(self.copied)
+        found = _Gradients()
         found.add(result, gradient)
-        for step in reversed(self._depending({id(operand) for operand in operands})):
-            given = found.take(step.result)
-            if given is not None:
+        given = [self.first.get(id(operand), operand) for operand in operands]
+        for step in reversed(self._depending({id(operand) for operand in given})):
+            made = found.take(step.result)
+            if made is not None:
                 bound = step.op.signature.bind(*step.arguments, **step.named)
-                each = vjp(step.op, step.arguments, step.named, step.result, given)
-                for name, made in zip(step.op.operands, each, strict=True):
-                    found.add(bound.arguments.get(name), made)
-        return tuple(found.of(operand) for operand in operands)
+                each = vjp(step.op, step.arguments, step.named, step.result, made)
+                for name, part in zip(step.op.operands, each, strict=True):
+                    found.add(bound.arguments.get(name), part)
+        return tuple(found.of(operand) for operand in given)
 
     def _depending(self, known: set[int]) -> list[Step]:
         """The steps whose results depend on the tensors that are known."""
         made = []
         for step in self.steps:
-            if any(self._identity(part) in known for part in _tensors((step.arguments, step.named))):
+            if any(id(part) in known for part in _tensors((step.arguments, step.named))):
                 made.append(step)
-                known.update(self._identity(part) for part in _tensors(step.result))
+                known.update(id(part) for part in _tensors(step.result))
         return made
-
-    def _identity(self, tensor: Tensor | torch.Tensor) -> int:
-        return self.copied.get(id(tensor), id(tensor))
 
 
 class _Gradients:
     """Gradients of tensors, added up as they come."""
 
-    def __init__(self, copied: dict[int, int]) -> None:
+    def __init__(self) -> None:
         self._of: dict[int, Any] = {}
-        self._copied = copied
 
     def add(self, tensors: Any, gradients: Any) -> None:
         """Add a gradient for a tensor, or those in a tuple or a list for the tensors in another."""
@@ -169,16 +166,15 @@ class _Gradients:
             for each, gradient in zip(tensors, gradients, strict=True):
                 self.add(each, gradient)
         elif isinstance(tensors, (Tensor, torch.Tensor)):
-            key = self._copied.get(id(tensors), id(tensors))
-            before = self._of.get(key)
-            self._of[key] = gradients if before is None else ops.add(before, gradients)
+            before = self._of.get(id(tensors))
+            self._of[id(tensors)] = gradients if before is None else ops.add(before, gradients)
 
     def take(self, tensors: Any) -> Any:
         """The gradient of a tensor, or those of several in a tuple; they are not needed again. None stands for 0."""
         if isinstance(tensors, (tuple, list)):
             made = tuple(self.take(each) for each in tensors)
             return None if all(each is None for each in made) else made
-        return self._of.pop(self._copied.get(id(tensors), id(tensors)), None)
+        return self._of.pop(id(tensors), None)
 
     def of(self, tensor: Tensor) -> Any:
         """The gradient of a tensor."""

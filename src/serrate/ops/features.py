@@ -183,10 +183,7 @@ record(
     vjp=_embedding_vjp,
     kinds=("int",),
     traced=True,
-    samples=(
-        "x.to(torch.int64), torch.ones(6, 2)",
-        "x.to(torch.int64), torch.ones(6, 2), padding_idx=-3, scale_grad_by_freq=True",
-    ),
+    samples=("x.to(torch.int64), torch.ones(6, 2)",),
     errors=(
         ("x, torch.ones(4, 2)", TypeError, "int32 or int64"),
         ("x.to(torch.int64) + 9, torch.ones(4, 2)", IndexError, "out of range for a table of 4 rows"),

@@ -15,6 +15,7 @@ import torch
 
 from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
+from serrate.ops.creation import parents_of
 from serrate.ops.derivatives import conjugate, in_dtype
 from serrate.ops.record import operation, ops, record
 from serrate.tensor import abstract, bits, broadcast, host, trees
@@ -394,13 +395,12 @@ def _group_by_vjp(g: Any, out: Any, values: Any, keys: Any, weights: Any, *, num
 
 def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any) -> tuple[Any, ...]:
     """Each entry gets the gradient of the row it came from, times its weight."""
-    features = [axis for axis, size in enumerate(y.shape) if axis and not isinstance(size, Ragged)]
-    sizes = [y.shape[axis] for axis in features]
-    width = math.prod(sizes)
+    groups = parents_of(y)
+    features = [axis for axis, size in enumerate(y.shape) if axis not in groups and not isinstance(size, Ragged)]
+    width = math.prod(y.shape[axis] for axis in features)
     # Rows are stored one after the other, and so are the features of each.
-    within = ops.reshape(
-        ops.arange(width, device=y.device), [1 if a not in features else y.shape[a] for a in range(y.ndim)]
-    )
+    sizes = [y.shape[axis] if axis in features else 1 for axis in range(y.ndim)]
+    within = ops.reshape(ops.arange(width, device=y.device), sizes)
     at = ops.expand_like(g.source, y, axis=features) * width + within
     made = ops.distribute(gradient, at, out)
     if g.weights is not None:

@@ -214,6 +214,15 @@ def _permute_vjp(g: Any, out: Any, x: Any, *, axes: Sequence[int]) -> Any:
     return ops.permute_dims(g, [places.index(axis) for axis in range(x.ndim)])
 
 
+def _expand_dims_body(x: Any, /, axis: int = 0) -> Any:
+    return x[(*[slice(None)] * (axis % (x.ndim + 1)), None)]
+
+
+def _squeeze_body(x: Any, /, axis: int | Sequence[int]) -> Any:
+    gone = {a % x.ndim for a in (axis if isinstance(axis, Sequence) else (axis,))}
+    return x[tuple(0 if a in gone else slice(None) for a in range(x.ndim))]
+
+
 def _squeeze_vjp(g: Any, out: Any, x: Any, *, axis: int | Sequence[int]) -> Any:
     for each in sorted(a % x.ndim for a in (axis if isinstance(axis, Sequence) else (axis,))):
         g = ops.expand_dims(g, axis=each)
@@ -264,12 +273,11 @@ def keep_elements(
     example: tuple[str, str],
     answers: dict[str, Callable[..., Any]],
     samples: tuple[str, ...],
-    gradient: str = "",
     **fields: Any,
 ) -> None:
     """A record of an operation that keeps elements; `answers` are torch's functions by name, and what answers them."""
     found = {function: answer for each, answer in answers.items() for function in torch_names(each)}
-    fields |= {"summary": summary, "example": example, "samples": samples, "gradient": gradient, "kinds": ALL}
+    fields |= {"summary": summary, "example": example, "samples": samples, "kinds": ALL}
     record(family, name, eager, None, spellings=found, **fields)
 
 
@@ -324,11 +332,11 @@ _record("permute_dims", permute_dims, "The same storage with its axes in another
 _record("expand_dims", expand_dims, "A new axis of size 1 at `axis`; a view.",
         ("sr.expand_dims(sr.ragged([[1, 2], [3]]), axis=1).shape", "(2, 1, Ragged([2, 1]))"),
         {"unsqueeze": _answer_unsqueeze}, ("x, axis=0", "x, axis=1", "x, axis=-1"), errors=(_LATE,),
-        primitive="movement", vjp=lambda g, out, x, *, axis: ops.squeeze(g, axis=axis))
+        body=_expand_dims_body, vjp=lambda g, out, x, *, axis: ops.squeeze(g, axis=axis))
 _record("squeeze", squeeze, "Axes of size 1 removed.",
         ("sr.squeeze(sr.ragged([[1, 2, 3]]), axis=0).shape", "(3,)"),
         {"squeeze": _answer_squeeze}, ("x[..., None], axis=-1", "x[None], axis=0"),
-        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")), primitive="movement", vjp=_squeeze_vjp)
+        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")), body=_squeeze_body, vjp=_squeeze_vjp)
 _record("unstack", _unstack, "The entries along a uniform axis, as a tuple.",
         ("[row.tolist() for row in sr.unstack(sr.ragged([[1, 2], []]))]", "[[1, 2], []]"),
         {"unbind": lambda input, dim=0: _unstack(input, axis=dim)}, ("x", "x[..., None], axis=-1"),

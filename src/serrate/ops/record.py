@@ -94,7 +94,6 @@ class Op:
     """The rule of its derivative, a program over operations: the gradients of its operands, given the gradient of its
     result, its result, its operands by position and its attributes by name. The rule gives a tuple if there are several
     operands, with None for those that have no gradient. Without a rule the derivative is that of the body."""
-    gradient: str = ""
     flat: str = ""
     """Why it has no derivative by nature; empty if it has one."""
     writes: bool = False
