@@ -10,7 +10,6 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import serrate as sr
 from serrate.errors import AxisError, DeviceMismatchError, RaggednessError
-from serrate.ops.record import TABLE
 
 # ----------------------------------------------------------------------------------------------------------- ragged
 
@@ -278,22 +277,6 @@ def test_derivatives_of_solve():
 
         assert gradcheck(run, leaves)
         assert gradgradcheck(run, leaves)
-
-
-@pytest.mark.parametrize("name", ["det", "inv", "trace", "cross"])
-def test_the_rule_for_the_compiler_equals_autograd(name):
-    op = TABLE[f"linalg.{name}"]
-    x, y = ragged(3, 3, dtype=torch.complex128), ragged(3, 3, dtype=torch.complex128, seed=1)
-    given_ = [x, y] if name == "cross" else [x]
-    leaf = [each._with(each.values.clone()).requires_grad_() for each in given_]
-    out = op.function(*leaf)
-    g = out._with(torch.randn(out.values.shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(3)))
-    wanted = torch.autograd.grad(out.values, [each.values for each in leaf], g.values)
-    scope = {n: each.function for n, each in TABLE.items()} | {"linalg": sr.linalg, "g": g, "out": out.detach()}
-    scope |= dict(zip(("x1", "x2") if name == "cross" else ("x",), given_, strict=True)) | {"offset": 0}
-    made = eval(op.gradient, scope)
-    for mine, want in zip(parts(made), wanted, strict=True):
-        same_values(mine, want)
 
 
 def test_empty_stacks_stay_in_the_graph():
