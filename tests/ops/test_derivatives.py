@@ -293,6 +293,18 @@ def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         compared(Program(call))
 
 
+def test_a_derivative_of_torch_is_not_differentiated_again_in_silence() -> None:
+    x, weight = sr.from_lengths(torch.ones(5, 1), [2, 3]).mT, sr.asarray(torch.ones(1, 1, 2))
+
+    def slope(w: sr.Tensor) -> sr.Tensor:
+        out, back = pullback(lambda v: ops.conv1d(x, v), w)
+        return back(sr.ones_like(out))[0]
+
+    assert slope(weight).shape == weight.shape
+    with pytest.raises(NotImplementedError, match="the derivative of conv1d is torch's own"):
+        pullback(slope, weight)
+
+
 def test_an_operation_without_a_rule_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLE, "exp", dataclasses.replace(TABLE["exp"], vjp=None))
     _, back = pullback(lambda x: ops.exp(x), sr.ragged([[1.0]]))

@@ -269,6 +269,10 @@ def _by_torch(
     op: Op, arguments: tuple[Any, ...], named: dict[str, Any], operands: list[Any], gradient: Any
 ) -> tuple[Any, ...]:
     """What torch's autograd makes of the last implementation, which is made of torch's operations."""
+    if TRACER.get() is not None:
+        raise NotImplementedError(
+            f"the derivative of {op.name} is torch's own, which a program over operations cannot differentiate again"
+        )
     leaves: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def leaf(given: Any) -> Any:
