@@ -28,6 +28,7 @@ class Program:
     call: str
     function: Callable[..., Any]
     operands: list[sr.Tensor]
+    phases: tuple[int, ...] = ()
 
     def __call__(self, *operands: sr.Tensor) -> Any:
         return self.function(*operands)
