@@ -121,7 +121,7 @@ def test_more_rows_than_numbers_above_a_key_are_sorted_in_two_steps(monkeypatch,
     x = sample("empty rows", dtype)
     want = [each(x, axis=1).indices.tolist() for each in (torch.sort, sr.cummax)]
     monkeypatch.setattr("serrate.eager.runs.MOST_TAGS", 3)
-    monkeypatch.setattr("serrate.ops.scans.MOST_TAGS", 3)
+    monkeypatch.setattr("serrate.eager.scans.MOST_TAGS", 3)
     assert [each(x, axis=1).indices.tolist() for each in (torch.sort, sr.cummax)] == want
 
 
