@@ -13,8 +13,9 @@ from tests.ops.matrix import arguments, result_of
 from tests.ops.samples import sample
 
 import serrate as sr
-from serrate.ops.derivatives import pullback, reduced_to
+from serrate.ops.derivatives import pullback
 from serrate.ops.record import BY_TORCH, TABLE, Op, ops
+from serrate.ops.rules import reduced_to
 
 RULED = [op for op in TABLE.values() if op.vjp is not None or (op.body is not None and not op.flat)]
 STRUCTURES = ["features", "rows", "empty rows", "equal rows", "two levels", "permuted", "one row"]

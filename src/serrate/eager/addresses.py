@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from serrate.eager.arguments import integers
+from serrate.errors import RaggednessError
 from serrate.tensor import bits, broadcast, host, plan
 from serrate.tensor.broadcast import lay_out
 from serrate.tensor.layout import canonical
@@ -270,3 +272,32 @@ def values_of(source: Any, like: Tensor, dtype: torch.dtype) -> torch.Tensor:
 def beside(each: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """A vector with one entry per row, shaped to broadcast against `rows`."""
     return each.view(-1, *[1] * (rows.ndim - 1))
+
+
+def indices_beside(x: Tensor, given: Any) -> Tensor:
+    """Indices of as many axes as x has, or an error."""
+    indices = integers(given, "indices")
+    broadcast.require_one_device(x, indices)
+    if indices.ndim != x.ndim or x.ndim == 0:
+        raise ValueError(f"indices must have as many axes as a tensor of shape {x.shape}, got shape {indices.shape}")
+    return indices
+
+
+def stretched(x: Tensor, indices: Tensor, axis: int, reports: bool = True) -> Address:
+    """Other axes broadcast; negative indices count from the end."""
+    free = [1 if i == axis or depends_on(size, axis) else size for i, size in enumerate(x.shape)]
+    shape = broadcast.broadcast_shapes(tuple(free), indices.shape)
+    return Address(x, indices, axis, shape, wraps=True, reports=reports)
+
+
+def within(x: Tensor, indices: Tensor, axis: int) -> Address:
+    """torch.gather's rule: other axes of indices are ragged as x's are, and no larger where uniform."""
+    for i, (size, own) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if i == axis or depends_on(size, axis):
+            continue
+        if isinstance(size, Ragged) or isinstance(own, Ragged):
+            if not isinstance(size, Ragged) or not isinstance(own, Ragged) or size != own:
+                raise RaggednessError(f"axis {i} of indices must be {size}, as in the tensor they index, got {own}")
+        elif own > size:
+            raise ValueError(f"axis {i} of indices must be no larger than {size}, as in the tensor, got {own}")
+    return Address(x, indices, axis, indices.shape, wraps=False)

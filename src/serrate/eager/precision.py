@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from serrate.tensor.tensor import Tensor
+
 ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 """Half types, and the type that sums of them are kept in."""
 
@@ -23,3 +25,10 @@ def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def widened(values: torch.Tensor) -> torch.Tensor:
     """Half types as the type they accumulate in; others as they are."""
     return values.to(ACCUMULATE.get(values.dtype, values.dtype))
+
+
+def wide_floats(x: Tensor, name: str) -> Tensor:
+    """A tensor of floats in the type that they accumulate in; a TypeError for other elements."""
+    if not x.is_floating_point():
+        raise TypeError(f"{name} needs floating-point elements, got {x.dtype}")
+    return x._with(widened(x.values))

@@ -62,6 +62,40 @@ def composed_gradient(gradient: torch.Tensor, made: torch.Tensor, segments: Segm
     return made * (gradient - segments.spread(segments.sum(gradient * made)))
 
 
+def softmax_of_segments(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """Softmax of each result's rows, by torch's operations."""
+    return _BySegments.call(values, segments)
+
+
+class _BySegments(Differentiable):
+    """Softmax of each result's rows with two buffers; the gradient is composed, so it can be differentiated again."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        grid = segments.grid(values)
+        if grid is not None:
+            return torch.softmax(grid, 1).flatten(0, 1)
+        top = segments.extreme(values, largest=True)
+        made = segments.spread(top)
+        torch.sub(values, made, out=made).exp_()
+        total = segments.spread(segments.sum(made))
+        return made.div_(total if segments.covers else total.masked_fill_(total == 0, 1))
+
+    @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        return composed_softmax(values, segments, log=False)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.segments = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (out,) = ctx.saved_tensors
+        return composed_gradient(gradient, out, ctx.segments, log=False), None
+
+
 def _ends(segments: Segments) -> torch.Tensor:
     runs = segments.structure.level(segments.structure.whole)
     assert isinstance(runs, Partition)

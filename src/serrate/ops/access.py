@@ -9,9 +9,9 @@ import torch
 
 from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.derivatives import by_numbers, reduced_to
 from serrate.ops.manipulation import unstack_vjp
 from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names
+from serrate.ops.rules import by_numbers, reduced_to
 from serrate.tensor import assignment, combine, dense, indexing, memory
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.derivatives import by_numbers, in_dtype
 from serrate.ops.manipulation import keep_elements, listed
 from serrate.ops.record import operation, ops
+from serrate.ops.rules import by_numbers, in_dtype
 from serrate.tensor import join, rearrange
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor

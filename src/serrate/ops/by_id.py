@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from serrate.eager.addresses import beside
+from serrate.eager.arguments import count_of, integers
 from serrate.eager.precision import widened
 from serrate.eager.reducing import Reduction
 from serrate.eager.segments import Segments
 from serrate.eager.unsigned import comparable, restored
 from serrate.errors import RaggednessError
-from serrate.ops.derivatives import conjugate, in_dtype, reduced_to
-from serrate.ops.grouping import count_of, integers
 from serrate.ops.record import ALL, NUMERIC, REAL, Kind, operation, ops, record
 from serrate.ops.reductions import accumulating, product_of_others
+from serrate.ops.rules import conjugate, in_dtype, reduced_to
 from serrate.tensor import abstract, bits, broadcast, host
 from serrate.tensor.structure import DENSE
 from serrate.tensor.tensor import Tensor, as_tensor

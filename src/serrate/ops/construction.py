@@ -9,8 +9,8 @@ from typing import Any
 
 from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.derivatives import by_numbers
 from serrate.ops.record import ALL, Error, Implementation, operation, ops, record
+from serrate.ops.rules import by_numbers
 from serrate.tensor import construct, rearrange, unpad, views
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor

@@ -202,69 +202,6 @@ def _replaced(given: Any, tensor: Tensor, other: Tensor) -> Any:
     return other if given is tensor else given
 
 
-# ------------------------------------------------------------------------------------- rules that several records share
-
-
-def reduced_to(gradient: Any, x: Any) -> Any:
-    """A gradient, summed over the axes that an operand was stretched along, in the dtype of the operand.
-
-    None for an operand that has no gradient: a number, or a tensor of integers or bools.
-    """
-    if gradient is None or not isinstance(x, (Tensor, torch.Tensor)):
-        return None
-    if not (x.is_floating_point() or x.is_complex()):
-        return None
-    missing = gradient.ndim - x.ndim
-    stretched = [
-        axis for axis in range(gradient.ndim)
-        if axis < missing or (x.shape[axis - missing] == 1 and gradient.shape[axis] != 1)
-    ]  # fmt: skip
-    if stretched:
-        gradient = ops.sum(gradient, axis=tuple(stretched), keepdims=True)
-        gradient = ops.squeeze(gradient, axis=tuple(range(missing))) if missing else gradient
-        gradient = ragged_as(gradient, x)
-    return in_dtype(gradient, x.dtype)
-
-
-def ragged_as(gradient: Any, x: Any) -> Any:
-    """A gradient of the shape of an operand, in which sums over one row that was stretched to many left uniform axes.
-
-    Rows that are stretched are equally long, so such a sum has an entry for each of the operand's.
-    """
-    if isinstance(x, torch.Tensor) or not x.is_ragged or gradient.shape == x.shape:
-        return gradient
-    return ops.from_dense(ops["Tensor.to_dense"](gradient) if gradient.is_ragged else gradient, like=x)
-
-
-def in_dtype(x: Any, dtype: torch.dtype) -> Any:
-    """x in a dtype; of complex numbers that become real ones, the real part."""
-    if x.dtype == dtype:
-        return x
-    return ops.astype(ops.real(x) if x.is_complex() and not dtype.is_complex else x, dtype)
-
-
-def conjugate(x: Any) -> Any:
-    """The complex conjugate of a tensor or a number; real ones as they are."""
-    if isinstance(x, (Tensor, torch.Tensor)):
-        return ops.conj(x) if x.is_complex() else x
-    return x.conjugate() if isinstance(x, complex) else x
-
-
-def by_numbers(name: str, **filled: Any) -> Callable[..., Any]:
-    """The rule of an operation that moves elements of its first operand: each gets the gradients of where it came.
-
-    Numbers of the elements are moved alike, and say so. `filled` are the attributes that say what stands where no
-    element came, as numbers have them: -1.
-    """
-
-    def vjp(g: Any, out: Any, x: Any, *others: Any, **attributes: Any) -> Any:
-        moved = ops[name](ops.numbered(x), *others, **attributes | filled)
-        made = ops.collect(g, moved, x)
-        return (made, *[None] * len(others)) if others else made
-
-    return vjp
-
-
 def _by_torch(
     op: Op, arguments: tuple[Any, ...], named: dict[str, Any], operands: list[Any], gradient: Any
 ) -> tuple[Any, ...]:

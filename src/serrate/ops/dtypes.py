@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from serrate.ops.derivatives import in_dtype
 from serrate.ops.record import ALL, operation, ops, record
+from serrate.ops.rules import in_dtype
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 

@@ -6,8 +6,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from serrate.ops.derivatives import conjugate, in_dtype, ragged_as
 from serrate.ops.record import ops
+from serrate.ops.rules import conjugate, in_dtype, ragged_as
 from serrate.tensor.structure import Ragged
 
 Labels = tuple[str, ...]

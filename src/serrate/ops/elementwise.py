@@ -8,8 +8,8 @@ import torch
 
 from serrate.eager import meanings
 from serrate.eager.elementwise import Elementwise, apply, operands_of
-from serrate.ops.derivatives import conjugate
 from serrate.ops.record import ALL, FLOAT, INTEGER, NUMERIC, REAL, ops, torch_names
+from serrate.ops.rules import conjugate
 from serrate.ops.scalar import binary, enter, torch_dtype, unary
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor

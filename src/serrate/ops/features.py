@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from serrate.errors import AxisError
-from serrate.ops.derivatives import in_dtype
 from serrate.ops.record import operation, ops, record
+from serrate.ops.rules import in_dtype
 from serrate.tensor import abstract, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor

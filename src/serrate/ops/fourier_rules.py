@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from serrate.errors import AxisError
-from serrate.ops.derivatives import conjugate, in_dtype
 from serrate.ops.record import ops
+from serrate.ops.rules import conjugate, in_dtype
 
 _TURNED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 """The norm with which the other direction undoes the phases of a transform, and is scaled as the transform is."""

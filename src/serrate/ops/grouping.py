@@ -1,28 +1,32 @@
-"""Rows grouped by key, and the way back: `group_by`, and the Tensor it gives.
-
-Keys are sorted once, stably. Where keys lie on a device, so do the lengths of the groups, and nobody waits for them.
-"""
+"""Rows grouped by key, and the way back: `group_by`, and the Tensor it gives."""
 
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from serrate.eager.addresses import beside
+from serrate.eager.arguments import count_of, integers
+from serrate.eager.routes import (
+    Route,
+    as_before,
+    features_as_seen,
+    fetch,
+    fitting_weights,
+    over_copies,
+    row_axes,
+    rows_beside,
+    send,
+    sorted_by_group,
+    weight_of_copies,
+)
 from serrate.errors import RaggednessError
-from serrate.ops.creation import parents_of
-from serrate.ops.derivatives import conjugate, reduced_to
 from serrate.ops.record import operation, ops, record
-from serrate.tensor import abstract, bits, broadcast, host, trees
-from serrate.tensor.broadcast import lay_out
-from serrate.tensor.differentiable import Differentiable
-from serrate.tensor.layout import shape_of
-from serrate.tensor.partition import Partition
+from serrate.ops.rules import conjugate, parents_of, reduced_to
+from serrate.tensor import broadcast, trees
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -31,85 +35,6 @@ if TYPE_CHECKING:
     from serrate.program.partitions import Expression
     from serrate.program.sizes import Size
     from serrate.program.types import TensorType, TypeAxis
-
-_NARROW = ((torch.uint8, 2**8), (torch.int16, 2**15), (torch.int32, 2**31))
-
-
-@dataclass(eq=False)
-class Route:
-    """Where the rows of one call of `group_by` went, and how they come back."""
-
-    structure: Structure
-    """The packed axes of the rows before grouping; none if they were dense."""
-    order: tuple[int, ...]
-    """How the axes before grouping were seen."""
-    lead: tuple[int, ...]
-    """The axes that rows stood on: the first ones of a dense tensor, the packed one of a ragged tensor."""
-    copies: int | None
-    """How many groups each row went to; None if keys had no axis for it."""
-    groups: Partition
-    places: torch.Tensor
-    """For each entry, in the order of groups, which copy of which row it is: row · copies + copy."""
-    weights: Tensor | torch.Tensor | None
-    """As they were given: one for each copy of each row, or one for each row."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return math.prod(self.lead)
-
-    @property
-    def total(self) -> int:
-        """How many copies there are, dropped ones included."""
-        return self.rows * (1 if self.copies is None else self.copies)
-
-    @property
-    def partial(self) -> bool:
-        """Whether some copies may have been dropped."""
-        return not self.groups.is_host_born or self.places.numel() < self.total
-
-    @cached_property
-    def source(self) -> torch.Tensor:
-        """The row each entry came from."""
-        return self.places if self.copies is None else self.places // max(self.copies, 1)
-
-    @cached_property
-    def entries(self) -> torch.Tensor:
-        """For each copy of each row its entry; -1 if it was dropped."""
-        numbers = torch.arange(self.places.numel(), device=self.places.device)
-        found = torch.full((self.total,), -1, device=numbers.device).scatter_(0, self.places, numbers)
-        if self.groups.is_host_born:
-            return found
-        return torch.where(found < self.groups.offsets_on(found.device)[-1], found, -1)
-
-    def type_in(self, run: AbstractRun) -> RouteType:
-        """What a type says of it."""
-        return RouteType(
-            run.axes_of(self.structure),
-            self.order,
-            tuple(run.size(size) for size in self.lead),
-            None if self.copies is None else run.size(self.copies),
-            run.expression_of(self.groups),
-            run.type_of(self.places),
-            None if self.weights is None else run.type_of(self.weights),
-        )
-
-    def seen(self, copies: int | None = None) -> Tensor:
-        """A tensor of the axes that rows stand on, seen as before grouping, and one of copies after them if any.
-
-        Its elements mean nothing.
-        """
-        values = self.places.new_empty(self.lead if copies is None else (*self.lead, copies))
-        if self.structure is DENSE:
-            return Tensor(values)
-        packed = len(self.structure.axes)
-        order = tuple(c for c in self.order if c < packed)
-        return Tensor(values, self.structure, order if copies is None else (*order, packed))
-
-    def defined(self, entries: torch.Tensor) -> torch.Tensor:
-        """Entries that belong to a group, shaped to meet `entries`."""
-        numbers = torch.arange(self.places.numel(), device=entries.device)
-        return beside(numbers < self.groups.offsets_on(entries.device)[-1], entries)
 
 
 @dataclass(frozen=True)
@@ -124,6 +49,19 @@ class RouteType:
     places: TensorType
     weights: TensorType | None
 
+    @classmethod
+    def of(cls, route: Route, run: AbstractRun) -> RouteType:
+        """What a type says of a route."""
+        return cls(
+            run.axes_of(route.structure),
+            route.order,
+            tuple(run.size(size) for size in route.lead),
+            None if route.copies is None else run.size(route.copies),
+            run.expression_of(route.groups),
+            run.type_of(route.places),
+            None if route.weights is None else run.type_of(route.weights),
+        )
+
     def restored(self, run: AbstractRun, plain: Tensor) -> Grouped:
         """A tensor of groups with such a route."""
         lead = tuple(run.number(size) for size in self.lead)
@@ -137,58 +75,6 @@ class RouteType:
             None if self.weights is None else run.tensor(self.weights),
         )
         return Grouped(plain.values, plain.structure, plain.order, plain.team, route=route)
-
-
-class _Send(Differentiable):
-    """Rows to entries. The gradient comes back by the known inverse: no two writes meet."""
-
-    @staticmethod
-    def forward(rows: torch.Tensor, route: Route) -> torch.Tensor:
-        return bits.take(rows, route.source)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.route = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _over_copies(_fetch(gradient, ctx.route), ctx.route), None
-
-
-class _Fetch(Differentiable):
-    """Entries to copies of rows, 0 for those that were dropped; entries past the last group get the gradient 0."""
-
-    @staticmethod
-    def forward(entries: torch.Tensor, route: Route) -> torch.Tensor:
-        if entries.shape[0] == 0:
-            return entries.new_zeros((route.total, *entries.shape[1:]))
-        if not route.partial:
-            return bits.take(entries, route.entries)
-        made = bits.take(entries, route.entries.clamp(min=0))
-        return bits.where(beside(route.entries >= 0, made), made, made.new_zeros(()))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.route = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        route: Route = ctx.route
-        made = gradient.index_select(0, route.places)
-        return (made if route.groups.is_exact else torch.where(route.defined(made), made, 0)), None
-
-
-def _send(rows: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Send.call(rows, route)
-
-
-def _fetch(entries: torch.Tensor, route: Route) -> torch.Tensor:
-    return _Fetch.call(entries, route)
-
-
-def _over_copies(copies: torch.Tensor, route: Route) -> torch.Tensor:
-    """The sum over the copies of each row."""
-    return copies if route.copies is None else copies.view(route.rows, route.copies, *copies.shape[1:]).sum(1)
 
 
 @dataclass(eq=False, repr=False)
@@ -238,6 +124,10 @@ class Grouped(Tensor):
         """The row each entry came from, int64, [groups, ragged]; rows on several axes are counted as stored."""
         return Tensor(self._route.source, self.structure, (), self.team)
 
+    def origin_in(self, run: AbstractRun) -> RouteType:
+        """What a type says of where rows came from."""
+        return RouteType.of(self._route, run)
+
     @property
     def _route(self) -> Route:
         assert self.route is not None
@@ -253,35 +143,18 @@ def _ungroup(g: Grouped, y: Any, weights: Any = None, /) -> Tensor:
     if not tensor.is_ragged or not tensor.structure.same_as(g.structure):
         raise RaggednessError(f"ungroup takes a tensor with the raggedness of {g.shape}, got shape {tensor.shape}")
     broadcast.require_one_device(g, tensor)
-    copies = _fetch(_features_as_seen(tensor), route)
+    copies = fetch(features_as_seen(tensor), route)
     if not (copies.is_floating_point() or copies.is_complex()):
         copies = copies.to(torch.int64)  # as sums are, also where there is one copy of each row
     if weights is not None:
-        factors = _weight_of_copies(route, weights)
+        factors = weight_of_copies(route, weights)
         if route.partial:
             factors = torch.where(route.entries >= 0, factors, 0)
         copies = copies * beside(factors, copies)
-    return _as_before(route, _over_copies(copies, route), g.team)
+    return as_before(route, over_copies(copies, route), g.team)
 
 
-def _features_as_seen(x: Tensor) -> torch.Tensor:
-    packed = len(x.structure.axes)
-    return x.values.permute(0, *[c - packed + 1 for c in x.order if c >= packed]) if x.is_ragged else x.values
-
-
-def _as_before(route: Route, rows: torch.Tensor, team: None) -> Tensor:
-    """Rows as the tensor that was grouped was seen; with another number of features, those come last."""
-    if route.structure is DENSE:
-        return Tensor(rows.view(*route.lead, *rows.shape[1:]), team=team)
-    packed, features = len(route.structure.axes), iter(range(rows.ndim - 1))
-    if len(route.order) == packed + rows.ndim - 1:
-        order = tuple(c if c < packed else packed + next(features) for c in route.order)
-    else:
-        order = (*(c for c in route.order if c < packed), *(packed + i for i in features))
-    return Tensor(rows, route.structure, order, team)
-
-
-# ------------------------------------------------------------------------------------------------ group_by
+# ------------------------------------------------------------------------------------------------------------- group_by
 
 
 @operation
@@ -290,100 +163,17 @@ def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None
     if x.ndim == 0:
         raise ValueError("group_by needs rows, got a 0-d tensor")
     if x.is_ragged or by.is_ragged:
-        by = _beside(x, by, "keys")
-    lead = _row_axes(x, by)
-    rows = _features_as_seen(x).flatten(0, len(lead) - 1)
+        by = rows_beside(x, by, "keys")
+    lead = row_axes(x, by)
+    rows = features_as_seen(x).flatten(0, len(lead) - 1)
     wanted = by.values.to(torch.int64).flatten(0, len(lead) - 1)
     copies = wanted.shape[1] if wanted.ndim == 2 else None
-    places, groups = _sorted_by_group(x, wanted, count)
+    places, groups = sorted_by_group(x, wanted, count)
     route = Route(x.structure, x.order, lead, copies, groups, places, weights)
     if weights is not None:
-        _fitting(route, weights, x)
+        fitting_weights(route, weights, x)
     structure = Structure((count, Ragged(groups, (0,))), places.numel())
-    return Grouped(_send(rows, route), structure, (), x.team, route=route)
-
-
-def _row_axes(x: Tensor, by: Tensor) -> tuple[int, ...]:
-    """The sizes of the axes of values that rows stand on, for keys with an entry, or an axis of them, for each row.
-
-    Of a dense tensor, keys with fewer axes than it has an entry for each row, [B, T] for [B, T, D] and [N] for [N];
-    with as many axes or more, their last one is that of several groups, [N, k] for [N, D] and [B, T, k] for [B, T, D].
-    """
-    if x.is_ragged:
-        count = 1
-    else:
-        broadcast.require_one_device(x, by)
-        count = by.ndim if by.ndim < max(x.ndim, 2) else by.ndim - 1
-    lead = tuple(x.values.shape[:count])
-    fits = by.values.ndim in (count, count + 1) and count > 0
-    if not fits or any(abstract.differ(n, m) for n, m in zip(by.values.shape[:count], lead, strict=True)):
-        raise ValueError(
-            f"keys must have one entry for each row of shape {x.shape}, or one axis of them, got shape {by.shape}"
-        )
-    return lead
-
-
-def _sorted_by_group(x: Tensor, wanted: torch.Tensor, count: int) -> tuple[torch.Tensor, Partition]:
-    """The copies of rows in the order of their groups, and how groups cut them."""
-    if not x.structure.is_exact:
-        wanted = torch.where(x.structure.defined_rows(wanted), wanted, -1)
-    keys = wanted.reshape(-1)
-    wrong = (keys < -1) | (keys >= count)
-    dropped = (keys < 0) | wrong
-
-    def error(i: int) -> IndexError:
-        row = i * wanted.shape[0] // keys.numel()
-        return IndexError(f"key {int(keys[i])} of row {row} is out of range for {count} groups (-1 drops a row)")
-
-    host.defer(host.first_fault(wrong), error)
-    narrow = next((dtype for dtype, limit in _NARROW if count < limit), torch.int64)
-    ordered, places = torch.where(dropped, count, keys).to(narrow).sort(stable=True)
-    bounds = torch.arange(count + 1, device=keys.device, dtype=torch.int64).to(narrow)
-    offsets = torch.searchsorted(ordered, bounds)
-    if keys.device.type == "cpu" and x.structure.is_host_born:
-        total = abstract.number(offsets[-1], "group_by")
-        return abstract.first(places, total), Partition._of(offsets, total)
-    return places, Partition._of(offsets, keys.numel(), device_born=True, exact=False)
-
-
-def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
-    """`other` with its rows stored in the order of those of x, or an error unless both are ragged alike."""
-    broadcast.require_one_device(x, other)
-    packed = len(x.structure.axes)
-    if x.is_ragged != other.is_ragged:
-        raise RaggednessError(f"{name} must be as ragged as values of shape {x.shape}, got shape {other.shape}")
-    seen = tuple(c for c in x.order if c < packed)
-    if x.structure.same_as(other.structure) and other.order[:packed] == seen:
-        return other
-    wanted = shape_of(x.values.new_empty(x.values.shape[0]), x.structure, seen)
-    if abstract.unlike(other.shape[:packed], wanted):
-        pairs = zip(x.shape, other.shape, strict=False)
-        room = next((room for mine, theirs in pairs if (room := broadcast.capacities(mine, theirs))), "")
-        raise RaggednessError(f"{name} must be ragged as values of shape {x.shape} are, got shape {other.shape}{room}")
-    order = (*seen, *range(packed, other.ndim))
-    return Tensor(lay_out(other, x.structure, order), x.structure, order, other.team)
-
-
-def _fitting(route: Route, weights: Any, x: Tensor) -> torch.Tensor:
-    """The values of weights, in the order of the rows of x, or an error unless there is one for each copy or row."""
-    given = as_tensor(weights)
-    if x.is_ragged or given.is_ragged:
-        given = _beside(x, given, "weights")
-    else:
-        broadcast.require_one_device(x, given)
-    keys = route.seen(route.copies)
-    each_row = route.copies is not None and given.values.ndim == len(route.lead)
-    if abstract.unlike(given.values.shape, route.lead if each_row else keys.values.shape):
-        raise ValueError(f"weights must have the shape of keys, {keys.shape}, or of rows, got {given.shape}")
-    return given.values
-
-
-def _weight_of_copies(route: Route, weights: Any) -> torch.Tensor:
-    """A weight for each copy of each row."""
-    values = _fitting(route, weights, route.seen())
-    if route.copies is not None and values.ndim == len(route.lead):
-        values = values.unsqueeze(-1).expand(*route.lead, route.copies)
-    return values.reshape(-1)
+    return Grouped(send(rows, route), structure, (), x.team, route=route)
 
 
 def _numbered_weights(g: Grouped, weights: Any) -> tuple[Tensor, Tensor]:
@@ -397,26 +187,7 @@ def _numbered_weights(g: Grouped, weights: Any) -> tuple[Tensor, Tensor]:
     return Tensor(numbers, g.structure, (), g.team), route.seen(None if each_row else route.copies)
 
 
-def integers(given: Any, name: str) -> Tensor:
-    """`given` as a Tensor of integers, or a TypeError."""
-    tensor = as_tensor(given)
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}")
-    return tensor
-
-
-def count_of(given: Any, name: str) -> int:
-    """`given` as an int of 0 or more."""
-    try:
-        count = operator.index(given)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {given!r:.40}") from None
-    if count < 0:
-        raise ValueError(f"{name} must be 0 or more, got {count}")
-    return count
-
-
-# ------------------------------------------------------------------------------------------- derivatives
+# ---------------------------------------------------------------------------------------------------------- derivatives
 
 
 def _group_by_vjp(g: Any, out: Any, values: Any, keys: Any, weights: Any, *, num_groups: int) -> tuple[Any, ...]:
@@ -473,11 +244,12 @@ record(
         ("x, sr.positions(x, 0), -1", ValueError, "num_groups must be 0 or more"),
     ),
 )
-
 _G = "sr.group_by(x, sr.positions(x, 0) % 2, 2)"
 _KEYS = "torch.arange(2 * len(x.values)).view(-1, 2) % 3 - 1"
 _TWICE = f"sr.group_by(x.values, {_KEYS}, 2)"
 _RAGGED_TWICE = "sr.group_by(x, sr.positions(x, 0)[..., None] % torch.tensor([3, 2]) - 1, 2)"
+
+
 record(
     "grouping",
     "Grouped.ungroup",

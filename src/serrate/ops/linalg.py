@@ -16,9 +16,9 @@ from serrate.eager.products import product
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.native import row_products as library
-from serrate.ops.derivatives import conjugate
 from serrate.ops.einsum import batch_labels, einsum_vjp, parse
 from serrate.ops.record import Implementation, operation, ops, record
+from serrate.ops.rules import conjugate
 from serrate.tensor import abstract
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor

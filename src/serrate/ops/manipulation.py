@@ -12,8 +12,8 @@ from serrate.eager.reducing import AxisLike, expanded, reduction
 from serrate.eager.reshaping import reshape
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.creation import home
-from serrate.ops.derivatives import in_dtype, reduced_to
 from serrate.ops.record import ALL, operation, ops, record, torch_names
+from serrate.ops.rules import in_dtype, reduced_to
 from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
 from serrate.tensor.layout import canonical, read_shape

@@ -11,9 +11,9 @@ from serrate.eager.reducing import total
 from serrate.eager.stacks import Stack, dimensions, floating, last, numeric, stack
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
-from serrate.ops.derivatives import conjugate, reduced_to
 from serrate.ops.record import Error, operation, ops, record, torch_names
 from serrate.ops.reductions import accumulating
+from serrate.ops.rules import conjugate, reduced_to
 from serrate.tensor import abstract
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.tensor import Tensor, as_tensor

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from serrate.ops.derivatives import conjugate, in_dtype, reduced_to
 from serrate.ops.record import ops
+from serrate.ops.rules import conjugate, in_dtype, reduced_to
 
 # ---------------------------------------------------------------------------------------------------------- pieces
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from serrate.eager.arguments import integers
 from serrate.eager.precision import widened
 from serrate.errors import RaggednessError
-from serrate.ops.grouping import integers
 from serrate.ops.record import ALL, NUMERIC, Error, Kind, operation, ops, record
 from serrate.tensor import bits
 from serrate.tensor.broadcast import align

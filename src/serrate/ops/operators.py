@@ -20,7 +20,10 @@ from serrate.ops import by_id as _by_id  # noqa: F401
 from serrate.ops import construction as _construction  # noqa: F401
 from serrate.ops import convolution as _convolution  # noqa: F401
 from serrate.ops import creation as _creation  # noqa: F401
+from serrate.ops import cross_entropy as _cross_entropy  # noqa: F401
 from serrate.ops import decompositions as _decompositions  # noqa: F401
+from serrate.ops import differences as _differences  # noqa: F401
+from serrate.ops import dropout as _dropout  # noqa: F401
 from serrate.ops import dtypes as _dtypes  # noqa: F401
 from serrate.ops import elementwise as _elementwise  # noqa: F401 (fills the table)
 from serrate.ops import extremes as _extremes  # noqa: F401
@@ -36,10 +39,15 @@ from serrate.ops import multihead as _multihead  # noqa: F401
 from serrate.ops import normalizations as _normalizations  # noqa: F401
 from serrate.ops import numbering as _numbering  # noqa: F401
 from serrate.ops import random as _random  # noqa: F401
+from serrate.ops import ranges as _ranges  # noqa: F401
 from serrate.ops import reductions as _reductions  # noqa: F401
 from serrate.ops import scans as _scans  # noqa: F401
+from serrate.ops import scattering as _scattering  # noqa: F401
 from serrate.ops import sets as _sets  # noqa: F401
+from serrate.ops import shuffling as _shuffling  # noqa: F401
+from serrate.ops import softmax as _softmax  # noqa: F401
 from serrate.ops import sorting as _sorting  # noqa: F401
+from serrate.ops import triangles as _triangles  # noqa: F401
 from serrate.ops.answers import QUESTIONS, answer
 from serrate.ops.call import call
 from serrate.ops.record import TABLE, members, torch_names

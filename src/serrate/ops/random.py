@@ -1,4 +1,4 @@
-"""Random numbers that are a function of (seed, call, place of the element): `sr.random`, and dropout.
+"""Random numbers that are a function of (seed, call, place of the element): `sr.random`.
 
 The place of an element is its index in canonical packed storage. However the work is split, over chunks, devices or
 processes, an element gets the same number, and so does a call with the same `key`.
@@ -20,25 +20,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from serrate.eager import philox
 from serrate.eager.philox import Key, next_key, seed
-from serrate.errors import AxisError
 from serrate.ops.creation import beside, form, like
 from serrate.ops.record import ALL, operation, ops, record
-from serrate.tensor import host, plan, rearrange, select
-from serrate.tensor.layout import assemble
-from serrate.tensor.structure import Ragged, step_into
+from serrate.ops.shuffling import shuffle
+from serrate.tensor import host
 from serrate.tensor.tensor import Tensor, as_tensor
 
 __all__ = ["Key", "bernoulli", "bits", "exponential", "normal", "randint", "seed", "shuffle", "uniform"]
 
-# ----------------------------------------------------------------------------------------------------- new tensors
+
+# ---------------------------------------------------------------------------------------------------------- new tensors
 
 Maker = Callable[[Key, int, int, torch.dtype, torch.device], torch.Tensor]
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -221,88 +218,7 @@ def bernoulli(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | None = 
     return chances._with(made.view(chances.values.shape).to(chances.dtype if dtype is None else dtype))
 
 
-# ---------------------------------------------------------------------------------------------------------- orders
-
-
-@operation
-def shuffle(x: Any, /, axis: int = 0, *, key: Key | None = None) -> Tensor:
-    """The entries along `axis` in a random order: each row of a ragged axis in its own, a uniform axis in one.
-
-    >>> import serrate as sr
-    >>> x = sr.ragged([[1, 2, 3], [], [4, 5]])
-    >>> y = sr.random.shuffle(x, axis=1)
-    >>> y.partitions[0] is x.partitions[0], [sorted(row) for row in y.tolist()]
-    (True, [[1, 2, 3], [], [4, 5]])
-    """
-    tensor = as_tensor(x)
-    number = tensor._axis(axis)
-    key = next_key(key)
-    size, c = tensor.shape[number], tensor.order[number]
-    packed = c < len(tensor.structure.axes)
-    if isinstance(size, Ragged):
-        walk = plan.Plan(tensor.structure, {c: _Shuffled(size.partition, lambda r, _: r, key=key)})
-        return assemble(tensor, walk.read(tensor.values), walk.result(), tensor.order)
-    place = tensor.structure.home if packed else tensor.device
-    order = philox.wide_words(key, 0, size, place).argsort(stable=True)
-    return rearrange._pick(tensor, number, order)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shuffled(select.Remap):
-    """Every row of a ragged axis in the order that sorting random numbers gives."""
-
-    key: Key
-
-    def source(self, at: plan.Place, device: torch.device) -> select.Cells:
-        """Where the cells of the axis come from; an axis seen below others has the same order under each of them."""
-        new, old, own = at.new_partition, at.old_partition, self.partition
-        rows, positions = new.row_ids_on(device), new.positions_on(device)
-        if not own.num_components or not own.num_values:
-            return at.only_defined(positions)
-        cells = step_into(own, at.component(device)[rows], positions).clamp_(max=own.num_values - 1)
-        return at.only_defined(step_into(old, rows, self._order(device)[cells]))
-
-    def _order(self, device: torch.device) -> torch.Tensor:
-        """For each of the partition's values the position in its component that takes its place."""
-        own = self.partition
-        rows = own.row_ids_on(device)
-        if not own.is_exact:
-            cells = torch.arange(own.num_values, device=device)
-            rows = torch.where(cells < own.offsets_on(device)[-1], rows, own.num_components)
-        mixed = philox.wide_words(self.key, 0, own.num_values, device).argsort(stable=True)
-        return own.positions_on(device)[mixed[rows[mixed].argsort(stable=True)]]
-
-
-# --------------------------------------------------------------------------------------------------------- dropout
-
-
-@operation
-def _dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Key | None = None) -> Tensor:
-    tensor = as_tensor(x)
-    values = _dropped(tensor, p, training, key, torch.mul)
-    return tensor if values is None else tensor._with(values)
-
-
-def _dropped(x: Tensor, p: float, training: bool, key: Key | None, scale: Callable[..., Any]) -> torch.Tensor | None:
-    """The values scaled by `scale`, which may work in place, and some zeroed; None if they stay as they are."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout needs a probability between 0 and 1, got {p}")
-    if not (x.is_floating_point() or x.is_complex()):
-        raise TypeError(f"dropout needs floating-point or complex elements, got {x.dtype}")
-    if not training or p == 0 or x.values.numel() == 0:
-        return None
-    limit = round(p * 2**32)  # of the 2³² words so many drop an element
-    if limit == 2**32:
-        return scale(x.values, 0.0)  # type: ignore[no-any-return]
-    kept = philox.words(next_key(key), 0, x.values.numel(), x.device) >= limit - 2**31
-    return scale(x.values, 1 / (1 - p)).mul_(kept.view(x.values.shape))  # type: ignore[no-any-return]
-
-
-def _answer_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    if not inplace:
-        return _dropout(input, p, training=training)
-    _dropped(input, p, training, None, torch.Tensor.mul_)
-    return as_tensor(input)
+# -------------------------------------------------------------------------------------------------------- torch's calls
 
 
 def _answer_bernoulli(input: Any, p: float | None = None, *, generator: None = None, out: None = None) -> Tensor:
@@ -318,7 +234,7 @@ def _answer_randint_like(input: Any, low: int, high: int | None = None, **option
     return like(randint)(input, first, last, **options)
 
 
-# ------------------------------------------------------------------------------------------- bodies and derivatives
+# ----------------------------------------------------------------------------------------------- bodies and derivatives
 
 
 def _dtype(shape_or_like: Any, dtype: torch.dtype | None) -> torch.dtype:
@@ -386,23 +302,6 @@ def _bernoulli_body(p: Any, /, *, dtype: torch.dtype | None = None, key: Key | N
     return ops.astype(draws < p, p.dtype if dtype is None else dtype)
 
 
-def _dropout_body(x: Any, /, p: float = 0.5, *, training: bool = True, key: Key | None = None) -> Any:
-    if not training or p == 0:
-        return x
-    limit = round(p * 2**32)
-    if limit == 2**32:
-        return x * 0.0
-    # The implementation compares words that have a sign: the greatest bit counts the other way round.
-    kept = ops.bitwise_xor(ops["random.bits"](x, key=key), 2**31) >= limit
-    return x * (1 / (1 - p)) * ops.astype(kept, x.dtype)
-
-
-def _shuffle_vjp(g: Any, out: Any, x: Any, *, axis: int, key: Key | None) -> Any:
-    if key is None:
-        raise ValueError("the derivative of random.shuffle needs its key: without one the order cannot be drawn again")
-    return ops.collect(g, shuffle(ops.numbered(x), axis, key=key), x)
-
-
 def _record(name: str, function: Callable[..., Any], summary: str, samples: tuple[str, ...], **fields: Any) -> None:
     usual: dict[str, Any] = {"torch": (), "kinds": ("float",)}
     fields = usual | {"answer": None, "operands": (), "example": ("", "")} | fields
@@ -411,6 +310,8 @@ def _record(name: str, function: Callable[..., Any], summary: str, samples: tupl
 
 _KEY = "key=sr.random.Key(1)"
 _DRAWN = "the result does not depend on elements"
+
+
 # fmt: off
 _record("bits", bits, "32 or 64 random bits, as int64.", (f"x, {_KEY}", f"x, width=64, {_KEY}"), kinds=ALL,
         primitive="random_bits", flat=_DRAWN, errors=(("x, width=8", ValueError, "width must be 32 or 64"),))
@@ -432,25 +333,4 @@ _record("bernoulli", bernoulli, "1 with the probability each element gives, else
         torch=(torch.bernoulli, torch.Tensor.bernoulli), answer=_answer_bernoulli,
         errors=(("x.to(torch.int64)", TypeError, "floating-point probabilities"),
                 ("x * 0 + 2", ValueError, "probabilities must be between 0 and 1")))
-_record("shuffle", shuffle, "The entries along `axis` in a random order, each row of a ragged axis in its own.",
-        (f"x, 1, {_KEY}", f"x, 0, {_KEY}"), operands=("x",), kinds=ALL, primitive="movement", vjp=_shuffle_vjp,
-        errors=(("x, 5", AxisError, "axis 5 is out of range"),))
 # fmt: on
-record(
-    "random",
-    "dropout",
-    _dropout,
-    _answer_dropout,
-    operands=("x",),
-    torch=(F.dropout, torch.dropout),
-    summary="x with each element 0 with probability p and else divided by 1 - p; outside training x itself.",
-    example=("sr.dropout(sr.ragged([[1., 2.], []]), 0.5, training=False).tolist()", "[[1.0, 2.0], []]"),
-    body=_dropout_body,
-    kinds=("float", "complex"),
-    samples=("x, 0.5, key=sr.random.Key(1)", "x, 0.1, training=False", "x, 0.0", "x, 1.0"),
-    errors=(
-        ("x, 1.5", ValueError, "a probability between 0 and 1, got 1.5"),
-        ("x.to(torch.int64)", TypeError, "dropout needs floating-point"),
-        ("x, key=3", TypeError, "key must be an sr.random.Key"),
-    ),
-)

@@ -61,7 +61,7 @@ class Op:
     """The array API's name, or torch's where the standard has none: `sr.<name>`. In an extension it is `linalg.<name>`,
     and for what is only a method of a tensor `Tensor.<name>`."""
     family: str
-    """The file it stands in."""
+    """What it belongs to: the name of a file, and the heading in docs/operations.md, under which its kin stand."""
     summary: str
     """What the caller gets, in one line."""
     implementations: tuple[Implementation, ...]

@@ -24,8 +24,8 @@ from serrate.eager.reducing import (
 )
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.derivatives import conjugate, in_dtype
 from serrate.ops.record import ALL, NUMERIC, Kind, operation, ops, record, torch_names
+from serrate.ops.rules import conjugate, in_dtype
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
 

@@ -17,8 +17,8 @@ from serrate.errors import RaggednessError
 from serrate.fusion import elementwise as fusion
 from serrate.fusion.scalar import Scalar, cast
 from serrate.ops.call import TRACER
-from serrate.ops.derivatives import conjugate, reduced_to
 from serrate.ops.record import FLOATS, NUMERIC, Error, Kind, Op, define, operation, torch_names
+from serrate.ops.rules import conjugate, reduced_to
 from serrate.tensor.tensor import Tensor
 
 _NO_TENSOR: Error = ("None", TypeError, "got NoneType")

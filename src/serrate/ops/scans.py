@@ -1,8 +1,7 @@
-"""Scans along any axis: running sums, products and extremes, and differences, each row on its own."""
+"""Scans along any axis: running sums, products and extremes, each row on its own."""
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,27 +9,37 @@ from typing import Any
 import torch
 
 from serrate.eager.compiled import reads
+from serrate.eager.initials import with_initial
 from serrate.eager.precision import widened
-from serrate.eager.runs import Along, Indexed, Runs, along, ordered, pick, settled
+from serrate.eager.runs import Along, Indexed, along, ordered, pick
 from serrate.eager.scans import extreme_rows, running_extreme, running_product, running_sum
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
 from serrate.native import row_scans as library
 from serrate.ops.answers import refuse_out
-from serrate.ops.derivatives import conjugate, in_dtype
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Error, Implementation, Kind, operation, ops, record, torch_names
+from serrate.ops.record import (
+    ALL,
+    BAD_AXIS,
+    NO_TENSOR,
+    ORDERED,
+    Error,
+    Implementation,
+    Kind,
+    operation,
+    ops,
+    record,
+    torch_names,
+)
 from serrate.ops.reductions import accumulating
-from serrate.tensor import abstract, host
-from serrate.tensor.combine import exact
-from serrate.tensor.join import concat
+from serrate.ops.rules import conjugate, in_dtype, named_vjp, parents_of
+from serrate.tensor import host
 from serrate.tensor.promotion import WIDE
-from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor, as_tensor
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-# ------------------------------------------------------------------------------------------------ what is computed
+# ----------------------------------------------------------------------------------------------------- what is computed
 
 
 def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) -> tuple[Along, torch.dtype]:
@@ -58,7 +67,7 @@ def _cumulative_sum(
     if made is None:
         runs = call.runs
         made = runs.returned(running_sum(runs.gathered(call.x.values), runs))
-    return (_with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
+    return (with_initial(call, made, 0) if include_initial else call.x._with(made)).to(dtype)
 
 
 @operation
@@ -70,55 +79,7 @@ def _cumulative_prod(
     if made is None:
         runs = call.runs
         made = runs.returned(running_product(runs.gathered(call.x.values), runs))
-    return (_with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
-
-
-def _with_initial(call: Along, values: torch.Tensor, initial: int) -> Tensor:
-    """`values`, a scan, with what it starts from before the first entry of each group."""
-    x = call.x
-    if call.dim is not None:
-        shape = [1 if d == call.dim else n for d, n in enumerate(values.shape)]
-        return x._with(torch.cat([values.new_full(shape, initial), values], call.dim))
-    if call.depended_on:
-        trimmed = exact(x._with(values))
-        call = along(trimmed, call.axis)
-        groups = call.regrouped(lambda counts: counts + 1)
-        rows = groups.first + groups.place - 1
-        return groups.tensor(_after_initials(call.runs, trimmed.values, rows, groups.place == 0, initial))
-    longer = Structure(_lengthened(x.structure, call.label), values.shape[0] + call.segments.cells)
-    return settled(Tensor(_initials_before(call.runs, longer, values, initial), longer, x.order, x.team))
-
-
-def _initials_before(runs: Runs, longer: Structure, values: torch.Tensor, initial: int) -> torch.Tensor:
-    """The rows of a structure whose runs are one longer: `initial` first in each, then what the run has in `values`."""
-    new = Runs(longer, runs.axis, runs.device)
-    begins = new.place == 0
-    rows = torch.arange(new.rows, device=runs.device) - begins.cumsum(0)
-    return new.returned(_after_initials(runs, values, rows, begins, initial))
-
-
-def _after_initials(
-    runs: Runs, values: torch.Tensor, rows: torch.Tensor, begins: torch.Tensor, initial: int
-) -> torch.Tensor:
-    """The `rows` of `values` in run order, and `initial` where a run begins, which may have nothing else."""
-    if values.shape[0] == 0:
-        return values.new_full((rows.numel(), *values.shape[1:]), initial)
-    found = runs.gathered(values).index_select(0, rows.clamp(0, values.shape[0] - 1))
-    return torch.where(begins.view(-1, *[1] * (values.ndim - 1)), initial, found)
-
-
-def _lengthened(structure: Structure, number: int) -> list[Axis]:
-    """The axes with a ragged one whose defined components have one entry more."""
-    axis = structure.axes[number]
-    assert isinstance(axis, Ragged)
-    own, count = axis.partition, axis.partition.num_components
-    defined = torch.arange(count, device=own.home) < structure.defined_cells(axis.parents)
-    lengths = own.lengths.to(torch.int64) + defined
-    bound = None if own.is_host_born else own.max_length_bound + 1
-    longer = own.with_lengths(lengths, capacity=own.num_values + count, bound=bound)
-    axes = list(structure.axes)
-    axes[number] = Ragged(longer, axis.parents)
-    return axes
+    return (with_initial(call, made, 1) if include_initial else call.x._with(made)).to(dtype)
 
 
 def _scans(x: Any, axis: Any) -> bool:
@@ -209,61 +170,19 @@ def _cumulative_extreme(x: Any, axis: int, largest: bool) -> Indexed:
     return call.along_rows(values, extreme_rows(call.runs, keys, narrow))
 
 
-@operation
-def _diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    tensor = as_tensor(x)
-    number = tensor._axis(axis)
-    times = operator.index(n)
-    if times < 0:
-        raise ValueError(f"diff is taken 0 or more times, got n={times}")
-    if times == 0:  # as numpy has it: nothing is put before or behind either
-        return tensor
-    parts = [as_tensor(part) for part in (prepend, tensor, append) if part is not None]
-    made = concat(parts, axis=number) if len(parts) > 1 else tensor
-    for _ in range(times):
-        made = _diff_once(along(made, number))
-    return made
+# ----------------------------------------------------------------------------------------------- bodies and derivatives
 
 
-def _diff_once(call: Along) -> Tensor:
-    """Each entry's successor less the entry."""
-    x, dtype = call.x, call.x.dtype
-    if dtype in WIDE:
-        return _diff_once(along(x.to(torch.int64), call.axis)).to(dtype)
-    less = torch.logical_xor if dtype == torch.bool else torch.sub
-    if call.dim is not None:
-        size = x.values.shape[call.dim]
-        upper, lower = (x.values.narrow(call.dim, start, max(size - 1, 0)) for start in (min(size, 1), 0))
-        if not abstract.is_known(size):
-            upper = lower = abstract.resized(lower, call.dim, abstract.most(size - 1, 0))
-        return x._with(less(upper, lower))
-    if call.depended_on:
-        call = along(exact(x), call.axis)
-        groups = call.regrouped(lambda counts: (counts - 1).clamp(min=0))
-        values, at = call.runs.gathered(call.x.values), groups.first + groups.place
-        return groups.tensor(less(values.index_select(0, at + 1), values.index_select(0, at)))
-    key = [slice(None)] * call.axis
-    behind = x[(*key, slice(1, None))]
-    return settled(behind._with(less(behind.values, x[(*key, slice(None, -1))].values)))
-
-
-# ------------------------------------------------------------------------------------------- bodies and derivatives
-
-
-def _carries_others(x: Any, axis: int) -> bool:
-    """Whether ragged axes depend on this one, so that rows lack some of the positions that others have."""
-    return any(axis in size.parents for size in x.shape if isinstance(size, Ragged))
-
-
-def _slice(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+def slice_along(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+    """The entries from start to stop of an axis."""
     return ops["Tensor.getitem"](x, (*[slice(None)] * axis, slice(start, stop)))
 
 
-def _without_gaps(x: Any, axis: int) -> Any:
+def without_gaps(x: Any, axis: int) -> Any:
     """Along an axis that others depend on: the positions of what there is, in order, without those that lack it."""
     numbers = ops.positions(x, axis=axis)
     for each, size in enumerate(x.shape):
-        if isinstance(size, int) and not _carries_others(x, each):
+        if isinstance(size, int) and each not in parents_of(x):
             numbers = ops.expand_dims(numbers, axis=each)
     numbers = numbers + ops.zeros_like(x, dtype=torch.int64)
     return ops.topk(numbers, sys.maxsize, axis=axis, largest=False).values
@@ -274,9 +193,9 @@ def _scanned(g: Any, x: Any, axis: int, include_initial: bool) -> Any:
     g = accumulating(g)
     if not include_initial:
         return g
-    entries = _slice(g, axis, 1, None)
-    if _carries_others(x, axis):
-        return ops.scatter(ops.zeros_like(x, dtype=g.dtype), _without_gaps(x, axis), entries, axis=axis)
+    entries = slice_along(g, axis, 1, None)
+    if axis in parents_of(x):
+        return ops.scatter(ops.zeros_like(x, dtype=g.dtype), without_gaps(x, axis), entries, axis=axis)
     return entries
 
 
@@ -318,31 +237,7 @@ def _cumulative_prod_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_
     return in_dtype(ops.where(zero, of_zero, of_others), x.dtype)
 
 
-def named_vjp(g: Any, out: Any, x: Any, *, axis: int, **_: Any) -> Any:
-    """The rule of what gives elements of x and their positions along the axis: gradients go back to those."""
-    if g[0] is None:
-        return None
-    return ops.scatter(ops.zeros_like(x), out[1], g[0], axis=axis, reduce="sum")
-
-
-def _diff_body(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
-    along = axis % x.ndim
-    parts = [part for part in (prepend, x, append) if part is not None]
-    made = ops.concat(parts, axis=along) if n and len(parts) > 1 else x
-    for _ in range(n):
-        made = _differences(made, along)
-    return made
-
-
-def _differences(x: Any, axis: int) -> Any:
-    """Each entry's successor less the entry; a row that lacks a position is stepped over there."""
-    if _carries_others(x, axis):
-        x = ops.take_along_axis(x, _without_gaps(x, axis), axis=axis)
-    upper, lower = _slice(x, axis, 1, None), _slice(x, axis, None, -1)
-    return ops.logical_xor(upper, lower) if x.dtype == torch.bool else upper - lower
-
-
-# ------------------------------------------------------------------------------------------------ records
+# -------------------------------------------------------------------------------------------------------------- records
 
 
 def _answer_cumulative(eager: Callable[..., Any], sums: bool) -> Callable[..., Any]:
@@ -360,14 +255,7 @@ def _answer_cumulative(eager: Callable[..., Any], sums: bool) -> Callable[..., A
     return handler
 
 
-def _answer_diff(
-    input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None, *, out: Any = None, **options: Any
-) -> Tensor:
-    refuse_out("diff", out)
-    return _diff(input, axis=options.pop("axis", dim), n=n, prepend=prepend, append=append, **options)
-
-
-def _record(
+def record_scan(
     name: str,
     eager: Callable[..., Any],
     torch_name: str,
@@ -380,6 +268,7 @@ def _record(
     answer: Callable[..., Any] | None = None,
     **fields: Any,
 ) -> None:
+    """Define an operation along one axis; torch's function of the name `torch_name` is one too."""
     record(
         "scans",
         name,
@@ -396,37 +285,31 @@ def _record(
 
 
 _INITIAL = ("x, axis=1, include_initial=True", "x, axis=0, include_initial=True")
-_ALL: tuple[Kind, ...] = ("float", "complex", "int", "bool")
-_ORDERED: tuple[Kind, ...] = ("float", "int", "bool")
+
+
 # fmt: off
-_record("cumulative_sum", _cumulative_sum, "cumsum",
+record_scan("cumulative_sum", _cumulative_sum, "cumsum",
         "The sum of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 0 first.",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
-        _ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
+        ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_sum_vjp,
         native=(Implementation("native", _compiled_sum, _takes(_SUMMED)),))
-_record("cumulative_prod", _cumulative_prod, "cumprod",
+record_scan("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
-        _ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
+        ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_prod_vjp,
         native=(Implementation("native", _compiled_product, _takes(_MULTIPLIED)),))
-_record("cummax", _cummax, "cummax",
+record_scan("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
-        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
+        ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
         primitive="scan", vjp=named_vjp,
         native=(Implementation("native", _compiled_extreme(largest=True), _compares),))
-_record("cummin", _cummin, "cummin",
+record_scan("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
-        _ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
+        ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
         primitive="scan", vjp=named_vjp,
         native=(Implementation("native", _compiled_extreme(largest=False), _compares),))
-_record("diff", _diff, "diff",
-        "Each entry's successor along `axis` less the entry, `n` times: rows get `n` shorter, down to nothing.",
-        ("sr.diff(sr.ragged([[1, 4, 9], [], [5]]), axis=1).tolist()", "[[3, 5], [], []]"),
-        _ALL, ("x, n=-1", ValueError, "diff is taken 0 or more times"),
-        more=("x, n=2, axis=1", "x, n=0, axis=0"), answer=_answer_diff,
-        operands=("x", "prepend", "append"), body=_diff_body)
 # fmt: on

@@ -16,7 +16,7 @@ from serrate.eager.reducing import Reduction
 from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, ops, record
-from serrate.ops.scans import named_vjp
+from serrate.ops.rules import named_vjp
 from serrate.tensor import abstract, broadcast, host, plan, select
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble

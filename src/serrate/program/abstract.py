@@ -230,8 +230,8 @@ class AbstractRun:
             x = Tensor(x)
         sizes = [self.size(number) for number in x.values.shape]
         rows = sizes.pop(0) if x.is_ragged else None
-        route = getattr(x, "route", None)
-        origin = None if route is None else route.type_in(self)
+        origin_in = getattr(x, "origin_in", None)
+        origin = None if origin_in is None else origin_in(self)
         axes = self.axes_of(x.structure)
         return TensorType(x.dtype, x.device, axes, rows, tuple(sizes), x.order, x.team, origin, self.program)
 
