@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import sysconfig
 import tempfile
 from collections.abc import Mapping
@@ -61,11 +62,17 @@ def options() -> tuple[str, ...]:
 
 
 def digest_of(name: str) -> str:
-    """Return a digest of a source, of all headers of this folder and of the options that it is compiled with."""
-    parts = [FOLDER / name, *sorted(FOLDER.glob("*.h"))]
+    """Return a digest of a source, of the headers that it includes and of the options that it is compiled with."""
     flags = [*FLAGS, *(option for each in levels() for option in _architecture(each))]
-    texts = [*flags, *(path.read_text(encoding="utf-8") for path in parts)]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    texts: dict[Path, str] = {}
+    waiting = [FOLDER / name]
+    while waiting:
+        path = waiting.pop()
+        if path not in texts:
+            texts[path] = path.read_text(encoding="utf-8")
+            included = re.findall(r'^#include "(.+)"', texts[path], re.MULTILINE)
+            waiting += [Path(os.path.normpath(path.parent / each)) for each in included]
+    return hashlib.sha256("\0".join([*flags, *texts.values()]).encode()).hexdigest()
 
 
 def built_from(library: ctypes.CDLL) -> dict[str, str]:
