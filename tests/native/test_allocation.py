@@ -303,7 +303,7 @@ done = False
 def work():
     while not done:
         empty((2**22,), torch.uint8)
-threads = [threading.Thread(target=work) for _ in range(3)]
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
 for thread in threads:
     thread.start()
 held = empty((2**23,), torch.uint8).fill_(1)

@@ -78,11 +78,21 @@ def test_a_source_that_has_changed_is_compiled(folder: Path) -> None:
     assert routines["answer"]() == 42
 
 
-def test_a_header_that_has_changed_makes_every_source_new(folder: Path) -> None:
-    before = {path.name: building.digest_of(path.name) for path in building.sources()}
-    _append(folder / "trees.h", "// something else\n")
-    after = {path.name: building.digest_of(path.name) for path in building.sources()}
-    assert all(before[name] != after[name] for name in before)
+def test_a_header_that_has_changed_makes_those_new_that_include_it(folder: Path) -> None:
+    (folder.parent / "outside.h").write_text("// one\n")
+    _append(folder / "gather.h", '#include "../outside.h"\n')
+
+    def digests() -> dict[str, str]:
+        return {path.name: building.digest_of(path.name) for path in building.sources()}
+
+    def changed(path: Path) -> set[str]:
+        before = digests()
+        _append(path, "// something else\n")
+        return {name for name, digest in digests().items() if digest != before[name]}
+
+    assert changed(folder / "trees.h") == {"row_sums.cpp"}
+    assert changed(folder.parent / "outside.h") == {"gather.cpp", "rectangles.cpp"}
+    assert changed(folder / "common.h") == set(digests()) - {"nesting.cpp"}
 
 
 def test_options_that_have_changed_make_every_source_new(monkeypatch: pytest.MonkeyPatch) -> None:

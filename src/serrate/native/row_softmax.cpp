@@ -4,7 +4,7 @@
 // float32 are added up in float64, groups of four rows first; sums of float64 are added up in groups of 64 rows. For
 // wrong offsets a function returns -1 and writes nothing.
 
-#include "exponential.h"
+#include "../runtime/exponential.h"
 #include "runs.h"
 
 namespace {
