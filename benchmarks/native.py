@@ -31,41 +31,48 @@ def pairs(b: Batch) -> dict[str, tuple[Call, Call]]:
     lengths, longest, rows = x.lengths[0], b.longest, len(b.lengths)
     index, begins = torch.randperm(rows), torch.zeros_like(lengths)
     matrices, other = torch.randn(rows, values.shape[1], OUT), x._with(torch.randn_like(values))
-    works: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    # For each: what a user calls, the same as a function of tensors that have gradients, FBGEMM's, and these tensors.
+    works: dict[str, tuple[Call, Callable[..., Any], Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         "to_dense": (
+            lambda: x.to_dense(),
             lambda v: x._with(v).to_dense().values,
             lambda v: fbgemm.jagged_to_padded_dense(v, [offsets], [longest], 0.0),
             (values,),
         ),
         "from_dense": (
+            lambda: sr.from_dense(padded, like=x),
             lambda p: sr.from_dense(p, like=x).values,
             lambda p: fbgemm.dense_to_jagged(p, [offsets], len(values))[0],
             (padded,),
         ),
         "x[index]": (
+            lambda: x[index],
             lambda v: x._with(v)[index].values,
             lambda v: fbgemm.jagged_index_select(v, lengths, index)[0],
             (values,),
         ),
         f"x[:, :{KEPT}]": (
+            lambda: x[:, :KEPT],
             lambda v: x._with(v)[:, :KEPT].values,
             lambda v: fbgemm.jagged_slice(v, lengths, begins, KEPT)[0],
             (values,),
         ),
         "[B, r, D] @ [B, D, E]": (
+            lambda: sr.matmul(x, matrices),
             lambda v, y: sr.matmul(x._with(v), y).values,
             lambda v, y: fbgemm.jagged_dense_bmm(v, offsets, y, longest)[0],
             (values, matrices),
         ),
         "[B, D, r] @ [B, r, D]": (
+            lambda: sr.matmul(x.mT, other),
             lambda v, z: sr.matmul(x._with(v).mT, x._with(z)).values,
             lambda v, z: fbgemm.jagged_jagged_bmm(v, z, offsets, longest),
             (values, other.values),
         ),
     }
     made: dict[str, tuple[Call, Call]] = {}
-    for name, (ours, theirs, operands) in works.items():
-        made[name] = (_forward(ours, operands), _forward(theirs, operands))
+    for name, (call, ours, theirs, operands) in works.items():
+        made[name] = (call, _forward(theirs, operands))
         made[f"{name} + gradients"] = (_backward(ours, operands), _backward(theirs, operands))
     return made
 
