@@ -14,7 +14,7 @@ from serrate.eager.precision import widened
 from serrate.eager.segments import Segments, segments_of
 from serrate.native import row_softmax as library
 from serrate.tensor.differentiable import Differentiable
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.tensor import Tensor
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -65,7 +65,7 @@ def composed_gradient(gradient: torch.Tensor, made: torch.Tensor, segments: Segm
 def _ends(segments: Segments) -> torch.Tensor:
     runs = segments.structure.level(segments.structure.whole)
     assert isinstance(runs, Partition)
-    return runs.offsets_on("cpu")
+    return runs.offsets_on(CPU)
 
 
 class _Softmax(Differentiable):
