@@ -339,7 +339,7 @@ class Padded(Dataset[torch.Tensor]):
         return 6
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        made = padded.pad(torch.full((3000, 512), float(index)), torch.tensor([0, 1000, 3000]), 2000)
+        made = padded.pad(torch.full((3000, 512), float(index)), (torch.tensor([0, 1000, 3000]),), (2000,))
         assert made is not None
         assert not is_torchs(made)
         return made

@@ -25,9 +25,13 @@ from serrate.ops.record import TABLE
 class Program:
     """A program over operations, and the operands it is differentiated by."""
 
-    call: str
+    name: str
     function: Callable[..., Any]
     operands: list[sr.Tensor]
+
+    @property
+    def call(self) -> str:
+        return self.name
 
     def __call__(self, *operands: sr.Tensor) -> Any:
         return self.function(*operands)
