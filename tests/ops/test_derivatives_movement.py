@@ -25,13 +25,10 @@ from serrate.ops.record import TABLE
 class Program:
     """A program over operations, and the operands it is differentiated by."""
 
-    name: str
+    call: str
     function: Callable[..., Any]
     operands: list[sr.Tensor]
-
-    @property
-    def call(self) -> str:
-        return self.name
+    phases: tuple[int, ...] = ()
 
     def __call__(self, *operands: sr.Tensor) -> Any:
         return self.function(*operands)
@@ -332,6 +329,251 @@ def test_entries_that_come_back(weighted: bool) -> None:
     ragged = sr.group_by(EMPTY, sr.positions(EMPTY) % 2, 2)
     derived(lambda x: (lambda g: g.ungroup(g * g))(sr.group_by(x, sr.positions(x) % 2, 2)), EMPTY)
     derived(lambda y: ragged.ungroup(y), ragged * 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------- weights
+
+
+def weighted(x: sr.Tensor, copies: int | None, each: str) -> tuple[Any, sr.Tensor]:
+    """Keys for the rows of x, of which some are dropped, and weights for each copy or for each row."""
+    if x.is_ragged:
+        packed = len(x.structure.axes)
+        of_rows = sr.Tensor(x.values.new_zeros(x.values.shape[0]), x.structure, tuple(c for c in x.order if c < packed))
+    else:
+        of_rows = sr.zeros(tuple(x.shape[: max(x.ndim - 1, 1)]))
+    of_copies = of_rows if copies is None else of_rows[..., None] + torch.zeros(copies)
+    keys = torch.randint(-1, 3, (of_copies.values.numel(),), generator=torch.Generator().manual_seed(7))
+    like = of_rows if each == "row" else of_copies
+    values = elements(like.values.numel(), (), torch.float64, 8).view(like.values.shape)
+    return of_copies._with(keys.view(of_copies.values.shape)), like._with(values)
+
+
+BLOCKS = sr.from_product(
+    elements(10, (2,), torch.float64), sr.Partition.from_lengths([2, 0, 2]), sr.Partition.from_lengths([2, 3, 3])
+)
+WEIGHTED = {
+    "dense": sr.asarray(VALUES),
+    "several axes": DENSE,
+    "numbers": sr.asarray(VALUES[:, 0].clone()),
+    "ragged": EMPTY,
+    "no features": EMPTY[..., 1],
+    "nested": NESTED,
+    "product": PRODUCT,
+    "blocks": BLOCKS,
+    "blocks, permuted": BLOCKS.permute_dims((0, 2, 3, 1)),
+    "permuted": X.permute_dims((0, 2, 1)),
+    "features first": X.permute_dims((2, 0, 1)),
+    "nested, features first": NESTED.permute_dims((3, 0, 1, 2)),
+    "zero-size features": X[..., :0],
+    "no rows": X[:0],
+    "one row": X[1:2],
+}
+KINDS = [(None, "copy"), (2, "copy"), (2, "row"), (1, "row"), (0, "copy")]
+
+
+@pytest.mark.parametrize(("copies", "each"), KINDS)
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_entries_that_come_back(name: str, copies: int | None, each: str) -> None:
+    x = WEIGHTED[name]
+    if not x.is_ragged and x.ndim == 1 and copies is None:  # keys with as many axes as values are those of copies
+        x = x[:, None]
+    keys, weights = weighted(x, copies, each)
+
+    def squares(x: sr.Tensor, w: sr.Tensor) -> sr.Tensor:
+        g = sr.group_by(x, keys, 3, weights=w)
+        return g.ungroup(g * g)
+
+    derived(squares, x, weights)
+    made, back = pullback(squares, x, weights)
+    _, gradient = back(sr.ones_like(made))
+    assert gradient.shape == weights.shape
+    assert gradient.dtype == weights.dtype
+
+
+@pytest.mark.parametrize(("copies", "each"), KINDS)
+@pytest.mark.parametrize("name", ["dense", "several axes", "ragged", "nested"])
+def test_weights_have_the_gradients_of_a_loop_over_rows(name: str, copies: int | None, each: str) -> None:
+    x = WEIGHTED[name]
+    keys, weights = weighted(x, copies, each)
+    rows = x.values if x.is_ragged else x.values.flatten(0, -2)
+    given = weights.values.reshape(len(rows), -1).clone().requires_grad_()
+    out = [torch.zeros(rows.shape[1]).double() for _ in rows]
+    for n, (row, groups) in enumerate(zip(rows, keys.values.reshape(len(rows), -1).tolist(), strict=True)):
+        for copy, key in enumerate(groups):
+            if key >= 0:
+                out[n] = out[n] + (given[n, 0] if each == "row" else given[n, copy]) * (key + 1) * row.sin()
+    factors = sr.asarray(torch.tensor([1.0, 2.0, 3.0]).double())[:, None, None]
+
+    def program(w: sr.Tensor) -> sr.Tensor:
+        g = sr.group_by(x, keys, 3, weights=w)
+        return g.ungroup(sr.sin(g) * factors)
+
+    made, back = pullback(program, weights)
+    want = torch.stack(out)
+    torch.testing.assert_close(made.values.reshape(want.shape), want.detach())
+    direction = torch.linspace(0.5, 2.0, want.numel()).double().view(want.shape)
+    (gradient,) = back(made._with(direction.view(made.values.shape)))
+    if want.requires_grad:
+        (wanted,) = torch.autograd.grad(want, given, direction)
+        torch.testing.assert_close(gradient.values.reshape(wanted.shape), wanted)
+        dropped = keys.values.reshape(len(rows), -1) < 0
+        assert (gradient.values.reshape(wanted.shape)[dropped.all(1) if each == "row" else dropped] == 0).all()
+
+
+@pytest.mark.parametrize("each", ["copy", "row"])
+def test_entries_of_other_features_and_their_weights(each: str) -> None:
+    for x in (X, sr.asarray(VALUES)):
+        keys, weights = weighted(x, 2, each)
+
+        def program(change: Callable[[Any], Any], x: sr.Tensor = x, keys: Any = keys) -> Callable[..., Any]:
+            def function(w: sr.Tensor, v: sr.Tensor) -> sr.Tensor:
+                g = sr.group_by(v, keys, 3, weights=w)
+                return g.ungroup(change(g))
+
+            return function
+
+        derived(program(lambda g: g[..., 0]), weights, x)
+        derived(program(lambda g: g[..., None] * torch.tensor([1.0, 2.0, 3.0]).double()), weights, x)
+        derived(program(lambda g: (g * 1.0).permute_dims((2, 0, 1))), weights, x)
+        derived(program(lambda g: g * g.weights[..., None]), weights, x)
+        derived(lambda w, x=x, keys=keys: sr.group_by(x, keys, 3, weights=w).weights, weights)
+
+
+@pytest.mark.parametrize(
+    ("values", "weights"),
+    [
+        (torch.float64, torch.complex128),
+        (torch.complex128, torch.float64),
+        (torch.complex128, torch.complex128),
+        (torch.float32, torch.float64),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float16),
+        (torch.int64, torch.float64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("each", ["copy", "row"])
+def test_weights_of_every_dtype(values: torch.dtype, weights: torch.dtype, each: str) -> None:
+    """The gradients of autograd, in the dtypes of the operands."""
+    keys, like = weighted(X, 2, each)
+    w = like.values
+    w = (torch.complex(w, w.flip(0)) if weights.is_complex else w).to(weights).requires_grad_()
+    v = X.values * 8
+    v = (torch.complex(v, v.flip(0)) if values.is_complex else v).to(values)
+
+    def program(w: sr.Tensor, v: sr.Tensor) -> sr.Tensor:
+        g = sr.group_by(v, keys, 3, weights=w)
+        return g.ungroup(g * 2)
+
+    asked = [w, v.requires_grad_()] if values.is_floating_point or values.is_complex else [w]
+    made = program(like._with(w), X._with(v)).values
+    direction = torch.linspace(0.5, 2.0, made.numel()).view(made.shape).to(made.dtype)
+    want = torch.autograd.grad(made, asked, direction)
+    again, back = pullback(program, like._with(w.detach()), X._with(v.detach()))
+    got = back(again._with(direction))
+    for mine, theirs in zip(got, want, strict=False):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine.values, theirs)
+    assert len(want) == 2 or got[1] is None
+    whole = like._with(torch.ones(like.values.shape, dtype=torch.int64))
+    assert pullback(program, whole, X)[1](X * 1.0)[0] is None
+
+
+def test_weights_that_are_stored_in_another_order() -> None:
+    """They are stored by the other of two ragged axes, and meet the rows as they are seen."""
+    keys = sr.positions(BLOCKS, 0)[..., None] % torch.tensor([2, 3]) - 1
+    for features in ((), (2,)):
+        weights = sr.from_product(
+            elements(10, features, torch.float64, 3),
+            sr.Partition.from_lengths([2, 3, 3]),
+            sr.Partition.from_lengths([2, 0, 2]),
+        ).permute_dims((0, 2, 1, *range(3, 3 + len(features))))
+        derived(lambda x, w: (lambda g: g.ungroup(g * g))(sr.group_by(x, keys, 2, weights=w)), BLOCKS, weights)
+        derived(lambda w: sr.group_by(BLOCKS, keys, 2, weights=w).weights, weights)
+
+
+def test_weights_are_written_between_the_two() -> None:
+    """What comes back is weighted with what weights are then, as it is by autograd on clones."""
+    keys, weights = weighted(X, 2, "copy")
+
+    def writing(w: sr.Tensor, v: sr.Tensor) -> sr.Tensor:
+        made = w * w
+        g = sr.group_by(X, keys, 3, weights=made)
+        before = g.ungroup(g * 1.0)
+        made[:, :1] = v
+        return before * 3.0 + g.ungroup(g * g)
+
+    def on_clones(w: sr.Tensor, v: sr.Tensor) -> sr.Tensor:
+        made, other = w * w, (w * w).clone()
+        other[:, :1] = v
+        g, h = sr.group_by(X, keys, 3, weights=made), sr.group_by(X, keys, 3, weights=other)
+        return g.ungroup(g * 1.0) * 3.0 + h.ungroup(h * h)
+
+    value = sr.asarray(torch.tensor(0.5).double())
+    out, back = pullback(writing, weights, value)
+    want, way = pullback(on_clones, weights, value)
+    derived(on_clones, weights, value)
+    torch.testing.assert_close(out.values, want.values)
+    for mine, theirs in zip(back(sr.ones_like(out)), way(sr.ones_like(want)), strict=True):
+        torch.testing.assert_close(mine.values, theirs.values)
+
+
+def test_weights_of_rows_that_are_undefined() -> None:
+    """The same gradients as for lengths that the host knows; NaN in spare or dropped rows reaches no other weight."""
+    keys, weights = weighted(X, 2, "copy")
+    born = sr.testing.device_born(X, spare=2)
+
+    def roomy(x: sr.Tensor, filling: float) -> sr.Tensor:
+        more = torch.full((2, *x.values.shape[1:]), filling).to(x.dtype)
+        return sr.Tensor(torch.cat([x.values, more]), born.structure, x.order)
+
+    def program(keys: Any) -> Callable[..., Any]:
+        def function(x: sr.Tensor, w: sr.Tensor) -> sr.Tensor:
+            g = sr.group_by(x, keys, 3, weights=w)
+            return g.ungroup(g * g)
+
+        return function
+
+    spoilt = weights._with(torch.where(keys.values < 0, torch.nan, weights.values))
+    out, back = pullback(program(keys), X, weights)
+    made, again = pullback(program(roomy(keys, 1)), roomy(X, torch.nan), roomy(spoilt, torch.nan))
+    assert made.tolist() == out.tolist()
+    for mine, theirs in zip(again(sr.ones_like(made)), back(sr.ones_like(out)), strict=True):
+        torch.testing.assert_close(mine.values[:6], theirs.values)
+
+
+def test_transforms_of_torch_differentiate_by_weights() -> None:
+    keys, weights = weighted(sr.asarray(VALUES), 2, "row")
+
+    def loss(w: torch.Tensor) -> torch.Tensor:
+        g = sr.group_by(VALUES, keys, 3, weights=w)
+        return g.ungroup(g * g).torch().sum()
+
+    def by_rules(w: sr.Tensor) -> sr.Tensor:
+        g = sr.group_by(VALUES, keys, 3, weights=w)
+        return sr.sum(g.ungroup(g * g))
+
+    (want,) = pullback(by_rules, weights)[1](sr.asarray(torch.tensor(1.0).double()))
+    torch.testing.assert_close(torch.func.grad(loss)(weights.torch()), want.torch())
+    torch.testing.assert_close(torch.func.jacfwd(loss)(weights.torch()), want.torch())
+    many = torch.stack([weights.torch(), weights.torch() * 2])
+    torch.testing.assert_close(torch.vmap(torch.func.grad(loss))(many), want.torch().expand(2, -1))
+
+
+@pytest.mark.parametrize("wrong", ["missing", "one copy", "weights"])
+def test_a_wrong_rule_of_weights_is_found(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    right = TABLE["Grouped.ungroup"].vjp
+    assert callable(right)
+
+    def rule(gradient: Any, out: Any, g: Any, y: Any, weights: Any) -> Any:
+        made = right(gradient, out, g, y, weights)
+        if wrong == "weights":
+            return None, right(gradient, out, g, y, None)[1], made[2]
+        return (*made[:2], None if wrong == "missing" else made[2] * 0.5)
+
+    monkeypatch.setitem(TABLE, "Grouped.ungroup", dataclasses.replace(TABLE["Grouped.ungroup"], vjp=rule))
+    with pytest.raises(AssertionError):
+        test_weights_of_entries_that_come_back("ragged", 2, "row")
 
 
 # ------------------------------------------------------------------------------------------------------- row by row

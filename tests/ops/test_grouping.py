@@ -164,6 +164,22 @@ def test_which_axes_of_keys_name_rows():
     assert sr.group_by(numbers, torch.tensor([[[0], [1]], [[1], [0]]]), 2).tolist() == [[1, 4], [2, 3]]
 
 
+def test_the_operation_that_brings_entries_back_takes_weights_as_an_operand():
+    """A program sees them there: what the groups were made with, or others that fit, and no others."""
+    x, ungroup = sample("features", torch.float64), TABLE["Grouped.ungroup"].function
+    keys = keys_for(x, 2, 3, drop=False)
+    given = keys._with(elements(6, (2,), torch.float64, seed=5))
+    g = sr.group_by(x, keys, 3, weights=given)
+    assert g.route.weights is given
+    assert ungroup(g, g).tolist() == (x * 2).tolist()
+    assert ungroup(g, g, given).tolist() == g.ungroup(g).tolist()
+    assert ungroup(g, g, sr.positions(x, 0)).tolist() == (x * sr.positions(x, 0)[..., None] * 2).tolist()
+    with pytest.raises(ValueError, match=r"weights must have the shape of keys, .*, 2\), or of rows, got .*, 3\)"):
+        ungroup(g, g, keys_for(x, 3, 3, drop=False))
+    with pytest.raises(RaggednessError, match="weights must be as ragged as values"):
+        ungroup(g, g, torch.ones(6, 2))
+
+
 def test_gradients_reach_rows_on_several_axes():
     tokens = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
     share = torch.rand(2, 5, 2, dtype=torch.float64, requires_grad=True)

@@ -193,6 +193,20 @@ def test_sizes_that_operations_need_to_be_equal_are_guards(inputs: Inputs) -> No
     assert guards("Tensor.getitem", x, flags) == ["n0 == n1", "p0 == p1"]
 
 
+def test_weights_of_groups_are_a_part_of_their_type_as_they_were_given(inputs: Inputs) -> None:
+    tokens, keys, each = (inputs.type_of(torch.zeros(3, *rest)) for rest in ((4,), (2,), ()))  # n0, n1, n2
+    keys, double = dataclasses.replace(keys, dtype=torch.int64), dataclasses.replace(each, dtype=torch.float64)
+    made = typed("group_by", tokens, keys, 5, weights=double)
+    assert [str(guard) for guard in made.guards] == ["n1 == n0", "n2 == n1"]
+    rows = double.features
+    tokens, keys = (dataclasses.replace(kind, features=(*rows, *kind.features[1:])) for kind in (tokens, keys))
+    groups = result("group_by", tokens, keys, 5, weights=double)
+    assert groups.origin.weights == double
+    entries = result("multiply", groups, 2.0)
+    assert result("Grouped.ungroup", groups, entries, double) == dataclasses.replace(tokens, dtype=torch.float64)
+    assert result("Grouped.ungroup", groups, entries) == tokens
+
+
 def test_known_sizes_are_never_read_as_multiples_of_others(inputs: Inputs) -> None:
     for features in ((128, 128), (64, 384), (300, 300), (16, 2048), (4096,)):
         x = inputs.type_of(ragged(*features))

@@ -27,8 +27,8 @@ and `sr.fft` are the array API's extensions; the axes they work along are unifor
 ```
 """
 
-SYNTAX = {"Tensor.getitem": "x[key]", "Tensor.setitem": "x[key] = value"}
-"""What Python has a syntax for, in place of a name."""
+SYNTAX = {"Tensor.getitem": "x[key]", "Tensor.setitem": "x[key] = value", "Grouped.ungroup": "g.ungroup(y, /)"}
+"""How operations are written that have no name in Python, or are given what the tensor itself knows."""
 
 
 def page() -> str:

@@ -16,7 +16,7 @@ import torch
 from serrate.eager.addresses import beside
 from serrate.errors import RaggednessError
 from serrate.ops.creation import parents_of
-from serrate.ops.derivatives import conjugate, in_dtype
+from serrate.ops.derivatives import conjugate, reduced_to
 from serrate.ops.record import operation, ops, record
 from serrate.tensor import abstract, bits, broadcast, host, trees
 from serrate.tensor.broadcast import lay_out
@@ -50,8 +50,8 @@ class Route:
     groups: Partition
     places: torch.Tensor
     """For each entry, in the order of groups, which copy of which row it is: row · copies + copy."""
-    weights: torch.Tensor | None
-    """One for each copy of each row."""
+    weights: Tensor | torch.Tensor | None
+    """As they were given: one for each copy of each row, or one for each row."""
 
     @property
     def rows(self) -> int:
@@ -94,6 +94,18 @@ class Route:
             None if self.weights is None else run.type_of(self.weights),
         )
 
+    def seen(self, copies: int | None = None) -> Tensor:
+        """A tensor of the axes that rows stand on, seen as before grouping, and one of copies after them if any.
+
+        Its elements mean nothing.
+        """
+        values = self.places.new_empty(self.lead if copies is None else (*self.lead, copies))
+        if self.structure is DENSE:
+            return Tensor(values)
+        packed = len(self.structure.axes)
+        order = tuple(c for c in self.order if c < packed)
+        return Tensor(values, self.structure, order if copies is None else (*order, packed))
+
     def defined(self, entries: torch.Tensor) -> torch.Tensor:
         """Entries that belong to a group, shaped to meet `entries`."""
         numbers = torch.arange(self.places.numel(), device=entries.device)
@@ -122,7 +134,7 @@ class RouteType:
             None if self.copies is None else run.number(self.copies),
             run.partition(self.groups),
             run.tensor(self.places).values,
-            None if self.weights is None else run.tensor(self.weights).values,
+            None if self.weights is None else run.tensor(self.weights),
         )
         return Grouped(plain.values, plain.structure, plain.order, plain.team, route=route)
 
@@ -213,13 +225,13 @@ class Grouped(Tensor):
         >>> g.ungroup(g * 10).tolist()
         [[10.0], [20.0]]
         """
-        return _ungroup(self, y)
+        return _ungroup(self, y, self._route.weights)
 
     @property
     def weights(self) -> Tensor | None:
         """The weight of each entry, [groups, ragged]; None if none were given."""
-        given, places = self._route.weights, self._route.places
-        return None if given is None else Tensor(given.index_select(0, places), self.structure, (), self.team)
+        given = self._route.weights
+        return None if given is None else ops.distribute(given, *_numbered_weights(self, given))
 
     @property
     def source(self) -> Tensor:
@@ -236,7 +248,7 @@ trees.register(Grouped, "route")
 
 
 @operation
-def _ungroup(g: Grouped, y: Any, /) -> Tensor:
+def _ungroup(g: Grouped, y: Any, weights: Any = None, /) -> Tensor:
     tensor, route = as_tensor(y), g._route
     if not tensor.is_ragged or not tensor.structure.same_as(g.structure):
         raise RaggednessError(f"ungroup takes a tensor with the raggedness of {g.shape}, got shape {tensor.shape}")
@@ -244,11 +256,11 @@ def _ungroup(g: Grouped, y: Any, /) -> Tensor:
     copies = _fetch(_features_as_seen(tensor), route)
     if not (copies.is_floating_point() or copies.is_complex()):
         copies = copies.to(torch.int64)  # as sums are, also where there is one copy of each row
-    if route.weights is not None:
-        weights = route.weights
+    if weights is not None:
+        factors = _weight_of_copies(route, weights)
         if route.partial:
-            weights = torch.where(route.entries >= 0, weights, 0)
-        copies = copies * beside(weights, copies)
+            factors = torch.where(route.entries >= 0, factors, 0)
+        copies = copies * beside(factors, copies)
     return _as_before(route, _over_copies(copies, route), g.team)
 
 
@@ -283,9 +295,10 @@ def _group_by(values: Any, keys: Any, num_groups: int, /, *, weights: Any = None
     rows = _features_as_seen(x).flatten(0, len(lead) - 1)
     wanted = by.values.to(torch.int64).flatten(0, len(lead) - 1)
     copies = wanted.shape[1] if wanted.ndim == 2 else None
-    sent = None if weights is None else _weights(x, weights, by, lead)
     places, groups = _sorted_by_group(x, wanted, count)
-    route = Route(x.structure, x.order, lead, copies, groups, places, sent)
+    route = Route(x.structure, x.order, lead, copies, groups, places, weights)
+    if weights is not None:
+        _fitting(route, weights, x)
     structure = Structure((count, Ragged(groups, (0,))), places.numel())
     return Grouped(_send(rows, route), structure, (), x.team, route=route)
 
@@ -351,19 +364,37 @@ def _beside(x: Tensor, other: Tensor, name: str) -> Tensor:
     return Tensor(lay_out(other, x.structure, order), x.structure, order, other.team)
 
 
-def _weights(x: Tensor, weights: Any, by: Tensor, lead: tuple[int, ...]) -> torch.Tensor:
-    """A weight for each copy of each row: as many as keys, or one for each row."""
+def _fitting(route: Route, weights: Any, x: Tensor) -> torch.Tensor:
+    """The values of weights, in the order of the rows of x, or an error unless there is one for each copy or row."""
     given = as_tensor(weights)
     if x.is_ragged or given.is_ragged:
         given = _beside(x, given, "weights")
     else:
         broadcast.require_one_device(x, given)
-    wanted = by.values.shape
-    if tuple(given.values.shape) == lead and len(wanted) > len(lead):
-        return given.values.unsqueeze(-1).expand(wanted).reshape(-1)
-    if abstract.unlike(given.values.shape, wanted):
-        raise ValueError(f"weights must have the shape of keys, {by.shape}, or of rows, got {given.shape}")
-    return given.values.reshape(-1)
+    keys = route.seen(route.copies)
+    each_row = route.copies is not None and given.values.ndim == len(route.lead)
+    if abstract.unlike(given.values.shape, route.lead if each_row else keys.values.shape):
+        raise ValueError(f"weights must have the shape of keys, {keys.shape}, or of rows, got {given.shape}")
+    return given.values
+
+
+def _weight_of_copies(route: Route, weights: Any) -> torch.Tensor:
+    """A weight for each copy of each row."""
+    values = _fitting(route, weights, route.seen())
+    if route.copies is not None and values.ndim == len(route.lead):
+        values = values.unsqueeze(-1).expand(*route.lead, route.copies)
+    return values.reshape(-1)
+
+
+def _numbered_weights(g: Grouped, weights: Any) -> tuple[Tensor, Tensor]:
+    """For each entry the number of its weight, and a tensor that has the shape of weights, stored as they are numbered.
+
+    The elements of that tensor mean nothing.
+    """
+    route = g._route
+    each_row = weights.ndim == route.seen().ndim
+    numbers = route.source if each_row else route.places
+    return Tensor(numbers, g.structure, (), g.team), route.seen(None if each_row else route.copies)
 
 
 def integers(given: Any, name: str) -> Tensor:
@@ -393,8 +424,11 @@ def _group_by_vjp(g: Any, out: Any, values: Any, keys: Any, weights: Any, *, num
     return ops.collect(g, ops.group_by(ops.numbered(values), keys, num_groups), values), None, None
 
 
-def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any) -> tuple[Any, ...]:
-    """Each entry gets the gradient of the row it came from, times its weight."""
+def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any, weights: Any) -> tuple[Any, ...]:
+    """Each entry gets the gradient of the row it came from, times its weight; each weight that gradient, times entries.
+
+    Weights of dropped copies get 0, since no entry has their number.
+    """
     groups = parents_of(y)
     features = [axis for axis, size in enumerate(y.shape) if axis not in groups and not isinstance(size, Ragged)]
     width = math.prod(y.shape[axis] for axis in features)
@@ -403,9 +437,13 @@ def _ungroup_vjp(gradient: Any, out: Any, g: Any, y: Any) -> tuple[Any, ...]:
     within = ops.reshape(ops.arange(width, device=y.device), sizes)
     at = ops.expand_like(g.source, y, axis=features) * width + within
     made = ops.distribute(gradient, at, out)
-    if g.weights is not None:
-        made = made * conjugate(ops.expand_like(g.weights, y, axis=features))
-    return None, in_dtype(made, y.dtype)
+    if weights is None:
+        return None, reduced_to(made, y), None
+    numbers, like = _numbered_weights(g, weights)
+    of_entries = made * conjugate(y)
+    of_weights = ops.collect(ops.sum(of_entries, axis=tuple(features)) if features else of_entries, numbers, like)
+    factors = ops.expand_like(ops.distribute(weights, numbers, like), y, axis=features)
+    return None, reduced_to(made * conjugate(factors), y), reduced_to(of_weights, weights)
 
 
 record(
@@ -438,7 +476,8 @@ record(
 
 _G = "sr.group_by(x, sr.positions(x, 0) % 2, 2)"
 _KEYS = "torch.arange(2 * len(x.values)).view(-1, 2) % 3 - 1"
-_TWICE = f"sr.group_by(x.values, {_KEYS}, 2, weights=torch.ones(len(x.values), 2))"
+_TWICE = f"sr.group_by(x.values, {_KEYS}, 2)"
+_RAGGED_TWICE = "sr.group_by(x, sr.positions(x, 0)[..., None] % torch.tensor([3, 2]) - 1, 2)"
 record(
     "grouping",
     "Grouped.ungroup",
@@ -452,7 +491,12 @@ record(
     primitive="movement",
     vjp=_ungroup_vjp,
     kinds=("float", "complex", "int", "bool"),
-    samples=(f"*[{_G}] * 2", f"*(lambda g: (g, g[..., None]))({_G})", f"*[{_TWICE}] * 2"),
+    samples=(
+        f"*[{_G}] * 2",
+        f"*(lambda g: (g, g[..., None]))({_G})",
+        f"*[{_TWICE}] * 2, torch.ones(len(x.values), 2)",
+        f"*[{_RAGGED_TWICE}] * 2, sr.positions(x, 0) + 0.5",
+    ),
     errors=(
         (f"{_G}, x", RaggednessError, "ungroup takes a tensor with the raggedness"),
         (f"{_G}, torch.ones(2)", RaggednessError, "got shape"),
