@@ -3,7 +3,8 @@
 `python -m benchmarks.trees OTHER` compares the tree in the folder OTHER, a checkout of an earlier version, with this
 one. Two processes of each take turns, since which memory a process gets is a tenth of some times, to either side; the
 two processes of the other tree show how much that is. Words after OTHER choose suites and operations: `overhead`,
-`eager`, `compat`, or a part of an operation's name.
+`eager`, `compat`, or a part of an operation's name. The suite `faces` compares operations of this tree with the
+functions of FBGEMM's names in the other one (`benchmarks.native`).
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ def _calls() -> Calls:
     yield from _overhead()
     yield from _eager()
     yield from _compat()
+    yield from _faces()
 
 
 def _overhead() -> Calls:
@@ -174,6 +176,17 @@ def _eager() -> Calls:
         for name, (ours, *_) in eager.cases(eager.Batch(lengths)).items():
             if ours is not None:
                 yield f"eager: {name} ({title})", ours
+
+
+def _faces() -> Calls:
+    """What this tree calls by its own names, and another tree by FBGEMM's."""
+    import serrate
+    from benchmarks import eager, native
+
+    ours = Path(serrate.__file__).is_relative_to(ROOT)
+    for title, lengths in eager.batches().items():
+        for name, (own, face) in native.pairs(eager.Batch(lengths)).items():
+            yield f"faces: {name} ({title})", own if ours else face
 
 
 def _compat() -> Calls:

@@ -303,7 +303,7 @@ done = False
 def work():
     while not done:
         empty((2**22,), torch.uint8)
-threads = [threading.Thread(target=work) for _ in range(3)]
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
 for thread in threads:
     thread.start()
 held = empty((2**23,), torch.uint8).fill_(1)
@@ -339,7 +339,7 @@ class Padded(Dataset[torch.Tensor]):
         return 6
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        made = padded.pad(torch.full((3000, 512), float(index)), torch.tensor([0, 1000, 3000]), 2000)
+        made = padded.pad(torch.full((3000, 512), float(index)), (torch.tensor([0, 1000, 3000]),), (2000,))
         assert made is not None
         assert not is_torchs(made)
         return made

@@ -203,7 +203,7 @@ def test_complex_numbers_other_dtypes_and_no_compiler(monkeypatch: pytest.Monkey
 )
 def test_mistakes_are_found(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{form}_{number}" for form, numbers in library._FORMS.items() for number in numbers.values()]
-    broken = mutant("row_scans.cpp", ("runs.h",), names, right, wrong)
+    broken = mutant("row_scans.cpp", names, right, wrong)
     monkeypatch.setattr(library, "_library", lambda: broken)
     with pytest.raises(AssertionError):  # noqa: PT012  any of them may find it
         test_running_sums(torch.float32, "edges")

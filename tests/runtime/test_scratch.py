@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.runtime.harness import SOURCE, run_program
 
-from serrate.fusion.scalar import Scalar, const, load, lt, symbol
+from serrate.fusion.scalar import Scalar, const, less, load, symbol
 from serrate.fusion.types import ParallelType
 from serrate.kernel import cpp
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Memory, Statement, Store
@@ -34,7 +34,7 @@ def by_rows(parallel: ParallelType, guarded: bool = False) -> Kernel:
     wanted = Buffer("wanted", "int64", k)
     x, y = Buffer("x", "float32", k * n), Buffer("y", "float32", k * n, written=True)
     body = reversed_row(c, load("wanted", c, "int64"))
-    body = (If(lt(const(0), n), body),) if guarded else body
+    body = (If(less(const(0), n), body),) if guarded else body
     return Kernel("reverse_rows", (x, wanted, y), (k, n), (For(c, k, body, "row", parallel),))
 
 

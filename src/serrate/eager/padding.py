@@ -10,7 +10,7 @@ import torch
 from serrate.eager.compiled import reads
 from serrate.native import padded as library
 from serrate.tensor import dense, unpad
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -29,8 +29,8 @@ def to_dense(x: Tensor, /, padding_value: Any = 0, max_lengths: Any = None, axis
     made = library.pad(x.values, levels, grid[outer:], padding_value)
     if made is None:
         return dense.to_dense(x, padding_value, max_lengths, axis)
-    features = x.values.shape[1:]
-    return type(x)(made.view(*grid, *features).permute(x.order), DENSE, (), x.team)
+    made = made if outer == 1 else made.view(*grid, *x.values.shape[1:])
+    return type(x)(made if x.order == tuple(range(made.ndim)) else made.permute(x.order), DENSE, (), x.team)
 
 
 def masks(x: Any, /, max_lengths: Any = None) -> bool:
@@ -55,7 +55,19 @@ def from_dense(
     dense: Any, *, lengths: Any = None, offsets: Any = None, mask: Any = None, like: Any = None, padding_value: Any = 0
 ) -> Tensor:
     """`sr.from_dense` of tensors that `packs` accepts."""
-    return unpad.packed_by(_gather, dense, lengths, offsets, mask, like, padding_value)
+    made = _like(dense, like, padding_value) if lengths is None is offsets else None
+    return unpad.packed_by(_gather, dense, lengths, offsets, mask, like, padding_value) if made is None else made
+
+
+def _like(given: Any, like: Any, padding_value: Any) -> Tensor | None:
+    """`from_dense(given, like=like)` of [B, r, …] in the order of storage at once; None for anything else."""
+    if type(given) is not torch.Tensor or not isinstance(like, Tensor) or len(like.structure.axes) != 2:
+        return None
+    if given.ndim != like.ndim or like.order != tuple(range(given.ndim)):
+        return None
+    _, levels = _levels(like.structure)
+    made = library.unpad(given, levels, like.partitions[0].num_values, padding_value)
+    return None if made is None else Tensor(made, like.structure, like.order)
 
 
 def _gather(given: torch.Tensor, structure: Structure, order: tuple[int, ...], padding_value: Any) -> torch.Tensor:
@@ -72,9 +84,11 @@ def _gather(given: torch.Tensor, structure: Structure, order: tuple[int, ...], p
 def _levels(structure: Structure) -> tuple[int, list[torch.Tensor | None]]:
     """How many uniform axes stand outermost, and for each axis behind them its offsets, None for a uniform one."""
     axes, whole = structure.axes, structure.whole
+    if len(axes) == 2:
+        return 1, [structure.partition_of(1).offsets_on(CPU)]
     outer = next(c for c, axis in enumerate(axes) if isinstance(axis, Ragged))
     levels: list[torch.Tensor | None] = []
     for c in range(outer, len(axes)):
         level = structure.level(whole[: c + 1])
-        levels.append(level.offsets_on("cpu") if isinstance(level, Partition) else None)
+        levels.append(level.offsets_on(CPU) if isinstance(level, Partition) else None)
     return outer, levels

@@ -14,7 +14,7 @@ from serrate.eager.precision import widened
 from serrate.eager.segments import Segments, segments_of
 from serrate.native import row_softmax as library
 from serrate.tensor.differentiable import Differentiable
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.tensor import Tensor
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -99,7 +99,7 @@ class _BySegments(Differentiable):
 def _ends(segments: Segments) -> torch.Tensor:
     runs = segments.structure.level(segments.structure.whole)
     assert isinstance(runs, Partition)
-    return runs.offsets_on("cpu")
+    return runs.offsets_on(CPU)
 
 
 class _Softmax(Differentiable):

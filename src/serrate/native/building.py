@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import sysconfig
 import tempfile
 from collections.abc import Mapping
@@ -20,8 +21,6 @@ from pathlib import Path
 from serrate.runtime.toolchain import FLAGS, compiler, features, run_compiler
 
 FOLDER = Path(__file__).parent
-SHARED = FOLDER.parent / "runtime"
-"""The folder of headers that printed kernels use too."""
 BUILT = FOLDER / "built"
 """The folder of the libraries that belong to this package."""
 
@@ -59,15 +58,21 @@ def options() -> tuple[str, ...]:
 
     Vectors never cross the interface, so the changes of their passing that compilers warn of concern nobody.
     """
-    return ("-Wno-psabi", f"-I{FOLDER}", f"-I{SHARED}", f"-I{sysconfig.get_paths()['include']}")
+    return ("-Wno-psabi", f"-I{FOLDER}", f"-I{sysconfig.get_paths()['include']}")
 
 
 def digest_of(name: str) -> str:
-    """Return a digest of a source, of all headers that there are and of the options that it is compiled with."""
-    parts = [FOLDER / name, *sorted(FOLDER.glob("*.h")), *sorted(SHARED.glob("*.h"))]
+    """Return a digest of a source, of the headers that it includes and of the options that it is compiled with."""
     flags = [*FLAGS, *(option for each in levels() for option in _architecture(each))]
-    texts = [*flags, *(path.read_text(encoding="utf-8") for path in parts)]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    texts: dict[Path, str] = {}
+    waiting = [FOLDER / name]
+    while waiting:
+        path = waiting.pop()
+        if path not in texts:
+            texts[path] = path.read_text(encoding="utf-8")
+            included = re.findall(r'^#include "(.+)"', texts[path], re.MULTILINE)
+            waiting += [Path(os.path.normpath(path.parent / each)) for each in included]
+    return hashlib.sha256("\0".join([*flags, *texts.values()]).encode()).hexdigest()
 
 
 def built_from(library: ctypes.CDLL) -> dict[str, str]:

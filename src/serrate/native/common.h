@@ -13,6 +13,11 @@
 #include <sys/mman.h>
 #endif
 
+// For short rows the calls from one function to the next would take as long as the work, so some are always inlined;
+// others never are, so that a compiler that knows how short loops may be does not write them out number by number.
+#define SERRATE_INLINE inline __attribute__((always_inline))
+#define SERRATE_APART __attribute__((noinline, noclone))
+
 namespace {
 
 template <class... P>

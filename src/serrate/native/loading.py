@@ -70,13 +70,14 @@ def _built() -> tuple[Path, Mapping[str, str]]:
 
 
 _reasons: list[str] = []
+_SHOWN = 600  # letters of what a compiler says
 
 
 def _warn_once(reason: str) -> None:
     if not _reasons:
         warnings.warn(
             "Serrate runs without its native code, on torch alone and more slowly: no library was built from its "
-            f"sources as they are, and they cannot be compiled now: {reason.strip()}",
+            f"sources as they are, and they cannot be compiled now: {reason.strip()[:_SHOWN]}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -53,11 +53,26 @@ struct Grid {
     if (cells <= rows) end = cells;
   }
 
+  // Pads the rows first .. first + count.
+  void pad_rows(const char* packed, int64_t first, int64_t count, int64_t most, char* out) const {
+    const int64_t have = std::min(count, most) * width, all = most * width;
+    copy(out, packed + first * width, have);
+    fill(out + have, all - have, filling, size);
+  }
+
+  // Packs the rows first .. first + count, of which `most` have a place in the padded memory.
+  void unpad_rows(const char* in, int64_t first, int64_t count, int64_t most, char* packed) const {
+    const int64_t all = count * width, have = std::min(count, most) * width;
+    char* out = packed + first * width;
+    copy(out, in, have);
+    fill(out + have, all - have, filling, size);
+  }
+
   void pad(const char* packed, int64_t d, int64_t cell, char* out) const {
     const Level& level = levels[d];
     const int64_t first = level.first(cell), have = std::min(level.count(cell), level.size);
-    if (d == depth - 1) copy(out, packed + first * width, have * width);
-    else for (int64_t i = 0; i < have; ++i) pad(packed, d + 1, first + i, out + i * bytes[d]);
+    if (d == depth - 1) return pad_rows(packed, first, have, level.size, out);
+    for (int64_t i = 0; i < have; ++i) pad(packed, d + 1, first + i, out + i * bytes[d]);
     fill(out + have * bytes[d], (level.size - have) * bytes[d], filling, size);
   }
 
@@ -65,11 +80,7 @@ struct Grid {
   void unpad(const char* in, int64_t d, int64_t cell, char* packed) const {
     const Level& level = levels[d];
     const int64_t first = level.first(cell), count = level.count(cell), have = in ? std::min(count, level.size) : 0;
-    if (d == depth - 1) {
-      copy(packed + first * width, in, have * width);
-      fill(packed + (first + have) * width, (count - have) * width, filling, size);
-      return;
-    }
+    if (d == depth - 1) return unpad_rows(in, first, count, have, packed);
     for (int64_t i = 0; i < count; ++i) unpad(i < have ? in + i * bytes[d] : nullptr, d + 1, first + i, packed);
   }
 };
@@ -83,7 +94,10 @@ int64_t pad(const char* packed, const int64_t* offsets, char* padded, int64_t co
   const int64_t all = most * grid.bytes[0];
   advise(padded, components * all);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) grid.pad(packed, 0, b, padded + b * all);
+  for (int64_t b = 0; b < components; ++b) {
+    if (more) grid.pad(packed, 0, b, padded + b * all);
+    else grid.pad_rows(packed, offsets[b], offsets[b + 1] - offsets[b], most, padded + b * all);
+  }
   return 0;
 }
 
@@ -95,7 +109,10 @@ int64_t unpad(const char* padded, const int64_t* offsets, char* packed, int64_t 
   const int64_t all = most * grid.bytes[0];
   advise(packed, rows * width);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t b = 0; b < components; ++b) grid.unpad(padded + b * all, 0, b, packed);
+  for (int64_t b = 0; b < components; ++b) {
+    if (more) grid.unpad(padded + b * all, 0, b, packed);
+    else grid.unpad_rows(padded + b * all, offsets[b], offsets[b + 1] - offsets[b], most, packed);
+  }
   fill(packed + grid.end * width, (rows - grid.end) * width, filling, size);
   return 0;
 }

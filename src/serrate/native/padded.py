@@ -8,9 +8,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,8 +57,7 @@ def _wide(offsets: Any) -> torch.Tensor | None:
 # --------------------------------------------------------------------------------------------- padding and packing
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
+class Levels(NamedTuple):
     """Levels of cells inside cells, outermost first: how packed rows lie in a padded tensor [B, *sizes, …].
 
     A level is a vector of int64 offsets, of which the first level must be one, or None if each cell outside has as
@@ -111,19 +109,18 @@ def unpad(grid: torch.Tensor, offsets: Sequence[Any], rows: int, padding: Any = 
 
     Rows that the padded tensor does not hold are `padding`.
     """
-    if not grid.is_cpu or grid.ndim <= len(offsets) or rows < 0 or _library() is None:
+    shape, depth = grid.shape, len(offsets)
+    if not grid.is_cpu or len(shape) <= depth or rows < 0 or _library() is None:
         return None
-    levels = _levels(offsets, grid.shape[1 : 1 + len(offsets)])
-    if levels is None or grid.shape[0] != levels.components:
-        return None
-    return _Unpadded.call(grid, levels, rows, padding)
+    levels = _levels(offsets, shape[1:2] if depth == 1 else shape[1 : 1 + depth])
+    return None if levels is None or shape[0] != levels.components else _Unpadded.call(grid, levels, rows, padding)
 
 
 def _levels(offsets: Sequence[Any], sizes: Sequence[int]) -> Levels | None:
     """Return the levels of these offsets; None if one is no vector of integers in memory, or a size is negative."""
     if len(offsets) == 1:
-        ends = _wide(offsets[0])
-        return None if ends is None or sizes[0] < 0 else Levels((ends,), (sizes[0],))
+        ends, most = _wide(offsets[0]), sizes[0]
+        return None if ends is None or most < 0 else Levels((ends,), (most,))
     wide = tuple(None if level is None else _wide(level) for level in offsets)
     if not wide or wide[0] is None or min(sizes) < 0:
         return None
@@ -192,23 +189,23 @@ def _moved(
     given = plain(given)
     rows, *features = packed.shape
     size = made.element_size()
-    outer = levels.offsets[0]
+    (outer, *inner), (most, *_) = levels
     assert outer is not None
-    inner = [
-        word for ends, most in zip(levels.offsets[1:], levels.sizes[1:], strict=True) for word in _words(ends, most)
-    ]
-    memory = (ctypes.c_int64 * len(inner))(*inner) if inner else None
+    memory = _words(levels) if inner else None
     failed = library[name](
-        given.data_ptr(), outer.data_ptr(), made.data_ptr(), levels.components, rows, levels.sizes[0],
+        given.data_ptr(), outer.data_ptr(), made.data_ptr(), outer.numel() - 1, rows, most,
         size * math.prod(features), 0 if filling is None else filling.data_ptr(), size, threads_for(work),
-        0 if memory is None else ctypes.addressof(memory), len(levels.sizes) - 1,
+        0 if memory is None else ctypes.addressof(memory), len(inner),
     )  # fmt: skip
     return None if failed else made
 
 
-def _words(ends: torch.Tensor | None, most: int) -> tuple[int, int, int]:
-    """Return a level as the compiled functions read it."""
-    return (0, _UNCUT, most) if ends is None else (ends.data_ptr(), ends.numel() - 1, most)
+def _words(levels: Levels) -> Any:
+    """Return memory with the inner levels as the compiled functions read them."""
+    words: list[int] = []
+    for ends, most in zip(levels.offsets[1:], levels.sizes[1:], strict=True):
+        words += (0, _UNCUT, most) if ends is None else (ends.data_ptr(), ends.numel() - 1, most)
+    return (ctypes.c_int64 * len(words))(*words)
 
 
 def _unchanged(made: torch.Tensor | None) -> torch.Tensor:

@@ -4,11 +4,10 @@
 // float32 are added up in float64, groups of four rows first; sums of float64 are added up in groups of 64 rows. For
 // wrong offsets a function returns -1 and writes nothing.
 
-#include "exponential.h"
+#include "../runtime/exponential.h"
 #include "runs.h"
 
 namespace {
-
 
 template <class T>
 constexpr int64_t kGroup = std::is_same_v<T, float> ? 4 : 64;
@@ -19,38 +18,38 @@ constexpr int64_t kGroup = std::is_same_v<T, float> ? 4 : 64;
 struct Softmax {
   static constexpr bool kTop = true, kKept = true;
   template <class T>
-  static T term(T x, T, T top) { return sr::exp(x - top); }
+  static SERRATE_INLINE T term(T x, T, T top) { return sr::exp(x - top); }
   static double ready(double sum) { return 1 / sum; }
   template <class T>
-  static T result(T term, T, T, T sum) { return term * sum; }
+  static SERRATE_INLINE T result(T term, T, T, T sum) { return term * sum; }
 };
 
 struct LogSoftmax {
   static constexpr bool kTop = true, kKept = false;
   template <class T>
-  static T term(T x, T, T top) { return sr::exp(x - top); }
+  static SERRATE_INLINE T term(T x, T, T top) { return sr::exp(x - top); }
   static double ready(double sum) { return std::log(sum); }
   template <class T>
-  static T result(T x, T, T top, T sum) { return (x - top) - sum; }
+  static SERRATE_INLINE T result(T x, T, T top, T sum) { return (x - top) - sum; }
 };
 
 // In gradients x is the gradient of the result, and y is the result.
 struct SoftmaxGradient {
   static constexpr bool kTop = false, kKept = false;
   template <class T>
-  static T term(T x, T y, T) { return x * y; }
+  static SERRATE_INLINE T term(T x, T y, T) { return x * y; }
   static double ready(double sum) { return sum; }
   template <class T>
-  static T result(T x, T y, T, T sum) { return y * (x - sum); }
+  static SERRATE_INLINE T result(T x, T y, T, T sum) { return y * (x - sum); }
 };
 
 struct LogSoftmaxGradient {
   static constexpr bool kTop = false, kKept = false;
   template <class T>
-  static T term(T x, T, T) { return x; }
+  static SERRATE_INLINE T term(T x, T, T) { return x; }
   static double ready(double sum) { return sum; }
   template <class T>
-  static T result(T x, T y, T, T sum) { return x - sr::exp(y) * sum; }
+  static SERRATE_INLINE T result(T x, T y, T, T sum) { return x - sr::exp(y) * sum; }
 };
 
 // Finds the greatest number at each place of the lines of a piece. If one is NaN, this does not matter: the sum is then.
@@ -135,6 +134,31 @@ void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Kno
   each_piece(lines, threads, [&](int64_t p) { write_results<Form>(x, y, lines, p, known->top, sums, out); });
 }
 
+// The same for one column of few rows, which are a vector: what is known of them fits into registers.
+template <class Form, class T>
+void write_column(const T* x, const T* y, int64_t rows, T* out) {
+  T top = Form::kTop ? -std::numeric_limits<T>::infinity() : T(0);
+  if (Form::kTop) {
+#pragma omp simd reduction(max : top)
+    for (int64_t i = 0; i < rows; ++i) top = x[i] > top ? x[i] : top;
+  }
+  double total = 0;
+  for (int64_t first = 0; first < rows; first += kTile * kGroup<T>) {
+    const int64_t last = std::min(first + kTile * kGroup<T>, rows);
+    T part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t i = first; i < last; ++i) {
+      const T term = Form::term(x[i], y[i], top);
+      if (Form::kKept) out[i] = term;
+      part += term;
+    }
+    total += part;
+  }
+  const T sum = static_cast<T>(Form::ready(total));
+#pragma omp simd
+  for (int64_t i = 0; i < rows; ++i) out[i] = Form::result(Form::kKept ? out[i] : x[i], y[i], top, sum);
+}
+
 // Writes the results of x [rows, width] and y beside it; rows of no component become 0. Returns -2 without memory.
 template <class Form, class T>
 int64_t of_runs(const T* x, const T* y, const int64_t* offsets, int64_t components, int64_t rows, int64_t width, T* out,
@@ -144,8 +168,9 @@ int64_t of_runs(const T* x, const T* y, const int64_t* offsets, int64_t componen
   clear_others(offsets, components, rows, width, out);
   bool short_of_memory = false;
   each_run(offsets, components, threads, [&](int64_t c, int64_t threads) {
-    const int64_t begin = offsets[c] * width;
-    each_tile(offsets[c + 1] - offsets[c], width, [&](int64_t first, const Lines& lines) {
+    const int64_t begin = offsets[c] * width, rows = offsets[c + 1] - offsets[c];
+    if (width == 1 && rows <= kPiece) return write_column<Form>(x + begin, y + begin, rows, out + begin);
+    each_tile(rows, width, [&](int64_t first, const Lines& lines) {
       Known<T> one;
       std::unique_ptr<Known<T>[]> many;
       if (lines.pieces() > 1) many.reset(new (std::nothrow) Known<T>[lines.pieces()]);

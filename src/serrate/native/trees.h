@@ -13,10 +13,6 @@
 #include <immintrin.h>
 #endif
 
-// For short rows the calls from one function to the next would take as long as the sums, so some are always inlined.
-#define SERRATE_INLINE inline __attribute__((always_inline))
-#define SERRATE_APART __attribute__((noinline, noclone))
-
 namespace {
 
 constexpr int kLanes = 8;        // A vector has this many numbers.
