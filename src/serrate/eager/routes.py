@@ -72,17 +72,23 @@ class Route:
             return found
         return torch.where(found < self.groups.offsets_on(found.device)[-1], found, -1)
 
-    def seen(self, copies: int | None = None) -> Tensor:
-        """A tensor of the axes that rows stand on, seen as before grouping, and one of copies after them if any.
+    @cached_property
+    def like_rows(self) -> Tensor:
+        """A tensor of the axes that rows stand on, seen as before grouping; its elements mean nothing."""
+        return self._like(self.lead)
 
-        Its elements mean nothing.
-        """
-        values = self.places.new_empty(self.lead if copies is None else (*self.lead, copies))
+    @cached_property
+    def like_copies(self) -> Tensor:
+        """The same with an axis of copies after them, if there are any."""
+        return self.like_rows if self.copies is None else self._like((*self.lead, self.copies))
+
+    def _like(self, sizes: tuple[int, ...]) -> Tensor:
+        values = self.places.new_empty(()).expand(sizes)
         if self.structure is DENSE:
             return Tensor(values)
         packed = len(self.structure.axes)
-        order = tuple(c for c in self.order if c < packed)
-        return Tensor(values, self.structure, order if copies is None else (*order, packed))
+        more = range(packed, packed + len(sizes) - 1)
+        return Tensor(values, self.structure, (*(c for c in self.order if c < packed), *more))
 
     def defined(self, entries: torch.Tensor) -> torch.Tensor:
         """Entries that belong to a group, shaped to meet `entries`."""
@@ -230,16 +236,17 @@ def fitting_weights(route: Route, weights: Any, x: Tensor) -> torch.Tensor:
         given = rows_beside(x, given, "weights")
     else:
         broadcast.require_one_device(x, given)
-    keys = route.seen(route.copies)
-    each_row = route.copies is not None and given.values.ndim == len(route.lead)
-    if abstract.unlike(given.values.shape, route.lead if each_row else keys.values.shape):
-        raise ValueError(f"weights must have the shape of keys, {keys.shape}, or of rows, got {given.shape}")
+    like = route.like_rows if given.values.ndim == len(route.lead) else route.like_copies
+    if abstract.unlike(given.values.shape, like.values.shape):
+        raise ValueError(
+            f"weights must have the shape of keys, {route.like_copies.shape}, or of rows, got {given.shape}"
+        )
     return given.values
 
 
 def weight_of_copies(route: Route, weights: Any) -> torch.Tensor:
     """A weight for each copy of each row."""
-    values = fitting_weights(route, weights, route.seen())
+    values = fitting_weights(route, weights, route.like_rows)
     if route.copies is not None and values.ndim == len(route.lead):
         values = values.unsqueeze(-1).expand(*route.lead, route.copies)
     return values.reshape(-1)

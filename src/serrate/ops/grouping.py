@@ -182,9 +182,9 @@ def _numbered_weights(g: Grouped, weights: Any) -> tuple[Tensor, Tensor]:
     The elements of that tensor mean nothing.
     """
     route = g._route
-    each_row = weights.ndim == route.seen().ndim
-    numbers = route.source if each_row else route.places
-    return Tensor(numbers, g.structure, (), g.team), route.seen(None if each_row else route.copies)
+    each_row = weights.ndim == route.like_rows.ndim
+    numbers, like = (route.source, route.like_rows) if each_row else (route.places, route.like_copies)
+    return Tensor(numbers, g.structure, (), g.team), like
 
 
 # ---------------------------------------------------------------------------------------------------------- derivatives
