@@ -98,15 +98,16 @@ def test_nan_and_inf_stay_in_their_row_and_column(dtype: torch.dtype, width: int
         torch.testing.assert_close(made.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-def test_numbers_that_exp_alone_would_not_take() -> None:
-    large = t([[1e4], [1e4 - 1], [-1e4], [0.0], [-1e30], [3e38]], dtype=torch.float32)
-    values = torch.cat([large, drawn(200, 1, torch.float32)])
-    made = library.softmax(values, t([0, 3, 6, 206]), False)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_numbers_that_exp_alone_would_not_take(columns: int) -> None:
+    large = t([[1e4], [1e4 - 1], [-1e4], [0.0], [-1e30], [3e38]], dtype=torch.float32).expand(-1, columns)
+    values = torch.cat([large, drawn(700, columns, torch.float32)])
+    made = library.softmax(values, t([0, 3, 6, 706]), False)
     assert made is not None
-    torch.testing.assert_close(made.double(), by_rows(values, [3, 3, 200], False), rtol=1e-5, atol=1e-12)
-    made = library.softmax(values, t([0, 206]), False)
+    torch.testing.assert_close(made.double(), by_rows(values, [3, 3, 700], False), rtol=1e-5, atol=1e-12)
+    made = library.softmax(values, t([0, 706]), False)
     assert made is not None
-    torch.testing.assert_close(made.double(), by_rows(values, [206], False), rtol=1e-5, atol=1e-12)
+    torch.testing.assert_close(made.double(), by_rows(values, [706], False), rtol=1e-5, atol=1e-12)
 
 
 def test_exp_of_every_size() -> None:
@@ -162,6 +163,8 @@ def test_other_dtypes_and_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     ("right", "wrong"),
     [
         ("line[j] > found[j] ? line[j] : found[j]", "line[j]"),  # the last instead of the greatest
+        ("top = x[i] > top ? x[i] : top", "top = x[i]"),  # the same in one column
+        ("total += part", "total = part"),  # without all but the last part of one column
         ("return y * (x - sum); }", "return y * x; }"),  # without what the sum takes away
         ("line[j] = combine(line[j], line[j + half])", "line[j] = line[j]"),  # columns that are not put together
         ("if (lines.rest && count < kPiece)", "if (lines.rest && count < 0)"),  # without the last rows
@@ -175,4 +178,5 @@ def test_mistakes_are_found(right: str, wrong: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(AssertionError):  # noqa: PT012  any of them may find it
         test_softmax_and_gradient_of_each_row(torch.float32, "edges")
         test_rows_longer_than_a_piece(torch.float32)
-        test_numbers_that_exp_alone_would_not_take()
+        test_numbers_that_exp_alone_would_not_take(1)
+        test_numbers_that_exp_alone_would_not_take(3)

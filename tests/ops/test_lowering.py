@@ -183,4 +183,4 @@ def test_one_row_adds_a_reduction(reduction: Op) -> None:
 
 
 def test_reductions_that_are_primitives_are_monoids_of_kernels() -> None:
-    assert {op.name for op in TABLE.values() if op.primitive == "monoid"} <= set(MONOIDS)
+    assert {op.name for op in TABLE.values() if op.family == "reductions" and op.body is None} <= set(MONOIDS)

@@ -25,6 +25,7 @@ from serrate.ops.record import TABLE, Op
 UNTOLD = {
     *("empty", "empty_like", "Tensor.flat", "numbered", "dropout"),
     *("random.uniform", "random.normal", "random.exponential", "random.randint", "random.bernoulli"),
+    "random.bits",
 }
 # Samples whose result counts packed elements, as docs/semantics.md says, or fills what has no meaning in dense tensors.
 PACKED = {
@@ -52,7 +53,7 @@ REFUSED = {
     "unstack": "takes a uniform axis apart",
     "bincount": "needs minlength",
     "searchsorted": "goes along an axis that no other depends on",
-    "attention": "have different raggedness",
+    "attention": "different raggedness",
     "matmul": "have different raggedness",
     "outer": "have different raggedness",
 }
@@ -74,7 +75,7 @@ def births(x: sr.Tensor) -> list[sr.Tensor]:
 
 def texts(op: Op) -> list[str]:
     """The samples that ask for nothing but the tensor as it is seen."""
-    return [text for text in op.samples if "x.values" not in text]
+    return [text for text in op.samples if not any(part in text for part in ("x.values", "len(x)", "x.shape[-1]"))]
 
 
 def run(op: Op, text: str, x: sr.Tensor) -> list[Any]:
@@ -235,7 +236,7 @@ UNEQUAL: dict[str, tuple[Any, ...]] = {
 
 def calls(op: Op) -> list[str]:
     """The samples along an axis of x itself, whichever it is."""
-    own = [re.sub(r"axis=-?\d+", "axis=AXIS", t) for t in op.samples if re.match(r"x, (?!.*sr\.).*\baxis=-?\d+", t)]
+    own = [re.sub(r"axis=-?\d+", "axis=AXIS", t) for t in texts(op) if re.match(r"x, (?!.*sr\.).*\baxis=-?\d+", t)]
     return list(dict.fromkeys([*own, *MORE.get(op.name, ())]))
 
 

@@ -106,10 +106,11 @@ def read(
         raise RaggednessError(f"key and value must have the same rows, got {k.shape[-2]} and {v.shape[-2]}")
     if causal not in (False, True, "upper_left", "lower_right"):
         raise ValueError(f"causal must be a bool, 'upper_left' or 'lower_right', got {causal!r}")
-    if mask is not None and as_tensor(mask).dtype != torch.bool:
+    biases, mask = tuple(as_tensor(bias) for bias in biases), None if mask is None else as_tensor(mask)
+    if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"mask must be bool, True where a key may be seen, got {mask.dtype}; bias is added to scores")
     for bias in biases:
-        if not as_tensor(bias).is_floating_point():
+        if not bias.is_floating_point():
             raise TypeError(f"bias must be floating-point, got {bias.dtype}; a bool mask is given as mask")
         _check_mask("bias", bias, q, k)
     _check_mask("mask", mask, q, k)
@@ -123,9 +124,8 @@ def read(
     return q, k, v, call
 
 
-def _check_mask(name: str, given: Any, q: Tensor, k: Tensor) -> None:
+def _check_mask(name: str, x: Tensor | None, q: Tensor, k: Tensor) -> None:
     """A ValueError unless a dense mask is as large as the longest row."""
-    x = None if given is None else as_tensor(given)
     if x is None or x.is_ragged:
         return
     if x.ndim < 2:

@@ -226,7 +226,8 @@ _record("diagonal", _diagonal, _answer_diagonal,
         f"sr.linalg.diagonal({_GIVEN}).tolist()", "[[[3.0, 4.0]], []]", kinds=(*_NUMBERS, "bool"),
         older=_answer_old_diagonal, primitive="movement", vjp=_diagonal_vjp,
         samples=("x[..., None, None]", "x[..., None, None], offset=1",
-                 *(f"sr.broadcast_to(x[..., None, None], (*x.shape, 2, 3)), offset={offset}" for offset in (-1, 0, 2))))
+                 *(f"sr.broadcast_to(x[..., None, None], (*x.shape, 2, 3)).contiguous(), offset={offset}"
+                   for offset in (-1, 0, 2))))
 _record("trace", _trace, None, (), "The sum of the diagonal of each matrix; integers sum as in `sr.sum`.",
         f"sr.linalg.trace({_GIVEN}).tolist()", "[[7.0], []]",
         body=_trace_body,
