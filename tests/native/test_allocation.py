@@ -152,7 +152,7 @@ def test_the_limit_switches_it_off() -> None:
     assert not is_torchs(bytes_of(8))
     sr.memory.set_limit(0)
     assert is_torchs(bytes_of(8))
-    with pytest.raises(ValueError, match="must not be negative, got -1"):
+    with pytest.raises(ValueError, match="a number of bytes, 0 or more, got -1"):
         sr.memory.set_limit(-1)
 
 

@@ -64,7 +64,7 @@ def _rows_at(level: Partition, index: torch.Tensor) -> library.Found | None:
         if index.numel() != level.num_components:
             return None
         index = index.nonzero().flatten()
-    return library.select_runs(level.lengths, level.offsets.to(torch.int64), index)
+    return library.select_runs(level.lengths, level.offsets_on(CPU).to(torch.int64), index)
 
 
 def _rows_cut(level: Partition, key: Any) -> library.Found | None:
@@ -76,7 +76,7 @@ def _rows_cut(level: Partition, key: Any) -> library.Found | None:
         return None
     if not start and stop is None:
         return None
-    return library.cut_runs(level.offsets, start or 0, stop)
+    return library.cut_runs(level.offsets_on(CPU), start or 0, stop)
 
 
 def read(walk: plan.Plan, values: torch.Tensor) -> torch.Tensor:

@@ -121,8 +121,8 @@ def set_limit(size: int) -> None:
     >>> sr.memory.set_limit(0)  # results come from torch's own allocator
     >>> sr.memory.set_limit(before)
     """
-    if size < 0:
-        raise ValueError(f"the limit must not be negative, got {size}")
+    if not isinstance(size, int) or not 0 <= size < 2**63:
+        raise ValueError(f"the limit must be a number of bytes, 0 or more, got {size!r}")
     library = _library()
     if library is not None:
         library["memory_set_limit"](size)

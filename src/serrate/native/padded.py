@@ -57,6 +57,9 @@ def _wide(offsets: Any) -> torch.Tensor | None:
 # --------------------------------------------------------------------------------------------- padding and packing
 
 
+_MOST = 2**48  # a size that no memory has room for
+
+
 class Levels(NamedTuple):
     """Levels of cells inside cells, outermost first: how packed rows lie in a padded tensor [B, *sizes, …].
 
@@ -66,6 +69,11 @@ class Levels(NamedTuple):
 
     offsets: tuple[torch.Tensor | None, ...]
     sizes: tuple[int, ...]
+
+    @property
+    def versions(self) -> tuple[int | None, ...]:
+        """How often the offsets of each level were written to, as far as torch counts it."""
+        return tuple(None if ends is None or ends.is_inference() else ends._version for ends in self.offsets)
 
     @property
     def components(self) -> int:
@@ -120,13 +128,21 @@ def _levels(offsets: Sequence[Any], sizes: Sequence[int]) -> Levels | None:
     """Return the levels of these offsets; None if one is no vector of integers in memory, or a size is negative."""
     if len(offsets) == 1:
         ends, most = _wide(offsets[0]), sizes[0]
-        return None if ends is None or most < 0 else Levels((ends,), (most,))
+        return Levels((ends,), (most,)) if ends is not None and 0 <= most < _MOST else None
     wide = tuple(None if level is None else _wide(level) for level in offsets)
-    if not wide or wide[0] is None or min(sizes) < 0:
+    if not wide or wide[0] is None or min(sizes) < 0 or max(sizes) >= _MOST:
         return None
     if any(made is None and given is not None for made, given in zip(wide, offsets, strict=True)):
         return None
     return Levels(wide, tuple(sizes))
+
+
+def _require_unwritten(ctx: Any) -> None:
+    """Raise an error if offsets were written to since the call whose gradient is computed."""
+    if ctx.levels.versions != ctx.versions:
+        raise RuntimeError(
+            "offsets were written to between a call and the computation of its gradient; write to a copy"
+        )
 
 
 class _Padded(Differentiable):
@@ -143,10 +159,11 @@ class _Padded(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         values, ctx.levels, _ = inputs
-        ctx.rows = values.shape[0]
+        ctx.rows, ctx.versions = values.shape[0], ctx.levels.versions
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        _require_unwritten(ctx)
         return _unchanged(_Unpadded.call(gradient, ctx.levels, ctx.rows, 0)), None, None
 
 
@@ -163,9 +180,11 @@ class _Unpadded(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         _, ctx.levels, _, _ = inputs
+        ctx.versions = ctx.levels.versions
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        _require_unwritten(ctx)
         return _unchanged(_Padded.call(gradient, ctx.levels, 0)), None, None, None
 
 
@@ -250,7 +269,7 @@ def _filling(padding: Any, values: torch.Tensor) -> torch.Tensor | None:
 
 def _is_zero(padding: Any) -> bool:
     """Return whether all bits of the padding are 0; those of -0.0 are not."""
-    return not isinstance(padding, complex) and padding == 0 and math.copysign(1, padding) > 0
+    return isinstance(padding, (bool, int, float)) and padding == 0 and math.copysign(1, padding) > 0
 
 
 # --------------------------------------------------------------------------------------------- sums and products

@@ -152,11 +152,11 @@ class _Part(Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         first, second, ctx.form, ctx.missing = inputs
-        ctx.save_for_backward(first, second)
+        ctx.save_for_backward(first, second, ctx.form.offsets)  # torch finds out if the offsets are written to
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        first, second = ctx.saved_tensors
+        first, second, _ = ctx.saved_tensors
         form, missing = ctx.form, ctx.missing
         # The given operands are 1 and 2, 0 and 2, or 0 and 1. The gradient takes the place of the missing operand.
         by_first = (gradient, first) if missing == 0 else (first, gradient)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from serrate.native.loading import allocate, are_vectors, empty, load, plain, size_of, threads_for, transforming
+from serrate.tensor import host
 from serrate.tensor.offsets import INT32_MAX
 
 _INTEGERS = {torch.int32: "int32", torch.int64: "int64"}
@@ -86,7 +87,7 @@ def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: 
     """Return the result of a routine for runs of rows; the width of a row is `unit` times its number of elements."""
     if routine is None or not values.is_cpu or source.dtype is not torch.int64 or not are_vectors(source):
         return None
-    if source.numel() != lengths.numel():
+    if source.numel() != lengths.numel() or host.is_batch(values):
         return None
     values = plain(values)
     given, *features = values.shape

@@ -70,7 +70,7 @@ def _multiplies(x1: Any, x2: Any, /) -> bool:
 
 
 def _compiled_matmul(x1: Any, x2: Any, /) -> Tensor:
-    ends, rows = x1.partitions[0].offsets, x1.values.shape[0]
+    ends, rows = x1.partitions[0].offsets_on("cpu"), x1.values.shape[0]
     if x1.order == (0, 1, 2):
         values = x2.values if isinstance(x2, Tensor) else x2
         made: Tensor = x1._with(library.times_matrices(x1.values, values, ends, rows))

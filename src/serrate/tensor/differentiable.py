@@ -12,6 +12,8 @@ from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
 
+from serrate.tensor import host
+
 
 def beyond_gradients() -> bool:
     """Whether torch follows tangents (forward mode), or computes many lines at once (vmap)."""
@@ -46,7 +48,7 @@ class Differentiable(torch.autograd.Function):
     @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
-        if beyond_gradients():
+        if beyond_gradients() or any(isinstance(given, torch.Tensor) and host.is_batch(given) for given in args):
             return cls.composed(*args)
         if torch.is_grad_enabled():
             for given in args:

@@ -100,7 +100,16 @@ def stands_in(tensor: torch.Tensor) -> bool:
         or type(tensor) not in (torch.Tensor, torch.nn.Parameter)
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
+        or is_batch(tensor)
     )
+
+
+def is_batch(tensor: torch.Tensor) -> bool:
+    """Whether torch computes several gradients at once and this is one of each (`is_grads_batched`).
+
+    That is another vmap than torch.func's, and only the way back of a function can see it.
+    """
+    return torch._C._current_graph_task_id() != -1 and bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
 
 
 def is_constant(tensor: torch.Tensor) -> bool:

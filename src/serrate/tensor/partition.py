@@ -257,6 +257,8 @@ class Partition:
         """The offsets on `device`, copied there on first use."""
         device = torch.device(device)
         if device == self._offsets.device:
+            if not is_dynamo_compiling():
+                self._require_unwritten()
             return self._offsets
         if is_dynamo_compiling():  # What is made in a trace is not kept.
             return host.send(self._offsets, device)
@@ -321,13 +323,14 @@ class Partition:
         """What `make` gives, computed once for this partition and kept with it under `key`."""
         found: T | None = self._memo.get(key)
         if found is None:
-            if self._version is not None and self._offsets._version != self._version:
-                raise RuntimeError(
-                    "the offsets of this partition were written to after they were checked; write to a copy"
-                )
+            self._require_unwritten()
             with host.lasting():
                 found = self._memo[key] = make()
         return found
+
+    def _require_unwritten(self) -> None:
+        if self._version is not None and self._offsets._version != self._version:
+            raise RuntimeError("the offsets of this partition were written to after they were checked; write to a copy")
 
     def _make_row_ids(self, device: torch.device) -> torch.Tensor:
         if self._searched:  # A search needs no total and stays in bounds, whatever the offsets hold.
