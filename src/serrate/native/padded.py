@@ -58,6 +58,7 @@ def _wide(offsets: Any) -> torch.Tensor | None:
 
 
 _MOST = 2**48  # a size that no memory has room for
+_CHANGED = "offsets were changed between a call and the computation of its gradient"
 
 
 class Levels(NamedTuple):
@@ -140,9 +141,7 @@ def _levels(offsets: Sequence[Any], sizes: Sequence[int]) -> Levels | None:
 def _require_unwritten(ctx: Any) -> None:
     """Raise an error if offsets were written to since the call whose gradient is computed."""
     if ctx.levels.versions != ctx.versions:
-        raise RuntimeError(
-            "offsets were written to between a call and the computation of its gradient; write to a copy"
-        )
+        raise RaggednessError(_CHANGED)
 
 
 class _Padded(Differentiable):
@@ -229,7 +228,7 @@ def _words(levels: Levels) -> Any:
 
 def _unchanged(made: torch.Tensor | None) -> torch.Tensor:
     if made is None:
-        raise RaggednessError("offsets were changed between a call and the computation of its gradient")
+        raise RaggednessError(_CHANGED)
     return made
 
 
