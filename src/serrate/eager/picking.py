@@ -23,7 +23,12 @@ from serrate.tensor.tensor import Tensor
 
 
 def selects(x: Any, key: Any, /) -> bool:
-    """Whether compiled code copies the rows that `x[key]` selects: packed ones in the memory of the CPU."""
+    """Whether compiled code copies the rows that `x[key]` selects: packed ones in the memory of the CPU.
+
+    One row, which an int selects, is a view.
+    """
+    if type(key) is int:
+        return False
     return isinstance(x, Tensor) and x.is_ragged and reads(x.values) and library.is_there()
 
 
