@@ -123,20 +123,20 @@ def small() -> None:
         matrices = torch.randn(len(rows), 4, 3)
         longest = max(lengths)
         works: dict[str, tuple[Call, Call]] = {
-            "softmax": (lambda x=x: sr.softmax(x, axis=1), lambda r=rows: [torch.softmax(v, 0) for v in r]),  # type: ignore[misc]
+            "softmax": (lambda x=x: sr.softmax(x, axis=1), lambda r=rows: [torch.softmax(v, 0) for v in r]),
             "cumulative_sum": (
-                lambda x=x: sr.cumulative_sum(x, axis=1),  # type: ignore[misc]
-                lambda r=rows: [torch.cumsum(v, 0) for v in r],  # type: ignore[misc]
+                lambda x=x: sr.cumulative_sum(x, axis=1),
+                lambda r=rows: [torch.cumsum(v, 0) for v in r],
             ),
-            "sum": (lambda x=x: sr.sum(x, axis=1), lambda r=rows: torch.stack([v.sum(0) for v in r])),  # type: ignore[misc]
+            "sum": (lambda x=x: sr.sum(x, axis=1), lambda r=rows: torch.stack([v.sum(0) for v in r])),
             "to_dense": (
-                lambda x=x: x.to_dense(),  # type: ignore[misc]
-                lambda r=rows, n=longest: torch.stack([torch.nn.functional.pad(v, (0, 0, 0, n - len(v))) for v in r]),  # type: ignore[misc]
+                lambda x=x: x.to_dense(),
+                lambda r=rows, n=longest: torch.stack([torch.nn.functional.pad(v, (0, 0, 0, n - len(v))) for v in r]),
             ),
-            "x[:, :2]": (lambda x=x: x[:, :2], lambda r=rows: torch.cat([v[:2] for v in r])),  # type: ignore[misc]
+            "x[:, :2]": (lambda x=x: x[:, :2], lambda r=rows: torch.cat([v[:2] for v in r])),
             "matmul": (
-                lambda x=x, y=matrices: sr.matmul(x, y),  # type: ignore[misc]
-                lambda r=rows, y=matrices: [v @ m for v, m in zip(r, y, strict=True)],  # type: ignore[misc]
+                lambda x=x, y=matrices: sr.matmul(x, y),
+                lambda r=rows, y=matrices: [v @ m for v, m in zip(r, y, strict=True)],
             ),
         }
         print(f"  {len(lengths)} rows of {min(lengths)} to {longest}, our time over that of a loop over rows")

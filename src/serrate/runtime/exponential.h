@@ -29,7 +29,7 @@ __attribute__((always_inline)) inline float exp(float x) {
   __builtin_memcpy(&k, &shifted, 4);
   k -= 0x4b400000;  // n; 2^n in two halves, as it may be subnormal
   const int32_t half = k >> 1;
-  // What is too small for any float is a product with 0: that of two small numbers takes a hundred times as long.
+  // What is too small for any float is a product with 0, since products that underflow take processors much longer.
   const int32_t low = (half + 127) << 23, high = word == 0xc2d00000 ? 0 : (k - half + 127) << 23;
   float a, b;
   __builtin_memcpy(&a, &low, 4);
