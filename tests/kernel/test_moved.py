@@ -225,7 +225,7 @@ def test_a_reduced_thread_loop_by_two_kernels(kept: bool) -> None:
     x = some(*([3, 10] if kept else [10]))
     wrong = Fusion()
     y = wrong.output(wrong.reduce("sum", wrong.input("x", shape), [-1]), "y").parallelize(-1, P.Thread)
-    with pytest.raises(ScheduleError, match="rfactor the outer part"):
+    with pytest.raises(ScheduleError, match="split it by a constant"):
         lower(wrong, y)
 
     first, second = Fusion(), Fusion()

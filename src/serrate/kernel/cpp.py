@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from serrate.errors import ScheduleError
 from serrate.fusion.functions import FUNCTIONS
-from serrate.fusion.types import ParallelType
+from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
 from serrate.kernel.source import Printer, identifier, prelude
 
@@ -87,13 +87,13 @@ class _CppPrinter(Printer):
 
     def statement(self, statement: Statement, last: bool) -> Iterator[str]:
         yield from super().statement(statement, last)
-        if isinstance(statement, Allocate) and not statement.buffer.size.is_const:
+        if isinstance(statement, Allocate) and statement.buffer.memory == Memory.SCRATCH:
             # Memory was short, which is counted: the caller learns it, and what was to be written here is not.
             leave = "continue" if self.depth else "return"
             yield f"if ({identifier(statement.buffer.name)} == nullptr) {leave};"
 
     def allocation(self, buffer: Buffer) -> str:
-        if not buffer.size.is_const:
+        if buffer.memory == Memory.SCRATCH:
             kind, name = self.type(buffer.dtype), identifier(buffer.name)
             self.scratches += 1
             return f"{kind}* const {name} = sr::scratch<{kind}, {self.scratches}>({self.expression(buffer.size)});"

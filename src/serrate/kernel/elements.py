@@ -17,6 +17,7 @@ from serrate.fusion.mapping import MOVED
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.phases import is_reduction
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
@@ -93,7 +94,7 @@ class Elements:
 
     def _needs_name(self, tensor: TensorView) -> bool:
         operation = tensor.definition
-        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users(tensor) > 1)
+        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users[tensor] > 1)
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         return self.lowering.builder.let(f"{tensor.name}_at", value)
@@ -155,9 +156,9 @@ class Elements:
 
     def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Scalar:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
-        if self.lowering.nests.is_held(operand):
+        if is_reduction(operand):
             raise _held_elsewhere(operand)
-        indices = self._indices_at(operand, places, self.lowering.nests.axes_read(operand))
+        indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
         outer = self.lowering.builder.let("inside", self.inside)
         return Elsewhere(self.lowering, indices, operand, both(outer, inside)).value(operand)
 
@@ -226,9 +227,9 @@ class Elsewhere(Elements):
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
-        if super()._held(tensor) is not None:
+        if is_reduction(tensor):
             raise _held_elsewhere(tensor)
-        return None
+        return None  # a kept value is computed again
 
 
 def _is_risky(node: Scalar) -> bool:
@@ -268,6 +269,5 @@ def _operands_read(operation: Operation) -> list[tuple[TensorView, int]]:
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:
-    return ScheduleError(
-        f"{tensor} is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
-    )
+    text = "is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
+    return ScheduleError(f"{tensor} {text}", tensor=tensor)

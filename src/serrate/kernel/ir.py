@@ -4,7 +4,7 @@
     For       a loop over an axis, serial or spread over threads, blocks or lanes
     If        statements under a condition
     Let       a name for a value
-    Allocate  memory in registers (per thread) or shared by a block
+    Allocate  memory in registers or scratch memory (per thread), or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
     Prefetch  a hint that an element will be needed soon
     Barrier   all threads of a block arrive before any goes on
@@ -66,8 +66,8 @@ class Let:
 
 @dataclass(frozen=True)
 class Allocate:
-    """A register or shared buffer, uninitialised, until the end of the enclosing body. Its size is a constant, but for
-    registers on the CPU, which then are scratch memory of the thread."""
+    """A local buffer, uninitialised, until the end of the enclosing body. Its size is a constant, unless it is scratch
+    memory."""
 
     buffer: Buffer
 

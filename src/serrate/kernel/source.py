@@ -15,6 +15,7 @@ from serrate.fusion.dtypes import INDEX, INTEGERS
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
 from serrate.fusion.functions import C_WORDS, FUNCTIONS
 from serrate.fusion.scalar import Scalar
+from serrate.fusion.types import Memory
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
 # C computes these in int, so that their results have to be narrowed.
@@ -96,7 +97,7 @@ class Printer:
         return f"{identifier(name)}[{self.expression(index)}]"
 
     def _is_variable(self, buffer: Buffer) -> bool:
-        return buffer not in self.kernel.buffers and buffer.size.value == 1
+        return buffer not in self.kernel.buffers and buffer.size.value == 1 and buffer.memory != Memory.SCRATCH
 
     def _buffer(self, name: str) -> Buffer:
         if name not in self.buffers:

@@ -12,15 +12,15 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
   const int c = blockIdx.x;  // c of y, of k
   const int r_extent = int(offsets[c + 1]) - int(offsets[c]);
   const int d_outer = blockIdx.y;  // d of y, by 32, of 2
-  float y_mean;
+  double y_mean;
   int64_t y_count;
-  y_mean = 0.0f;
+  y_mean = 0.0;
   y_count = 0;
   for (int r_outer_block = 0; r_outer_block < ((r_extent + 3) / 4 + 63) / 64; ++r_outer_block) {  // r of y, by 4, blocks of 64
-    float y_mean_block;
-    int64_t y_count_block;
-    y_mean_block = 0.0f;
-    y_count_block = 0;
+    float y_mean_part;
+    int64_t y_mean_part2;
+    y_mean_part = 0.0f;
+    y_mean_part2 = 0;
     for (int r_outer_step = 0; r_outer_step < sr::min((r_extent + 3) / 4 - r_outer_block * 64, 64); ++r_outer_step) {  // r of y, by 4, within a block
       const int r_outer = r_outer_block * 64 + r_outer_step;
       const int r_inner = threadIdx.y;  // r of y, within 4, of 4
@@ -30,19 +30,19 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
       const int d_inner = threadIdx.x;  // d of y, within 32, of 32
       const int d = d_outer * 32 + d_inner;
       if (inside) {
-        const int64_t y_count_block_next = y_count_block + 1;
-        y_mean_block += float(x[cr * 64 + d]);
-        y_count_block = y_count_block_next;
+        const int64_t y_mean_part2_next = y_mean_part2 + 1;
+        y_mean_part += float(x[cr * 64 + d]);
+        y_mean_part2 = y_mean_part2_next;
       }
     }
-    const int64_t y_count_next = y_count + y_count_block;
-    y_mean += y_mean_block;
+    const int64_t y_count_next = y_count + y_mean_part2;
+    y_mean += double(y_mean_part);
     y_count = y_count_next;
   }
   {
     // y_mean, y_count: combined over threadIdx.y
     struct State {
-      float y_mean;
+      double y_mean;
       int64_t y_count;
     };
     const auto combine = [=](State left, State right) {
@@ -52,12 +52,12 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
     y_mean = state.y_mean;
     y_count = state.y_count;
   }
-  y_mean /= float(y_count);
-  const int tidy = threadIdx.y;  // y is stored once, of 4
-  const bool inside = tidy == 0;
+  y_mean /= double(y_count);
   const int d_inner = threadIdx.x;  // d of y, within 32, of 32
   const int d = d_outer * 32 + d_inner;
+  const int tidy = threadIdx.y;  // y is stored once, of 4
+  const bool inside = tidy == 0;
   if (inside) {
-    y[c * 64 + d] = __nv_bfloat16(y_mean);
+    y[c * 64 + d] = __nv_bfloat16(float(y_mean));
   }
 }

@@ -23,16 +23,16 @@ extern "C" void softmax_by_component(
     }
     float* const t5_kept = sr::scratch<float, 1>(r_extent * 64);
     if (t5_kept == nullptr) continue;
-    alignas(64) float t6_sum[64];
+    alignas(64) double t6_sum[64];
 #pragma omp simd
     for (int64_t s = 0; s < 64; ++s) {  // states
-      t6_sum[s] = 0.0f;
+      t6_sum[s] = 0.0;
     }
     for (int64_t r_block = 0; r_block < (r_extent + 63) / 64; ++r_block) {  // r of y, blocks of 64
-      alignas(64) float t6_sum_block[64];
+      alignas(64) float t6_sum_part[64];
 #pragma omp simd
       for (int64_t s = 0; s < 64; ++s) {  // states
-        t6_sum_block[s] = 0.0f;
+        t6_sum_part[s] = 0.0f;
       }
       for (int64_t r_step = 0; r_step < sr::min(r_extent - r_block * 64, 64); ++r_step) {  // r of y, within a block
         const int64_t r = r_block * 64 + r_step;
@@ -41,18 +41,18 @@ extern "C" void softmax_by_component(
         for (int64_t d = 0; d < 64; ++d) {  // d of y
           const float t5_at = sr::exp(x[i * 64 + d] - t3_max[d]);
           t5_kept[r * 64 + d] = t5_at;
-          t6_sum_block[d] += t5_at;
+          t6_sum_part[d] += t5_at;
         }
       }
 #pragma omp simd
-      for (int64_t d = 0; d < 64; ++d) {  // sums of blocks
-        t6_sum[d] += t6_sum_block[d];
+      for (int64_t d = 0; d < 64; ++d) {  // partial results
+        t6_sum[d] += double(t6_sum_part[d]);
       }
     }
     alignas(64) float t7_kept[64];
 #pragma omp simd
     for (int64_t d = 0; d < 64; ++d) {  // d of y
-      t7_kept[d] = 1.0f / t6_sum[d];
+      t7_kept[d] = 1.0f / float(t6_sum[d]);
     }
     for (int64_t r = 0; r < r_extent; ++r) {  // r of y
       const int64_t i = offsets[c] + r;

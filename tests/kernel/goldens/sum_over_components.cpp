@@ -8,16 +8,16 @@ extern "C" void sum_over_components(
     int64_t n) {
 #pragma omp parallel for schedule(dynamic, 1)
   for (int64_t r = 0; r < 8; ++r) {  // r of y
-    alignas(64) float y_sum[64];
+    alignas(64) double y_sum[64];
 #pragma omp simd
     for (int64_t s = 0; s < 64; ++s) {  // states
-      y_sum[s] = 0.0f;
+      y_sum[s] = 0.0;
     }
     for (int64_t c_block = 0; c_block < (k + 63) / 64; ++c_block) {  // c of y, blocks of 64
-      alignas(64) float y_sum_block[64];
+      alignas(64) float y_sum_part[64];
 #pragma omp simd
       for (int64_t s = 0; s < 64; ++s) {  // states
-        y_sum_block[s] = 0.0f;
+        y_sum_part[s] = 0.0f;
       }
       for (int64_t c_step = 0; c_step < sr::min(k - c_block * 64, 64); ++c_step) {  // c of y, within a block
         const int64_t c = c_block * 64 + c_step;
@@ -25,18 +25,18 @@ extern "C" void sum_over_components(
           const int64_t cr = offsets[c] + r;
 #pragma omp simd
           for (int64_t d = 0; d < 64; ++d) {  // d of y
-            y_sum_block[d] += x[cr * 64 + d];
+            y_sum_part[d] += x[cr * 64 + d];
           }
         }
       }
 #pragma omp simd
-      for (int64_t d = 0; d < 64; ++d) {  // sums of blocks
-        y_sum[d] += y_sum_block[d];
+      for (int64_t d = 0; d < 64; ++d) {  // partial results
+        y_sum[d] += double(y_sum_part[d]);
       }
     }
 #pragma omp simd
     for (int64_t d = 0; d < 64; ++d) {  // d of y
-      y[r * 64 + d] = y_sum[d];
+      y[r * 64 + d] = float(y_sum[d]);
     }
   }
 }
