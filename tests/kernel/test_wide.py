@@ -292,9 +292,9 @@ def test_without_lanes_there_is_one_variant() -> None:
 
 def test_printed() -> None:
     text = lower(*flat(), target="cuda").source
-    assert "sr::load<4>(x_lanes, x + " in text
-    assert "sr::store<4>(y + " in text
-    assert "sr::store<4>(y, y_lanes);" in cuda.source(widened(lanes(copy(lane))))
+    assert "sr::load<4>(x_lanes_, x_ + " in text
+    assert "sr::store<4>(y_ + " in text
+    assert "sr::store<4>(y_, y_lanes_);" in cuda.source(widened(lanes(copy(lane))))
 
 
 def plain_and_wide() -> list[Lowered]:

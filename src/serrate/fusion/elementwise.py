@@ -65,8 +65,8 @@ class Elementwise:
     def reads(self, given: Sequence[str | float], options: Mapping[str, Any]) -> tuple[int, ...]:
         """How often the expression reads each of its operands; more than once counts as 2."""
         operands = _symbols(given)
-        made = self(*operands, **options)
-        return tuple(reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
+        found = reads(self(*operands, **options))
+        return tuple(found.get(each, 0) if isinstance(each, Scalar) else 1 for each in operands)
 
 
 def _symbols(given: Sequence[str | float]) -> list[Operand]:

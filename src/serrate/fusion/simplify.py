@@ -115,15 +115,20 @@ def simplify(expression: Scalar, bounds: Bounds = _NO_BOUNDS) -> Scalar:
     >>> simplify((o * f + j) // f, inside), simplify((o * f + j) % f, inside), simplify(less(o * f + j, n * f), inside)
     (o, j, true)
     """
-    return _Simplifier(bounds).visit(expression)
+    return Simplifier(bounds).visit(expression)
 
 
-class _Simplifier:
+class Simplifier:
+    """`simplify` for one expression after another under the same bounds: what they have in common is simplified
+    once."""
+
     def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
         self.prover = Prover(bounds)
         self.done: dict[Scalar, Scalar] = {}
 
     def visit(self, root: Scalar) -> Scalar:
+        """The simplified expression."""
         for node in root.walk():
             if node not in self.done:
                 args = tuple(self.done[argument] for argument in node.args)
