@@ -17,6 +17,7 @@ from serrate.fusion.mapping import MOVED
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.ir import DEEPEST
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
@@ -109,7 +110,8 @@ class Elements:
     def _asking(self, tensor: TensorView) -> Asking:
         if tensor not in self._made:
             value = yield from self._value(tensor)
-            self._made[tensor] = self._bound(tensor, value) if self._needs_name(tensor) else value
+            named = self._needs_name(tensor) or value.depth > DEEPEST
+            self._made[tensor] = self._bound(tensor, value) if named else value
         return self._made[tensor]
 
     def _needs_name(self, tensor: TensorView) -> bool:

@@ -21,6 +21,9 @@ from dataclasses import dataclass, field, replace
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory, ParallelType
 
+DEEPEST = 16
+"""How many operations lowering lets stand one inside another in a value: what is deeper has names for its parts."""
+
 
 @dataclass(frozen=True)
 class Buffer:

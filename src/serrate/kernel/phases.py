@@ -6,7 +6,9 @@ a loop nest of its own: a reduction waits for those it reads, and what is pointw
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
@@ -73,8 +75,11 @@ class PhasedFusion:
 
     def users(self, tensor: TensorView) -> int:
         """How many tensors read this one."""
-        tensors = self.fusion.tensors
-        return sum(t.definition.inputs.count(tensor) for t in tensors if t.definition is not None)
+        return self._users[tensor]
+
+    @cached_property
+    def _users(self) -> Counter[TensorView]:
+        return Counter(x for t in self.fusion.tensors if t.definition is not None for x in t.definition.inputs)
 
     def is_reduced_by(self, tensor: TensorView, loop: IterDomain) -> bool:
         """Whether a loop of a reduction walks what is reduced; all of it, or none."""

@@ -10,6 +10,7 @@ from serrate.fusion.dtypes import BOOL, INDEX
 from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
 from serrate.fusion.simplify import Simplifier
 from serrate.kernel.ir import (
+    DEEPEST,
     Allocate,
     For,
     GridReduce,
@@ -23,15 +24,13 @@ from serrate.kernel.ir import (
     replace_body,
 )
 
-DEEPEST = 32  # operations that stand one inside another where a value is written in place of its name
-
 
 def simplified(body: tuple[Statement, ...], launch: Launch) -> tuple[Statement, ...]:
     """The body, doing the same with less."""
     body = _simplify(_inlined(body, {}), Simplifier({}), launch)
+    tidying = _Tidying()
     while True:
-        used, _ = _used(body)
-        smaller = _used_once(used)
+        smaller, _ = tidying.body(body)
         if smaller == body:
             return body
         body = smaller
@@ -83,37 +82,55 @@ def _expression(simplifier: Simplifier, expression: Scalar) -> Scalar:
     return expression.substitute({node: rebuild(node, (simplifier.visit(node.args[0]),)) for node in loads})
 
 
-def _used(body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], dict[Scalar, int]]:
-    """The body without names that nothing reads, and without loops and conditions around nothing; and how often it
-    reads each name that stands outside of it."""
-    kept: list[Statement] = []
-    times: dict[Scalar, int] = {}
-    for statement in reversed(body):
-        if isinstance(statement, Let) and not times.pop(statement.var, 0):
-            continue
-        _count(statement, times)
+class _Tidying:
+    """What is left of bodies without the names that they do not need."""
+
+    def __init__(self) -> None:
+        self._reads: dict[Scalar, dict[Scalar, int]] = {}
+
+    def body(self, body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], dict[Scalar, int]]:
+        """The body without names that nothing reads, without loops and conditions around nothing, and with values in
+        place of names that are read once; and how often it reads each name that stands outside of it."""
+        kept: list[Statement] = []  # from the end
+        once: dict[Scalar, Statement] = {}  # names that are read once, and what reads them
+        times: dict[Scalar, int] = {}
+        readers: dict[Scalar, Statement] = {}  # since the last statement that is no name
+        for statement in reversed(body):
+            if isinstance(statement, Let):
+                many, reader = times.pop(statement.var, 0), readers.pop(statement.var, None)
+                if not many:
+                    continue
+                if many == 1 and reader is not None:
+                    once[statement.var] = reader
+            else:
+                readers.clear()
+            for name, many in self._reads_of(statement):
+                times[name] = times.get(name, 0) + many
+                if isinstance(statement, (Let, Store)):
+                    readers[name] = statement
+            kept += reversed(self._inside(statement, times))
+        return _without(tuple(reversed(kept)), once), times
+
+    def _inside(self, statement: Statement, times: dict[Scalar, int]) -> tuple[Statement, ...]:
+        """What a statement becomes if its body is tidied, whose reads are counted too."""
         if not isinstance(statement, (For, If, GridReduce)):
-            kept.append(statement)
-            continue
-        inside, inner = _used(statement.body)
+            return (statement,)
+        inside, inner = self.body(statement.body)
         only_binds = isinstance(statement, For) and not inner.pop(statement.var, 0) and _is_bound(statement, inside)
         for name, many in inner.items():
             times[name] = times.get(name, 0) + many
-        if only_binds:
-            kept.extend(reversed(inside))
-        elif inside or isinstance(statement, GridReduce):
-            kept.append(replace_body(statement, inside))
-    return tuple(reversed(kept)), times
+        if only_binds or not (inside or isinstance(statement, GridReduce)):
+            return inside
+        return (replace_body(statement, inside),)
 
-
-def _count(statement: Statement, times: dict[Scalar, int]) -> list[Scalar]:
-    """Count what the statement itself reads; returns the names."""
-    found: list[Scalar] = []
-    for expression in expressions(statement):
-        for name, many in reads(expression).items():
-            times[name] = times.get(name, 0) + many
-            found.append(name)
-    return found
+    def _reads_of(self, statement: Statement) -> list[tuple[Scalar, int]]:
+        """What the statement itself reads, and how often."""
+        found: list[tuple[Scalar, int]] = []
+        for expression in expressions(statement):
+            if expression not in self._reads:
+                self._reads[expression] = reads(expression)
+            found += self._reads[expression].items()
+        return found
 
 
 def _is_bound(loop: For, inside: tuple[Statement, ...]) -> bool:
@@ -122,47 +139,16 @@ def _is_bound(loop: For, inside: tuple[Statement, ...]) -> bool:
     return (loop.parallel.is_block or loop.parallel.is_thread) and not scoped
 
 
-def _used_once(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def _without(body: tuple[Statement, ...], once: Mapping[Scalar, Statement]) -> tuple[Statement, ...]:
     """Values in place of names that are read once, by a statement of the same body, before anything is stored."""
-    readers = _only_readers(body)
     made: list[Statement] = []
     values: dict[Scalar, Scalar] = {}
-    for position, statement in enumerate(body):
-        statement = map_expressions(statement, partial(Scalar.substitute, values=values))
-        reader = readers.get(position)
-        if isinstance(statement, Let) and reader is not None:
-            around = max(expression.depth for expression in expressions(body[reader]))
-            if statement.value.depth + around <= DEEPEST:
-                values[statement.var] = statement.value
+    for statement in body:
+        changed = map_expressions(statement, partial(Scalar.substitute, values=values))
+        if isinstance(changed, Let) and changed.var in once:
+            around = max(expression.depth for expression in expressions(once[changed.var]))
+            if changed.value.depth + around <= DEEPEST:
+                values[changed.var] = changed.value
                 continue
-        if isinstance(statement, (For, If, GridReduce)):
-            statement = replace_body(statement, _used_once(statement.body))
-        made.append(statement)
+        made.append(changed)
     return tuple(made)
-
-
-def _only_readers(body: tuple[Statement, ...]) -> dict[int, int]:
-    """For each name that is read once, and by a name or a store that follows with nothing but names between: where it
-    is bound, and where it is read."""
-    found: dict[int, int] = {}
-    times: dict[Scalar, int] = {}
-    readers: dict[Scalar, int] = {}
-    stop = len(body)  # the first statement that follows and is no name
-    for position in reversed(range(len(body))):
-        statement = body[position]
-        if isinstance(statement, Let):
-            reader = readers.pop(statement.var, None)
-            if times.pop(statement.var, 0) == 1 and reader is not None and reader <= stop:
-                found[position] = reader
-        else:
-            stop = position
-        for name in _count(statement, times):
-            if isinstance(statement, (Let, Store)):
-                readers[name] = position
-        if isinstance(statement, (For, If, GridReduce)):
-            _, inner = _used(statement.body)
-            if isinstance(statement, For):
-                inner.pop(statement.var, None)
-            for name, many in inner.items():
-                times[name] = times.get(name, 0) + many
-    return found
