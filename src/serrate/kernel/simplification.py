@@ -146,7 +146,7 @@ def _without(body: tuple[Statement, ...], once: Mapping[Scalar, Statement]) -> t
     for statement in body:
         changed = map_expressions(statement, partial(Scalar.substitute, values=values))
         if isinstance(changed, Let) and changed.var in once:
-            around = max(expression.depth for expression in expressions(once[changed.var]))
+            around = max(e.depth for e in expressions(once[changed.var]) if changed.var in e.symbols)
             if changed.value.depth + around <= DEEPEST:
                 values[changed.var] = changed.value
                 continue
