@@ -88,7 +88,8 @@ class Monoid:
         entering = accumulator(self.enters(dtype))
         state = tuple(symbol(f"state{n}", each.dtype) for n, each in enumerate(self.init(entering)))
         element = symbol("element", entering)
-        return sum(reads(value, element) for value in self.step(state, element, symbol("position", INDEX))) <= 1
+        values = self.step(state, element, symbol("position", INDEX))
+        return sum(reads(value).get(element, 0) for value in values) <= 1
 
 
 MONOIDS: dict[str, Monoid] = {}

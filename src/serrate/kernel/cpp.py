@@ -22,12 +22,12 @@ def source(kernels: Sequence[Kernel]) -> str:
     >>> x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
     >>> kernel = Kernel("double_it", (x, y), (n,), (For(i, n, (double,), "position"),))
     >>> print(source([kernel]).rpartition("// namespace sr")[2].strip())
-    extern "C" void double_it(
-        const float* __restrict__ x,  // [n]
-        float* __restrict__ y,  // [n]
-        int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {  // position
-        y[i] = x[i] + x[i];
+    extern "C" void double_it_(
+        const float* __restrict__ x_,  // [n_]
+        float* __restrict__ y_,  // [n_]
+        int64_t n_) {
+      for (int64_t i_ = 0; i_ < n_; ++i_) {  // position
+        y_[i_] = x_[i_] + x_[i_];
       }
     }
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
@@ -17,12 +17,18 @@ from serrate.fusion.mapping import MOVED
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.ir import DEEPEST
 from serrate.kernel.phases import is_reduction
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
 
 _SAME = ("nest", "broadcast")  # kinds of operations that only name the axes anew
+
+Asking = Generator[tuple["Elements", TensorView], Scalar, Scalar]
+"""Code that makes a value. Where it needs the value of another tensor, it yields whose indices that is wanted at and
+which tensor it is, and is sent the value. What waits so does not wait on Python's stack, and chains of operations may
+have any length."""
 
 
 def reads_of(operation: Operation) -> tuple[int, ...]:
@@ -87,9 +93,26 @@ class Elements:
 
     def value(self, tensor: TensorView) -> Scalar:
         """The element of a tensor here, in the dtype that is computed in."""
+        waiting = [self._asking(tensor)]  # each waits for the one after it
+        answer: Scalar | None = None
+        while waiting:
+            try:
+                elements, wanted = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
+            except StopIteration as finished:
+                waiting.pop()
+                answer = finished.value
+                continue
+            answer = elements._made.get(wanted)
+            if answer is None:
+                waiting.append(elements._asking(wanted))
+        assert answer is not None
+        return answer
+
+    def _asking(self, tensor: TensorView) -> Asking:
         if tensor not in self._made:
-            value = self._value(tensor)
-            self._made[tensor] = self._bound(tensor, value) if self._needs_name(tensor) else value
+            value = yield from self._value(tensor)
+            named = self._needs_name(tensor) or value.depth > DEEPEST
+            self._made[tensor] = self._bound(tensor, value) if named else value
         return self._made[tensor]
 
     def _needs_name(self, tensor: TensorView) -> bool:
@@ -102,7 +125,7 @@ class Elements:
     def _held(self, tensor: TensorView) -> Scalar | None:
         return self.lowering.held(tensor, self)
 
-    def _value(self, tensor: TensorView) -> Scalar:
+    def _value(self, tensor: TensorView) -> Asking:
         held = self._held(tensor)
         if held is not None:
             return held
@@ -112,15 +135,15 @@ class Elements:
             return cast(raw, accumulator(tensor.dtype))
         match operation.kind:
             case "pointwise":
-                return self._pointwise(tensor, operation)
+                return (yield from self._pointwise(tensor, operation))
             case "broadcast" | "nest":
-                return self.value(operation.inputs[0])
+                return (yield self, operation.inputs[0])
             case "resize":
-                return self._resized(tensor, operation)
+                return (yield from self._resized(tensor, operation))
             case "gather":
-                return self._gathered(tensor, operation)
+                return (yield from self._gathered(tensor, operation))
             case "select":
-                return self._selected(tensor, operation)
+                return (yield from self._selected(tensor, operation))
         raise AssertionError(operation.kind)
 
     def address(self, tensor: TensorView) -> Scalar:
@@ -130,20 +153,21 @@ class Elements:
             place = place * axis.extent + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
-    def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _pointwise(self, tensor: TensorView, operation: Operation) -> Asking:
         match operation.name:
             case "cast":  # half types round here
-                value = cast(self.value(operation.inputs[0]), tensor.dtype)
+                value = cast((yield self, operation.inputs[0]), tensor.dtype)
                 return cast(value, accumulator(tensor.dtype))
             case "copy":
-                return self.value(operation.inputs[0])
+                return (yield self, operation.inputs[0])
             case "full":
                 return const(operation.options[1], tensor.dtype)
         row = elementwise.named(operation.name)
         operands: list[Scalar | float] = []
         for x, many in zip(operation.operands, reads_of(operation), strict=True):
             if isinstance(x, TensorView):
-                value = self._bound(x, self.value(x)) if many > 1 else self.value(x)
+                value = yield self, x
+                value = self._bound(x, value) if many > 1 else value
                 operands.append(cast(value, x.dtype) if row.in_own_dtype else value)
             else:
                 operands.append(x)
@@ -154,13 +178,13 @@ class Elements:
 
     # Operands that are read at other indices
 
-    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Scalar:
+    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Asking:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
         if is_reduction(operand):
             raise _held_elsewhere(operand)
         indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
         outer = self.lowering.builder.let("inside", self.inside)
-        return Elsewhere(self.lowering, indices, operand, both(outer, inside)).value(operand)
+        return (yield Elsewhere(self.lowering, indices, operand, both(outer, inside)), operand)
 
     def _indices_at(self, x: TensorView, places: list[Scalar], wanted: list[IterDomain]) -> Indices:
         """What follows from these indices of the logical axes of a tensor."""
@@ -172,35 +196,36 @@ class Elements:
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 
-    def _resized(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _resized(self, tensor: TensorView, operation: Operation) -> Asking:
         x = operation.inputs[0]
         at, left, _, *rest = operation.options
         places = [self.indices.of(axis) for axis in tensor.domain.kept]
         places[at] = places[at] - left
         if not rest:
-            return self._moved(x, places)  # a slice is inside by its extent
+            return (yield from self._moved(x, places))  # a slice is inside by its extent
         axis = x.domain.kept[at]
         inside = self._indices_at(x, places, [component_of(axis)] if axis.is_ragged else []).predicate(axis)
-        value = self._moved(x, places, inside)
+        value = yield from self._moved(x, places, inside)
         return self._chosen(inside, value, rest[0])
 
-    def _gathered(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _gathered(self, tensor: TensorView, operation: Operation) -> Asking:
         """x[index]; 0 where the index is out of range, which is never read."""
         x, chosen = operation.inputs
-        row = self._bound(chosen, cast(self.value(chosen), INDEX))
+        row = self._bound(chosen, cast((yield self, chosen), INDEX))
         count = operation.options[0]
         rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
         inside = both(less_equal(const(0), row), less(row, x.domain.kept[0].extent))
-        return self._chosen(inside, self._moved(x, [row, *rest], inside))
+        return self._chosen(inside, (yield from self._moved(x, [row, *rest], inside)))
 
-    def _selected(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _selected(self, tensor: TensorView, operation: Operation) -> Asking:
         """x at one index; 0 where a row whose length is data, and not seen by the host, does not have it."""
         x = operation.inputs[0]
         at, index = operation.options
         places = [self.indices.of(axis) for axis in tensor.domain.kept]
         extent = x.domain.kept[at].extent
         inside = less(const(index), extent) if _is_data(extent) else TRUE
-        return self._chosen(inside, self._moved(x, [*places[:at], const(index), *places[at:]], inside))
+        moved = yield from self._moved(x, [*places[:at], const(index), *places[at:]], inside)
+        return self._chosen(inside, moved)
 
     def _chosen(self, inside: Scalar, value: Scalar, other: float = 0) -> Scalar:
         """The value where it is inside, by the name of the condition if it has one."""

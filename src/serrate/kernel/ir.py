@@ -21,6 +21,9 @@ from dataclasses import dataclass, field, replace
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory, ParallelType
 
+DEEPEST = 16
+"""How many operations lowering lets stand one inside another in a value: what is deeper has names for its parts."""
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -215,19 +218,23 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
 
 def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) -> Statement:
     """The statement with each of its own expressions changed."""
+    old = expressions(statement)
+    new = tuple(map(change, old))
+    if new == old:
+        return statement
     match statement:
         case For():
-            return replace(statement, extent=change(statement.extent))
+            return replace(statement, extent=new[0])
         case If():
-            return replace(statement, condition=change(statement.condition))
+            return replace(statement, condition=new[0])
         case Let():
-            return replace(statement, value=change(statement.value))
+            return replace(statement, value=new[0])
         case Store():
-            return replace(statement, index=change(statement.index), value=change(statement.value))
+            return replace(statement, index=new[0], value=new[1])
         case Prefetch():
-            return replace(statement, index=change(statement.index))
+            return replace(statement, index=new[0])
         case Allocate():
-            return replace(statement, buffer=replace(statement.buffer, size=change(statement.buffer.size)))
+            return replace(statement, buffer=replace(statement.buffer, size=new[0]))
     return statement
 
 

@@ -19,7 +19,7 @@ from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
 from serrate.kernel.phases import Job, PhasedFusion, Role, is_reduction
 from serrate.kernel.places import Place
-from serrate.kernel.source import identifier
+from serrate.kernel.source import word
 
 
 class Nests:
@@ -31,7 +31,7 @@ class Nests:
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
         taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
         _check_names(taken)
-        taken = {identifier(word) for word in taken}
+        taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
         self.known: set[TensorView] = set()  # reductions and kept values that can be read here
@@ -200,9 +200,9 @@ def _check_names(names: set[str]) -> None:
     for name in sorted(names):
         if not name:
             raise ValueError("a tensor, a size and a kernel need a name of at least one letter")
-        other = written.setdefault(identifier(name), name)
+        other = written.setdefault(word(name), name)
         if other != name:
-            raise ValueError(f"{other!r} and {name!r} would be one name in C++, {identifier(name)!r}; rename one")
+            raise ValueError(f"{other!r} and {name!r} would be one name in C++, {word(name)!r}; rename one")
 
 
 def label(tensor: TensorView, axis: IterDomain) -> str:
