@@ -180,8 +180,7 @@ def stored_raggedness(fusion: Fusion) -> list[Stored]:
     """The raggedness that is data, each once."""
     found: dict[Raggedness, None] = {}
     for tensor in fusion.tensors:
-        axes = {*tensor.domain.root, *tensor.domain.logical, *tensor.domain.loop}
-        for axis in axes:
+        for axis in (*tensor.domain.root, *tensor.domain.logical, *tensor.domain.loop):
             if axis.is_ragged:
                 found.update(dict.fromkeys(ragged(axis).raggedness.bases))
     return [raggedness for raggedness in found if isinstance(raggedness, Stored)]
