@@ -17,6 +17,7 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
+from serrate.kernel.parameters import raggedness_of
 from serrate.kernel.phases import Job, PhasedFusion, Role, is_reduction
 from serrate.kernel.places import Place
 from serrate.kernel.source import word
@@ -30,6 +31,7 @@ class Nests:
         bounds = [axis.bound for tensor in phased.fusion.tensors for axis in tensor.domain.logical]
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
         taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
+        taken |= raggedness_of(phased.fusion.tensors).keys()
         _check_names(taken)
         taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
