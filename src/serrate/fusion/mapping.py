@@ -41,8 +41,9 @@ class AxisGraph:
         for tensor in tensors:
             domain = tensor.domain
             self._add((*domain.root, *domain.logical, *domain.allocation, *domain.loop))
-            operation = tensor.definition
-            for old, new in () if operation is None else operation.axes:
+            pairs = () if tensor.definition is None else tensor.definition.axes
+            self._add(new for _, new in pairs)
+            for old, new in pairs:
                 self._unite(old, new)
         self._add(further)
         self._close()

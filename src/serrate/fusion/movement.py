@@ -53,12 +53,8 @@ class Movement(Pointwise):
             raise RaggednessError(f"concat along axis {axis} needs axes of known extents, got {x} and {y}")
         first = self.pad(x, axis, 0, sizes[1].value)
         second = self.pad(y, axis, sizes[0].value, 0)
-        ones = self.pad(self._ones_like(x), axis, 0, sizes[1].value)
+        ones = self.pad(self.full_like(x, 1, "int32"), axis, 0, sizes[1].value)
         return self.where(self.binary("not_equal", ones, 0), first, second)
-
-    def _ones_like(self, x: TensorView) -> TensorView:
-        root, pairs = clones(x.domain.kept)
-        return self._add(TensorDomain(root), "int32", Operation("pointwise", "full", (x,), pairs, (None, 1)))
 
     def gather(self, x: TensorView, indices: TensorView) -> TensorView:
         """x[indices] along the first axis, which must be regular: [n, d], [k, r] → [k, r, d]."""

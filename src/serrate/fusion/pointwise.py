@@ -8,11 +8,24 @@ from typing import Any
 
 import torch
 
+from serrate.errors import AxisError, RaggednessError
 from serrate.fusion import elementwise
+from serrate.fusion.axes import ragged
 from serrate.fusion.domain import TensorDomain
-from serrate.fusion.dtypes import BOOL
+from serrate.fusion.dtypes import BOOL, FLOATS
+from serrate.fusion.expressions import component_of
 from serrate.fusion.operations import Operations
-from serrate.fusion.shapes import broadcast_axes, check_known, check_one_dtype, dtype_name
+from serrate.fusion.shapes import (
+    Shape,
+    axes_like,
+    axis_number,
+    broadcast_axes,
+    check_known,
+    check_one_dtype,
+    clones,
+    dtype_name,
+    parents_of,
+)
 from serrate.fusion.view import Operation, TensorView
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
@@ -64,6 +77,62 @@ class Pointwise(Operations):
     def copy(self, x: TensorView) -> TensorView:
         """The same elements, in a tensor of their own."""
         return self._pointwise("copy", [x], x.dtype)
+
+    def full(self, shape: Shape, value: float, dtype: str | torch.dtype = "float32") -> TensorView:
+        """One number everywhere, with the axes of a tensor, or of a list of numbers, names of sizes and axes."""
+        dtype = dtype_name(dtype)
+        if dtype not in FLOATS and value != int(value):
+            raise TypeError(f"{value} is not a number of {dtype}")
+        return self._of_indices("full", shape, dtype, (value,))
+
+    def full_like(self, x: TensorView, value: float, dtype: str | torch.dtype | None = None) -> TensorView:
+        """One number everywhere, with the axes of a tensor, and its dtype if no other is said."""
+        return self.full(x, value, x.dtype if dtype is None else dtype)
+
+    def positions(self, shape: Shape, axis: int) -> TensorView:
+        """The index of each element along one axis, within its row if that is ragged, as int64.
+
+        >>> import torch
+        >>> from serrate.fusion import Fusion
+        >>> fusion = Fusion()
+        >>> data, offsets = fusion.input("data", ["n"]), fusion.input("offsets", ["k"], "int64")
+        >>> x = fusion.view_as_nested(data, offsets)
+        >>> y = fusion.output(fusion.positions(x, 1), "y")
+        >>> fusion.evaluate(torch.zeros(5), torch.tensor([0, 2, 2, 5]))[0]
+        tensor([0, 1, 0, 1, 2])
+        """
+        ndim = shape.ndim if isinstance(shape, TensorView) else len(shape)
+        if not -ndim <= axis < ndim:
+            raise AxisError(f"axis {axis} of {shape}, which has {ndim} axes")
+        return self._of_indices("positions", shape, "int64", (axis % ndim,))
+
+    def row_lengths(self, x: TensorView, axis: int) -> TensorView:
+        """The lengths of the rows of a ragged axis, as int64: one for each index of the axes that it depends on.
+
+        >>> import torch
+        >>> from serrate.fusion import Fusion
+        >>> fusion = Fusion()
+        >>> data, offsets = fusion.input("data", ["n"]), fusion.input("offsets", ["k"], "int64")
+        >>> y = fusion.output(fusion.row_lengths(fusion.view_as_nested(data, offsets), 1), "y")
+        >>> fusion.evaluate(torch.zeros(5), torch.tensor([0, 2, 2, 5]))[0]
+        tensor([2, 0, 3])
+        """
+        self._check_own(x)
+        rows = x.domain.kept[axis_number(x, axis)]
+        if not rows.is_ragged:
+            raise RaggednessError(f"row_lengths needs a ragged axis, got {rows} of {x}")
+        (*root, made), pairs = clones([*parents_of(rows, x.domain.kept), rows])
+        # The last pair says which index the lengths are found by.
+        pairs = (*pairs[:-1], (component_of(rows), component_of(made)))
+        operation = Operation("pointwise", "row_lengths", (), pairs, (ragged(rows).raggedness,))
+        return self._add(TensorDomain(root), "int64", operation)
+
+    def _of_indices(self, name: str, shape: Shape, dtype: str, options: tuple[Any, ...]) -> TensorView:
+        """A tensor whose elements depend on nothing but their indices."""
+        if isinstance(shape, TensorView):
+            self._check_own(shape)
+        root, pairs = axes_like(shape)
+        return self._add(TensorDomain(root), dtype, Operation("pointwise", name, (), pairs, options))
 
     def _pointwise(
         self, name: str, operands: Sequence[TensorView | float], dtype: str, settings: Mapping[str, Any] = _NO_SETTINGS

@@ -32,6 +32,17 @@ def reads_of(operation: Operation) -> tuple[int, ...]:
     return elementwise.named(operation.name).reads(given, dict(operation.settings))
 
 
+def index_axis(tensor: TensorView, operation: Operation) -> IterDomain | None:
+    """The axis whose index a pointwise operation computes with, if it does."""
+    match operation.name:
+        case "positions":
+            axis: IterDomain = tensor.domain.kept[operation.options[0]]
+            return axis
+        case "row_lengths":
+            return operation.axes[-1][1]
+    return None
+
+
 def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list[IterDomain]:
     """The axes whose indices are needed to compute a tensor from what is in memory, or held by the kernel."""
     found: dict[IterDomain, None] = {}
@@ -51,6 +62,9 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             continue
         if operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
+        axis = index_axis(x, operation)
+        if axis is not None and not axis.is_broadcast:
+            found[axis] = None
         stack.extend(read_here(operation))
     return list(found)
 
@@ -128,7 +142,12 @@ class Elements:
             case "copy":
                 return self.value(operation.inputs[0])
             case "full":
-                return const(operation.options[1], tensor.dtype)
+                return const(operation.options[0], accumulator(tensor.dtype))
+        axis = index_axis(tensor, operation)
+        if axis is not None:
+            index = self.indices.of(axis)
+            number = index if operation.name == "positions" else operation.options[0].extent_at(index)
+            return cast(self.lowering.builder.by_names(number), tensor.dtype)
         row = elementwise.named(operation.name)
         operands: list[Scalar | float] = []
         for x, many in zip(operation.operands, reads_of(operation), strict=True):
