@@ -12,7 +12,6 @@ from serrate.errors import RaggednessError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.drawing import drawn
-from serrate.fusion.movement import Movement
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.reductions import Reductions
 from serrate.fusion.renaming import Renaming
@@ -24,7 +23,7 @@ from serrate.fusion.types import Memory
 from serrate.fusion.view import Operation, TensorView
 
 
-class Fusion(Renaming, Reductions, Movement, Rewriting):
+class Fusion(Renaming, Reductions, Rewriting):
     """A small program over tensors, to become one kernel.
 
     >>> import torch

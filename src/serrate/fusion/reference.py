@@ -283,6 +283,9 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
 
 
 def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    if operation.name != "view_as_nested":  # flattened or the reverse, which leaves the order of elements as it is
+        return lambda _: known[operation.inputs[0]].values
+
     def values(coordinates: Coordinates) -> torch.Tensor:
         at = operation.options[0]
         offsets = run.offsets(tensor.domain.kept[at + 1])
