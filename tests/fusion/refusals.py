@@ -100,4 +100,6 @@ def ragged_of(*lengths: int) -> RaggedIterDomain:
 def stray_rows() -> TensorView:
     """An input whose ragged axis depends on an axis that it does not have."""
     rows = RaggedIterDomain.of(ragged_of(1, 2).raggedness, component=IterDomain(2, name="c"), name="r")
-    return Fusion().input("x", TensorDomain([rows], allocation=[IterDomain(3, name="i")]))
+    domain = TensorDomain([rows])
+    domain.allocation = (IterDomain(3, name="i"),)
+    return Fusion().input("x", domain)

@@ -15,7 +15,7 @@ from serrate.fusion.expressions import component_of
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.indices import Indices
 from serrate.fusion.mapping import AxisGraph
-from serrate.fusion.raggedness import Listed
+from serrate.fusion.raggedness import Listed, listed
 from serrate.fusion.scalar import add, call, load, symbol
 
 refused = Refusals()
@@ -52,6 +52,54 @@ def components_that_the_host_does_not_know() -> Any:
 @refused(ValueError, "iS_r{[offsets]} has k components, a number known only when it runs")
 def offsets_that_the_host_does_not_know() -> Any:
     return RaggedIterDomain.from_offsets("offsets", count="k", name="r").offsets
+
+
+@refused(TypeError, "offsets must be int32 or int64, got offsets[iS_i{3}] float32")
+def offsets_that_are_no_whole_numbers() -> Any:
+    return RaggedIterDomain.from_offsets(Fusion().input("offsets", [3]))
+
+
+@refused(RaggednessError, "3 components have 4 offsets, got offsets[iS_i{5}] int64", of_an_axis=False)
+def offsets_of_another_number() -> Any:
+    return RaggedIterDomain.from_offsets(Fusion().input("offsets", [5], "int64"), count=3)
+
+
+@refused(RaggednessError, "iS_r{[offsets]} has 4 components, but its component axis iS_c{3} has 3 indices")
+def offsets_of_more_rows_than_components() -> Any:
+    offsets = Fusion().input("offsets", [5], "int64")
+    return RaggedIterDomain.from_offsets(offsets, size="n", component=IterDomain(3, name="c"), name="r")
+
+
+@refused(RaggednessError, "iS_r{[1, 2]} has 2 components, but its component axis iS_c{3} has 3 indices")
+def fewer_extents_than_components() -> Any:
+    return RaggedIterDomain([IterDomain(1), IterDomain(2)], component=IterDomain(3, name="c"), name="r")
+
+
+@refused(
+    RaggednessError,
+    "iS_r{[1, 2]} cannot be the component axis of iS_s{[3, 4, 5]}: it is ragged; combine it with its own component "
+    "axis",
+)
+def component_axis_that_is_ragged() -> Any:
+    return RaggedIterDomain([IterDomain(length) for length in (3, 4, 5)], component=ragged_of(1, 2), name="s")
+
+
+@refused(RaggednessError, "extents must be 0 or more, but that of component 1 is -2", of_an_axis=False)
+def listed_extent_below_zero() -> Any:
+    return RaggedIterDomain.of(listed((1, -2, 3)))
+
+
+@refused(
+    ScheduleError,
+    "iS{5} is one component of iS_r{[3, 5]}, whose components are all run alike: parallelize that axis",
+)
+def one_component_run_otherwise() -> Any:
+    return ragged_of(3, 5).nested_domains[1].parallelize(P.TIDx)
+
+
+@refused(ValueError, "iS_a{3} stands twice in [iS_a{3}, iS_a{3}]; the axes of a tensor are each another, so clone it")
+def axis_that_stands_twice() -> Any:
+    return TensorDomain([IterDomain(3, name="a")] * 2)
 
 
 @refused(IndexError, "component 2 of 2")
@@ -225,6 +273,12 @@ def partition_of_a_ragged_axis() -> Any:
 @refused(RaggednessError, "iS_i{4} cannot be partitioned: the extents add up to 5")
 def partition_into_more_than_there_is() -> Any:
     return copied(4).partition(0, Listed((const(3), const(2))))
+
+
+@refused(ScheduleError, "bS{1} cannot be partitioned: it is a broadcast axis")
+def partition_of_a_broadcast_axis() -> Any:
+    fusion = Fusion()
+    return fusion.output(fusion.broadcast(fusion.input("x", [4]), [True, False]), "y").partition(0, listed((1,)))
 
 
 @refused(RaggednessError, "iS_d{4} cannot be combined: it is not ragged")

@@ -343,7 +343,9 @@ def copy_of_rows_of_swizzled_components() -> Any:
     x, y = IterDomain(4, name="x"), IterDomain(4, name="y")
     mixed = IterDomain.swizzle(x, y)[1]
     rows = RaggedIterDomain([IterDomain(2)] * 4, component=mixed, name="r")
-    return fusion.copy(fusion.input("x", TensorDomain([x, y, rows], allocation=[IterDomain(32)])))
+    domain = TensorDomain([x, y, rows])
+    domain.allocation = (IterDomain(32),)
+    return fusion.copy(fusion.input("x", domain))
 
 
 # The table

@@ -10,9 +10,9 @@ from tests.fusion.refusals import Refusals, copied, copied_rows, summed, summed_
 from tests.fusion.samples import two_levels
 
 from serrate.errors import AxisError, RaggednessError, ScheduleError
-from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, const
+from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, TensorView, const
 from serrate.fusion import ParallelType as P
-from serrate.fusion.raggedness import Listed
+from serrate.fusion.raggedness import Listed, listed
 
 refused = Refusals()
 
@@ -161,6 +161,69 @@ def lanes_across_a_merge_of_axes_that_do_not_follow_each_other() -> Any:
 def allocation_without_an_axis() -> Any:
     y = copied(3, 4)
     return y.set_allocation_domain(y.domain.logical[:1])
+
+
+@refused(ScheduleError, "iS_i_inner{4} of y is missing in the allocation [iS_i_outer{2}]")
+def allocation_of_half_a_split() -> Any:
+    y = copied(8)
+    return y.set_allocation_domain(IterDomain.split(y.domain.logical[0], 4)[:1])
+
+
+@refused(
+    ScheduleError,
+    "iS_i{7} of y cannot be part of the allocation [iS_i{7}]: Resize(-1, 0): iS_i{8} → iS_i{7} cuts elements off",
+)
+def allocation_that_cuts_elements_off() -> Any:
+    y = copied(8)
+    return y.set_allocation_domain([IterDomain.resize(y.domain.logical[0], -1, 0)])
+
+
+@refused(
+    ScheduleError,
+    "iS_ic{2} of y cannot be part of the allocation [iS_icir{5}]: Partition: iS_i{8} → iS_ic{2}, iS_ir{[2, 3]} cuts "
+    "elements off",
+)
+def allocation_of_rows_that_do_not_fill_an_axis() -> Any:
+    y = copied(8)
+    return y.set_allocation_domain([IterDomain.combine(*IterDomain.partition(y.domain.logical[0], listed((2, 3))))])
+
+
+@refused(ScheduleError, "iS_i{8} of y is twice in the allocation [iS_i{8}, iS_i{8}]")
+def allocation_with_an_axis_twice() -> Any:
+    y = copied(8)
+    return y.set_allocation_domain(y.domain.logical * 2)
+
+
+@refused(
+    ScheduleError,
+    "iS_i{8} of y is twice in the allocation [iS_i{8}, iS_i_outer{2}, iS_i_inner{4}], as it is and by Split(4): "
+    "iS_i{8} → iS_i_outer{2}, iS_i_inner{4}",
+)
+def allocation_with_an_axis_and_its_parts() -> Any:
+    y = copied(8)
+    return y.set_allocation_domain([y.domain.logical[0], *IterDomain.split(y.domain.logical[0], 4)])
+
+
+@refused(
+    ScheduleError,
+    "iS_i_outer{4} of y cannot be part of the allocation [iS_i_outer{2}, iS_i_outer{4}]: iS_i{8} is used by Split(4): "
+    "iS_i{8} → iS_i_outer{2}, iS_i_inner{4} already",
+)
+def allocation_of_halves_of_two_splits() -> Any:
+    y = copied(8)
+    axis = y.domain.logical[0]
+    return y.set_allocation_domain([IterDomain.split(axis, 4)[0], IterDomain.split(axis, 2)[0]])
+
+
+@refused(ScheduleError, "iS_a{8} of y cannot be part of the allocation [iS_a{8}]: it is not made of [iS_i{8}]")
+def allocation_by_the_axis_of_another_tensor() -> Any:
+    return copied(8).set_allocation_domain([IterDomain(8, name="a")])
+
+
+@refused(ScheduleError, "iS_i_outer{2} is missing in the allocation [iS_i_inner{4}]")
+def allocation_of_half_a_split_in_a_tensor_domain() -> Any:
+    axis = IterDomain(8, name="i")
+    return TensorDomain([axis], allocation=IterDomain.split(axis, 4)[1:])
 
 
 @refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.raggedness import Listed, Raggedness, Stored
 from serrate.fusion.scalar import Scalar, scalar, symbol
 from serrate.fusion.types import IterType, ParallelType
@@ -57,6 +58,7 @@ class IterDomain:
         self.padded_to_size = padded_to_size
         self.definition: AxisExpression | None = None  # what made this axis of others
         self._bound: Scalar | None = None
+        self._whole: RaggedIterDomain | None = None  # the ragged axis that this axis is one component of
 
     @property
     def is_ragged(self) -> bool:
@@ -82,6 +84,10 @@ class IterDomain:
 
     def parallelize(self, parallel_type: ParallelType) -> None:
         """Run the loop over this axis so."""
+        if self._whole is not None:
+            raise ScheduleError(
+                f"{self} is one component of {self._whole}, whose components are all run alike: parallelize that axis"
+            )
         self.parallel_type = parallel_type
 
     def clone(self) -> IterDomain:
@@ -172,7 +178,7 @@ class RaggedIterDomain(IterDomain):
         first = domains[0]
         raggedness = Listed(tuple(domain.extent for domain in domains))
         self._setup(raggedness, component, first.iter_type, first.parallel_type, name, first.is_rfactor_domain)
-        self._nested = domains
+        self._nested = self._own(domains)
 
     def _setup(
         self,
@@ -181,7 +187,7 @@ class RaggedIterDomain(IterDomain):
         iter_type: IterType,
         parallel_type: ParallelType,
         name: str | None,
-        is_rfactor_domain: bool = False,
+        is_rfactor_domain: bool,
     ) -> None:
         super().__init__(
             raggedness.total,
@@ -193,6 +199,8 @@ class RaggedIterDomain(IterDomain):
         self.raggedness = raggedness
         self.component = component  # the axis whose index says which extent holds
         self._nested = None
+        if component is not None:
+            _check_component(self, component)
 
     @classmethod
     def of(
@@ -203,11 +211,20 @@ class RaggedIterDomain(IterDomain):
         iter_type: IterType = IterType.Iteration,
         parallel_type: ParallelType = ParallelType.Serial,
         name: str | None = None,
+        is_rfactor_domain: bool = False,
     ) -> RaggedIterDomain:
         """The ragged axis of these extents."""
         made = cls.__new__(cls)
-        made._setup(raggedness, component, iter_type, parallel_type, name)
+        made._setup(raggedness, component, iter_type, parallel_type, name, is_rfactor_domain)
         return made
+
+    def _own(self, domains: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
+        """The domains as components of this axis; one that belongs to another ragged axis is copied."""
+        owned = tuple(domain if domain._whole is None else domain.clone() for domain in dict.fromkeys(domains))
+        for domain in owned:
+            domain._whole = self
+        places = dict(zip(dict.fromkeys(domains), owned, strict=True))
+        return tuple(places[domain] for domain in domains)
 
     @classmethod
     def from_offsets(
@@ -223,17 +240,16 @@ class RaggedIterDomain(IterDomain):
     ) -> RaggedIterDomain:
         """A ragged axis whose offsets (K + 1 entries) are the data of a tensor, or of an array named here.
 
-        The host need not know more than `size`, which the last offset equals, or does not exceed if not `exact`.
+        The host need not know more than `size`, which the last offset equals, or does not exceed if not `exact`. If it
+        also knows that no extent exceeds `longest`, loops that do not know the component need not run to `size`. What
+        is said here of offsets that are data is checked when a fusion or a kernel is called.
         """
         if not isinstance(offsets, str):
-            if len(offsets.domain.logical) != 1:
-                raise ValueError(f"offsets must have one axis, got {offsets}")
-            count = offsets.domain.logical[0].extent - 1 if count is None else count
-            offsets = offsets.name
+            count, offsets = _count(offsets, count), offsets.name
         if count is None:
             raise ValueError("the number of components must be given for offsets that are only named")
         total = symbol(f"{offsets}_total") if size is None else _extent(size)
-        bound = None if longest is None else scalar(longest)
+        bound = None if longest is None else _extent(longest)
         stored = Stored(offsets, _extent(count), total, bound, exact)
         return cls.of(stored, component=component, name=name)
 
@@ -259,15 +275,16 @@ class RaggedIterDomain(IterDomain):
 
     @property
     def nested_domains(self) -> tuple[IterDomain, ...]:
-        """One axis for each component; only where the extents are known."""
+        """One axis for each component; only where the extents are known. All have the properties of the ragged axis,
+        which alone can be parallelized."""
         if self._nested is None:
             if not self.raggedness.count.is_const:
                 raise ValueError(f"the components of {self} are known only when it runs")
             components = (scalar(c) for c in range(self.raggedness.count.value))
-            self._nested = tuple(
-                IterDomain(self.raggedness.extent_at(c), iter_type=self.iter_type, parallel_type=self.parallel_type)
-                for c in components
-            )
+            self._nested = self._own([IterDomain(self.raggedness.extent_at(c)) for c in components])
+        for domain in self._nested:
+            domain.iter_type, domain.parallel_type = self.iter_type, self.parallel_type
+            domain.is_rfactor_domain = self.is_rfactor_domain
         return self._nested
 
     def extent_for_component(self, index: int) -> Scalar:
@@ -293,16 +310,14 @@ class RaggedIterDomain(IterDomain):
         starts = [self.raggedness.offset_at(scalar(c)) for c in range(count.value)]
         return (*starts, self.raggedness.total)
 
-    def parallelize(self, parallel_type: ParallelType) -> None:
-        """Run the loops of all components so."""
-        super().parallelize(parallel_type)
-        for domain in self._nested or ():
-            domain.parallelize(parallel_type)
-
     def clone(self) -> RaggedIterDomain:
-        made = RaggedIterDomain.of(self.raggedness, component=self.component, iter_type=self.iter_type, name=self.name)
-        made.is_rfactor_domain = self.is_rfactor_domain
-        return made
+        return RaggedIterDomain.of(
+            self.raggedness,
+            component=self.component,
+            iter_type=self.iter_type,
+            name=self.name,
+            is_rfactor_domain=self.is_rfactor_domain,
+        )
 
     @property
     def size(self) -> str:
@@ -317,6 +332,33 @@ def ragged(axis: IterDomain) -> RaggedIterDomain:
     """The axis, known to be ragged."""
     assert axis.is_ragged
     return cast(RaggedIterDomain, axis)
+
+
+def _count(offsets: TensorView, count: Scalar | int | str | None) -> Scalar:
+    """The number of components that a tensor of offsets has; the one that is given, if the two may be the same."""
+    if offsets.dtype not in ("int32", "int64"):
+        raise TypeError(f"offsets must be int32 or int64, got {offsets}")
+    if len(offsets.domain.logical) != 1:
+        raise ValueError(f"offsets must have one axis, got {offsets}")
+    found = offsets.domain.logical[0].extent - 1
+    if count is None:
+        return found
+    given = _extent(count)
+    if given.is_const and found.is_const and given != found:
+        raise RaggednessError(f"{given} components have {given + 1} offsets, got {offsets}")
+    return given
+
+
+def _check_component(rows: RaggedIterDomain, component: IterDomain) -> None:
+    """Refuse a component axis that does not have an index for each extent, where both numbers are known; where they
+    are not, it is refused when it runs (see `fusion.requirements`)."""
+    if component.is_ragged:
+        raise RaggednessError(
+            f"{component} cannot be the component axis of {rows}: it is ragged; combine it with its own component axis"
+        )
+    count, extent = rows.raggedness.count, component.extent
+    if count.is_const and extent.is_const and count != extent:
+        raise RaggednessError(f"{rows} has {count} components, but its component axis {component} has {extent} indices")
 
 
 def _validate(domains: tuple[IterDomain, ...]) -> None:

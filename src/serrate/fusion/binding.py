@@ -17,6 +17,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
+from serrate.tensor import host
 
 TORCH = {
     "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64,
@@ -130,7 +131,11 @@ def check_offsets(raggedness: Iterable[Stored], run: Run) -> None:
     """Refuse offsets on the CPU that would lead out of their axis; those on a device are not waited for."""
     for rows in raggedness:
         given = run.arrays.get(rows.array)
-        if given is None or given.device.type != "cpu":
+        if given is None:
+            continue
+        _check_count(rows, given, run)
+        _check_longest(rows, given, run)
+        if given.device.type != "cpu":
             continue
         offsets, size = given.numpy(), run.number(rows.size)
         if not len(offsets) or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
@@ -142,12 +147,40 @@ def check_offsets(raggedness: Iterable[Stored], run: Run) -> None:
             )
 
 
+def _check_count(rows: Stored, offsets: torch.Tensor, run: Run) -> None:
+    """Refuse offsets of another number of components, wherever they are."""
+    count = run.number(rows.count)
+    if len(offsets) != count + 1:
+        raise RaggednessError(f"{rows.array} must have {rows.count} + 1 = {count + 1} entries, got {len(offsets)}")
+
+
+def _check_longest(rows: Stored, offsets: torch.Tensor, run: Run) -> None:
+    """Refuse rows that are longer than they were said to be. Nothing waits for offsets on a device: a later call raises
+    the error, and until then loops that run to the longest row do not reach the ends of such rows."""
+    if rows.longest is None:
+        return
+    longest = run.number(rows.longest)
+
+    def error(component: int) -> Exception:
+        length = int(offsets[component + 1] - offsets[component])
+        return RaggednessError(
+            f"no row of {rows.array} may be longer than {rows.longest} = {longest}, but that of component "
+            f"{component} has {length} entries"
+        )
+
+    if offsets.device.type != "cpu":
+        host.defer(host.first_fault(offsets.diff() > longest), error)
+        return
+    too_long = np.flatnonzero(np.diff(offsets.numpy()) > longest)
+    if len(too_long):
+        raise error(int(too_long[0]))
+
+
 def stored_raggedness(fusion: Fusion) -> list[Stored]:
     """The raggedness that is data, each once."""
     found: dict[Raggedness, None] = {}
     for tensor in fusion.tensors:
-        axes = {*tensor.domain.root, *tensor.domain.logical, *tensor.domain.loop}
-        for axis in axes:
+        for axis in (*tensor.domain.root, *tensor.domain.logical, *tensor.domain.loop):
             if axis.is_ragged:
                 found.update(dict.fromkeys(ragged(axis).raggedness.bases))
     return [raggedness for raggedness in found if isinstance(raggedness, Stored)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from serrate.errors import RaggednessError
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, ragged
-from serrate.fusion.expressions import AxisExpression, Combine, Merge
+from serrate.fusion.expressions import AxisExpression, Combine, Merge, Partition, Resize
 from serrate.fusion.transforms import combine, merge
 from serrate.fusion.types import IterType
 
@@ -44,6 +44,10 @@ class TensorDomain:
         _pair_components(self.root)
         self.logical = self.root if logical is None else tuple(logical)
         self.loop = self.logical if loop is None else tuple(loop)
+        for axes in (self.root, self.logical, self.loop):
+            check_once(axes)
+        if allocation is not None:
+            check_allocation(allocation, self.kept)
         self.own_allocation = None if allocation is None else tuple(allocation)  # if not as usual
         self._packed: tuple[IterDomain, ...] | None = None
 
@@ -79,6 +83,47 @@ def _pair_components(axes: tuple[IterDomain, ...]) -> None:
         if not candidates:
             raise RaggednessError(f"{axis} has {count} components, but no axis before it in {list(axes)} has as many")
         ragged(axis).component = candidates[0]
+
+
+def check_once(axes: Sequence[IterDomain]) -> None:
+    """Refuse an axis that stands twice among the axes of a tensor: it has only one index."""
+    for position, axis in enumerate(axes):
+        if axis in axes[:position]:
+            raise ValueError(f"{axis} stands twice in {list(axes)}; the axes of a tensor are each another, so clone it")
+
+
+def check_allocation(axes: Sequence[IterDomain], kept: Sequence[IterDomain], of: str = "") -> None:
+    """Refuse an allocation in which elements of a tensor with the axes `kept` have no place, or more than one.
+
+    Each step from the logical axes to those in memory uses up what it takes, and all that is left at the end must lie
+    in memory: both parts of a split, and each axis once. Nothing may be cut off.
+    """
+    if any(axis.is_ragged for axis in axes):
+        raise RaggednessError(f"{list(axes)}{of}: a ragged axis lies in memory combined with its component")
+    taken: dict[IterDomain, AxisExpression] = {}  # the step that uses up an axis
+
+    def take(axis: IterDomain) -> None:
+        if axis in kept:
+            return
+        step, where = axis.definition, f"{axis}{of} cannot be part of the allocation {list(axes)}"
+        if step is None:
+            raise ScheduleError(f"{where}: it is not made of {list(kept)}")
+        if (isinstance(step, Resize) and step.cuts) or (isinstance(step, Partition) and not step.covers):
+            raise ScheduleError(f"{where}: {step} cuts elements off")
+        for before in step.inputs:
+            if taken.setdefault(before, step) is not step:
+                raise ScheduleError(f"{where}: {before} is used by {taken[before]} already")
+            take(before)
+
+    for axis in axes:
+        take(axis)
+    for position, axis in enumerate(axes):
+        if axis in axes[:position] or axis in taken:
+            how = f", as it is and by {taken[axis]}" if axis in taken else ""
+            raise ScheduleError(f"{axis}{of} is twice in the allocation {list(axes)}{how}")
+    for axis in (*kept, *(made for step in taken.values() for made in step.outputs)):
+        if axis not in taken and axis not in axes and not axis.is_broadcast:
+            raise ScheduleError(f"{axis}{of} is missing in the allocation {list(axes)}")
 
 
 def packed(axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
@@ -131,7 +176,7 @@ def existing(
 
 def history(axes: Iterable[IterDomain | None]) -> list[AxisExpression]:
     """The steps that made these axes, and the component axes of ragged ones among them, first steps first."""
-    found: list[AxisExpression] = []
+    found: dict[AxisExpression, None] = {}
     seen: set[IterDomain] = set()
 
     def visit(axis: IterDomain | None) -> None:
@@ -143,9 +188,8 @@ def history(axes: Iterable[IterDomain | None]) -> list[AxisExpression]:
         if axis.definition is not None:
             for before in axis.definition.inputs:
                 visit(before)
-            if axis.definition not in found:
-                found.append(axis.definition)
+            found.setdefault(axis.definition)
 
     for axis in axes:
         visit(axis)
-    return found
+    return list(found)

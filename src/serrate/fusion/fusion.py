@@ -17,7 +17,7 @@ from serrate.fusion.reductions import Reductions
 from serrate.fusion.renaming import Renaming
 from serrate.fusion.rewriting import Rewriting
 from serrate.fusion.scalar import Scalar
-from serrate.fusion.shapes import axis_number, clones, dtype_name
+from serrate.fusion.shapes import axis_number, clones, depend_on, depends_on, dtype_name
 from serrate.fusion.transforms import combine, partition
 from serrate.fusion.types import Memory
 from serrate.fusion.view import Operation, TensorView
@@ -124,17 +124,14 @@ class Fusion(Renaming, Reductions, Rewriting):
             raise RaggednessError(f"axis {ragged_dim} of {data} is ragged already")
         inputs: tuple[TensorView, ...] = (data,)
         if isinstance(offsets, TensorView):
-            if offsets.dtype not in ("int32", "int64"):
-                raise TypeError(f"offsets must be int32 or int64, got {offsets}")
             raggedness = RaggedIterDomain.from_offsets(offsets, size=root[at].extent, exact=exact).raggedness
             inputs = (data, offsets)
         else:
             raggedness = offsets
         component, rows = partition(root[at], raggedness)
         component.name, rows.name = names
-        for other in root:  # rows of what is cut now: their component is a row of a component
-            if other.is_ragged and ragged(other).component is root[at]:
-                ragged(other).component = combine(component, rows)
+        if any(other.is_ragged and depends_on(other, root[at]) for other in root):
+            depend_on(root, {root[at]: combine(component, rows)})  # rows of what is cut now: those of a row of rows
         logical = (*root[:at], component, rows, *root[at + 1 :])
         domain = TensorDomain(root, logical)
         return self._add(domain, data.dtype, Operation("nest", "view_as_nested", inputs, pairs, (at,)))

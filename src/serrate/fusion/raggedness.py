@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from serrate.errors import RaggednessError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.scalar import Scalar, ceildiv, const, load, maximum, scalar, search
 
@@ -80,11 +82,33 @@ def _accumulated(lengths: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
-def _array_name(text: str) -> str:
-    """The text as a name; one of its own, if it is long or not made of letters and digits."""
-    if text.isidentifier() and len(text) <= 48:
+_DIGEST = "x[0-9a-f]{8}"
+_SPECIAL = re.compile(f"(^|_)(by|times|and|plus|minus|{_DIGEST})(_|$)")  # what names of derived offsets are made with
+
+
+def _derived_name(word: str, *parts: Raggedness | Scalar | int) -> str:
+    """The name of the offsets that follow from two parts; no others have it."""
+    names = [part.array if isinstance(part, Raggedness) else str(part) for part in parts]
+    is_plain = all(
+        isinstance(part, (Stored, Scalar, int))
+        and (name.isdigit() or name.isidentifier())
+        and not _SPECIAL.search(name)
+        for part, name in zip(parts, names, strict=True)
+    )
+    kinds = tuple(isinstance(part, Stored) for part in parts)
+    return _unique_name(f"_{word}_".join(names), is_plain, (word, kinds, names))
+
+
+def _unique_name(text: str, is_plain: bool, key: object) -> str:
+    """The text, if it is plain what it means; else the beginning of it with a digest of all that it stands for.
+
+    The pieces of a product and the product with pieces both read `q_and_p_by_2`; so would the pieces of offsets that
+    somebody named `q_and_p`.
+    """
+    if is_plain and len(text) <= 48:
         return text
-    return f"{text.split('_')[0]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    readable = re.sub(rf"_{_DIGEST}(?=_|$)", "", re.sub(r"\W+", "_", text, flags=re.ASCII))
+    return f"{readable[:39].strip('_')}_x{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -93,13 +117,19 @@ class Listed(Raggedness):
 
     extents: tuple[Scalar, ...]
 
+    def __post_init__(self) -> None:
+        for component, extent in enumerate(self.extents):
+            if extent.is_const and extent.value < 0:
+                raise RaggednessError(f"extents must be 0 or more, but that of component {component} is {extent}")
+
     @property
     def count(self) -> Scalar:  # type: ignore[override]
         return const(len(self.extents))
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _array_name("offsets_" + "_".join(map(str, self.extents)))
+        names = [str(extent) for extent in self.extents]
+        return _unique_name("_".join(["offsets", *names]), all(map(str.isdigit, names)), names)
 
     @cached_property
     def all_offsets(self) -> tuple[Scalar, ...]:
@@ -185,7 +215,7 @@ class Pieces(_Based):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _array_name(f"{self.base.array}_by_{self.factor}")
+        return _derived_name("by", self.base, self.factor)
 
     def extent_at(self, component: Scalar) -> Scalar:
         return ceildiv(self.base.extent_at(component), self.factor)
@@ -205,14 +235,15 @@ class Pieces(_Based):
 
 @dataclass(frozen=True)
 class Scaled(_Based):
-    """Each extent times one number."""
+    """Each extent times one number, which the host knows not to exceed `most`."""
 
     base: Raggedness
     by: Scalar
+    most: Scalar
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return _array_name(f"{self.base.array}_times_{self.by}")
+        return _derived_name("times", self.base, self.by)
 
     def extent_at(self, component: Scalar) -> Scalar:
         return self.base.extent_at(component) * self.by
@@ -229,11 +260,11 @@ class Scaled(_Based):
 
     @property
     def total_bound(self) -> Scalar:
-        return self.base.total_bound * self.by
+        return self.base.total_bound * self.most
 
     @property
     def longest_bound(self) -> Scalar:
-        return self.base.longest_bound * self.by
+        return self.base.longest_bound * self.most
 
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         by: int = evaluate(self.by, sizes)
@@ -253,7 +284,7 @@ class Product(Raggedness):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return f"{self.left.array}_and_{self.right.array}"
+        return _derived_name("and", self.left, self.right)
 
     def extent_at(self, component: Scalar) -> Scalar:
         return self.left.extent_at(component) * self.right.extent_at(component)
@@ -280,7 +311,7 @@ class Resized(_Based):
 
     @property
     def array(self) -> str:  # type: ignore[override]
-        return f"{self.base.array}_{'plus' if self.by >= 0 else 'minus'}_{abs(self.by)}"
+        return _derived_name("plus" if self.by >= 0 else "minus", self.base, abs(self.by))
 
     def extent_at(self, component: Scalar) -> Scalar:
         extent = self.base.extent_at(component) + self.by

@@ -32,6 +32,7 @@ from serrate.fusion.expressions import (
 )
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.monoids import MONOIDS
+from serrate.fusion.requirements import requirements_of
 from serrate.fusion.view import Operation, TensorView
 
 Coordinates = np.ndarray  # [elements, axes]
@@ -145,6 +146,8 @@ def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     run = bind(fusion, inputs)
     compute_offsets(fusion, run)
     check_offsets(stored_raggedness(fusion), run)
+    for required in requirements_of(fusion):
+        required.check(run)
     known: dict[TensorView, ElementList] = {}
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         coordinates = coordinates_of(run, tensor.domain.kept)

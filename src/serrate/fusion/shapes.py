@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -10,7 +10,7 @@ from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.dtypes import DTYPES
-from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split
+from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split, component_of
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
@@ -77,6 +77,14 @@ def again(axes: Sequence[IterDomain] | None, pairs: Pairs) -> list[IterDomain] |
     """Axes made of new ones by the same steps as these of the old ones."""
     made = dict(pairs)
     return None if axes is None else [_translated(axis, made) for axis in axes]
+
+
+def depend_on(axes: Sequence[IterDomain], replaced: Mapping[IterDomain, IterDomain]) -> None:
+    """Let ragged axes that depend on a replaced axis, by any number of levels, depend on what stands for it now."""
+    made = {axis: axis for axis in axes} | dict(replaced)
+    for axis in axes:
+        if axis.is_ragged:
+            ragged(axis).component = _translated(component_of(axis), made)
 
 
 def _translate_components(made: dict[IterDomain, IterDomain]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from serrate.errors import AxisError, RaggednessError, ScheduleError
+from serrate.errors import AxisError, ScheduleError
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.domain import TensorDomain, existing, history
+from serrate.fusion.domain import TensorDomain, check_allocation, existing, history
 from serrate.fusion.drawing import drawn
 from serrate.fusion.expressions import Combine, Merge, Split, divides_all
 from serrate.fusion.raggedness import Raggedness
@@ -262,14 +262,7 @@ class TensorView:
 
     def set_allocation_domain(self, axes: Sequence[IterDomain], fill: float | None = None) -> TensorView:
         """Lay the tensor out by these axes, made of its logical ones. Holes hold `fill`, if one is given."""
-        made = {axis for step in history(axes) for axis in step.inputs} | set(axes)
-        for axis in self.domain.kept:
-            if axis not in made and not axis.is_broadcast:
-                raise ScheduleError(f"{axis} of {self.name} is missing in the allocation {list(axes)}")
-        if any(axis.is_ragged for axis in axes):
-            raise RaggednessError(
-                f"{list(axes)} of {self.name}: a ragged axis lies in memory combined with its component"
-            )
+        check_allocation(axes, self.domain.kept, f" of {self.name}")
         self.domain.allocation = tuple(axes)
         self.fill = fill
         return self

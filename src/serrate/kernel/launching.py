@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from serrate.errors import RaggednessError, ScheduleError
-from serrate.fusion.axes import IterDomain, ragged
-from serrate.fusion.binding import Run
+from serrate.errors import ScheduleError
+from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import history
-from serrate.fusion.expressions import Partition, Split
+from serrate.fusion.expressions import Split
+from serrate.fusion.requirements import Requirement, requirements_of
 from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum, multiply
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
@@ -26,23 +25,6 @@ def index_bounds(phased: PhasedFusion) -> tuple[Scalar, ...]:
     steps = history(phased.loops)
     axes = [*phased.loops, *(axis for step in steps for axis in (*step.inputs, *step.outputs))]
     return tuple(dict.fromkeys(axis.bound for axis in axes))
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """A condition on sizes, known when a kernel is called."""
-
-    condition: Scalar
-    error: type[Exception]
-    message: str
-
-    def holds(self, run: Run) -> bool:
-        """Whether it does; what depends on data that is not there yet, or on a device, is not waited for."""
-        read = {node.value for node in self.condition.walk() if node.op in ("load", "search")}
-        arrays = [run.arrays.get(name) for name in read]
-        if any(array is None or array.device.type != "cpu" for array in arrays):
-            return True
-        return bool(run.number(self.condition))
 
 
 def is_bound(loop: IterDomain) -> bool:
@@ -103,18 +85,14 @@ def reduces_across_threads(phased: PhasedFusion) -> bool:
 
 
 def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...]:
-    """What is to hold when the kernel runs, and what to raise if not: factors are positive, indices that are selected
-    are there, lanes divide what they are taken from."""
-    made = [
+    """What is to hold when the kernel runs, and what to raise if not: all that the fusion requires; factors of loops
+    are positive, indices that are selected are there, lanes divide what they are taken from."""
+    made = list(requirements_of(phased.fusion))
+    made += [
         Requirement(less(const(0), step.factor), ScheduleError, f"{step.inputs[0]} cannot be split by {step.factor}")
         for step in history(phased.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
-    for step in history(axis for tensor in phased.fusion.tensors for axis in tensor.domain.logical):
-        if isinstance(step, Partition) and not step.covers:
-            axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
-            why = f"{axis} cannot be cut into rows of {total} indices together"
-            made.append(Requirement(less_equal(total, axis.extent), RaggednessError, why))
     threads = [loop.bound for loop in phased.loops if loop.parallel_type.is_thread]
     if any(not size.is_const for size in threads):
         block, most = functools.reduce(multiply, threads), target.threads_per_block

@@ -13,10 +13,10 @@ from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
+from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Kernel
-from serrate.kernel.launching import Requirement
 from serrate.kernel.parameters import is_offsets
 from serrate.kernel.targets import Target
 from serrate.kernel.wide import alignments, widened
@@ -103,8 +103,7 @@ class Lowered:
         given |= compute_offsets(self.fusion, run)
         check_offsets(self._stored, run)
         for required in self.requirements:
-            if not required.holds(run):
-                raise required.error(f"{required.message}, where {run.sizes}")
+            required.check(run)
         if outputs is not None:
             self._check_outputs(run, inputs, outputs)
             pairs = zip(self.fusion.outputs, outputs, strict=True)

@@ -18,6 +18,7 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
+from serrate.kernel.parameters import raggedness_of
 from serrate.kernel.phases import PhasedFusion, is_reduction
 from serrate.kernel.source import identifier
 
@@ -39,6 +40,7 @@ class Nests:
         bounds = [axis.bound for tensor in phased.fusion.tensors for axis in tensor.domain.logical]
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
         taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
+        taken |= raggedness_of(phased.fusion.tensors).keys()
         _check_names(taken)
         taken = {identifier(word) for word in taken}
         self.builder = Builder(reduces_across_threads(phased), taken)

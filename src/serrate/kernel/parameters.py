@@ -19,13 +19,13 @@ def parameters(
     """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
     offsets follow."""
     used = _names(body)
-    known = _raggedness(phased.fusion.tensors)
+    known = raggedness_of(phased.fusion.tensors)
     tensors = {tensor.name: tensor for tensor in phased.fusion.tensors}
     derived: dict[str, Raggedness] = {}
     buffers = [Buffer(t.name, t.dtype, _size(t)) for t in phased.fusion.inputs if t.name in used]
     for name in used:
         if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
-            raise ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {tensors[name]}")
+            raise _taken(name, f"{tensors[name]}")
         if name in tensors and is_offsets(tensors[name]):
             buffers.append(Buffer(name, "int64", _size(tensors[name])))
         elif name in known and name not in tensors:
@@ -34,7 +34,14 @@ def parameters(
     buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in phased.outputs]
     buffers += workspaces
     sizes = _sizes(body, buffers, launch)
+    for size in sizes:
+        if size.value in derived:
+            raise _taken(str(size.value), "the size")
     return tuple(buffers), sizes, derived
+
+
+def _taken(name: str, other: str) -> ValueError:
+    return ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {other}")
 
 
 def is_offsets(tensor: TensorView) -> bool:
@@ -71,21 +78,23 @@ def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launc
     return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
 
 
-def _raggedness(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
+    array is given that is named like offsets that follow from others, it is those that follow."""
     found: dict[str, Raggedness] = {}
     for tensor in tensors:
         domain = tensor.domain
-        axes = {*domain.root, *domain.logical, *domain.loop, *domain.allocation}
-        for step in history(axes):
-            axes.update((*step.inputs, *step.outputs))
-        for axis in axes:
+        axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
+        made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
+        for axis in dict.fromkeys((*axes, *made)):
             if axis.is_ragged:
                 _add(ragged(axis).raggedness, found)
     return found
 
 
 def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
-    found[raggedness.array] = raggedness
+    if raggedness.array not in found or isinstance(found[raggedness.array], Stored):
+        found[raggedness.array] = raggedness
     for part in ("base", "left", "right"):
         if isinstance(inner := getattr(raggedness, part, None), Raggedness):
             _add(inner, found)

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serrate.fusion.binding import TORCH
+from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, GridReduce, If, Kernel, Let, Statement, replace_body, walk
 from serrate.kernel.lanes import NATURAL, WIDEST, Known, Lanes, Wide
-from serrate.kernel.launching import Requirement
 from serrate.kernel.source import identifier
 
 
