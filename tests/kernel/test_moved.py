@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.fusion.samples import LENGTHS, nested, offsets_of, some, two_levels
-from tests.kernel.harness import check, compare
+from tests.kernel.harness import agree
 
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, TensorView
@@ -24,14 +24,6 @@ MOVES: dict[str, Step] = {
     "pad of rows": lambda fusion, x: fusion.pad(fusion.slice(x, 1, 1, 0), 1, 2, 1),
 }
 every_move = pytest.mark.parametrize("move", MOVES)
-
-
-def agree(lowered: Lowered, *inputs: torch.Tensor) -> None:
-    """In the checking interpreter and, for the CPU, compiled."""
-    check(lowered, list(inputs))
-    if lowered.target.name == "cpp":
-        results = dict(zip((t.name for t in lowered.fusion.outputs), lowered(*inputs), strict=True))
-        compare(lowered, list(inputs), results)
 
 
 def moved(move: str, count: int, step: Step, target: str = "cpp") -> Lowered:

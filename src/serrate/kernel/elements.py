@@ -11,13 +11,13 @@ from serrate.fusion import elementwise
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
-from serrate.fusion.expressions import component_of
 from serrate.fusion.indices import Indices, route
-from serrate.fusion.mapping import MOVED
+from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
 from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
+from serrate.kernel.moved import Here, reads_elsewhere
 from serrate.kernel.phases import is_reduction
 
 if TYPE_CHECKING:
@@ -39,6 +39,17 @@ def reads_of(operation: Operation) -> tuple[int, ...]:
     return elementwise.named(operation.name).reads(given, dict(operation.settings))
 
 
+def index_axis(tensor: TensorView, operation: Operation) -> IterDomain | None:
+    """The axis whose index a pointwise operation computes with, if it does."""
+    match operation.name:
+        case "positions":
+            axis: IterDomain = tensor.domain.kept[operation.options[0]]
+            return axis
+        case "row_lengths":
+            return operation.axes[-1][1]
+    return None
+
+
 def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list[IterDomain]:
     """The axes whose indices are needed to compute a tensor from what is in memory, or held by the kernel."""
     found: dict[IterDomain, None] = {}
@@ -55,13 +66,13 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             continue
         if operation is None or operation.kind == "offsets":
             found.update(dict.fromkeys(x.domain.allocation))
-        elif operation.kind in MOVED:
+            continue
+        if operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
-            stack.extend(operation.inputs[1:])  # the indices of a gather
-        elif operation.kind == "nest":
-            stack.append(operation.inputs[0])
-        else:
-            stack.extend(operation.inputs)
+        axis = index_axis(x, operation)
+        if axis is not None and not axis.is_broadcast:
+            found[axis] = None
+        stack.extend(read_here(operation))
     return list(found)
 
 
@@ -138,13 +149,7 @@ class Elements:
                 return (yield from self._pointwise(tensor, operation))
             case "broadcast" | "nest":
                 return (yield self, operation.inputs[0])
-            case "resize":
-                return (yield from self._resized(tensor, operation))
-            case "gather":
-                return (yield from self._gathered(tensor, operation))
-            case "select":
-                return (yield from self._selected(tensor, operation))
-        raise AssertionError(operation.kind)
+        return (yield from self._elsewhere(tensor, operation))
 
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
@@ -161,7 +166,12 @@ class Elements:
             case "copy":
                 return (yield self, operation.inputs[0])
             case "full":
-                return const(operation.options[1], tensor.dtype)
+                return const(operation.options[0], accumulator(tensor.dtype))
+        axis = index_axis(tensor, operation)
+        if axis is not None:
+            index = self.indices.of(axis)
+            number = index if operation.name == "positions" else operation.options[0].extent_at(index)
+            return cast(self.lowering.builder.by_names(number), tensor.dtype)
         row = elementwise.named(operation.name)
         operands: list[Scalar | float] = []
         for x, many in zip(operation.operands, reads_of(operation), strict=True):
@@ -196,40 +206,21 @@ class Elements:
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 
-    def _resized(self, tensor: TensorView, operation: Operation) -> Asking:
-        x = operation.inputs[0]
-        at, left, _, *rest = operation.options
-        places = [self.indices.of(axis) for axis in tensor.domain.kept]
-        places[at] = places[at] - left
-        if not rest:
-            return (yield from self._moved(x, places))  # a slice is inside by its extent
-        axis = x.domain.kept[at]
-        inside = self._indices_at(x, places, [component_of(axis)] if axis.is_ragged else []).predicate(axis)
-        value = yield from self._moved(x, places, inside)
-        return self._chosen(inside, value, rest[0])
-
-    def _gathered(self, tensor: TensorView, operation: Operation) -> Asking:
-        """x[index]; 0 where the index is out of range, which is never read."""
-        x, chosen = operation.inputs
-        row = self._bound(chosen, cast((yield self, chosen), INDEX))
-        count = operation.options[0]
-        rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
-        inside = both(less_equal(const(0), row), less(row, x.domain.kept[0].extent))
-        return self._chosen(inside, (yield from self._moved(x, [row, *rest], inside)))
-
-    def _selected(self, tensor: TensorView, operation: Operation) -> Asking:
-        """x at one index; 0 where a row whose length is data, and not seen by the host, does not have it."""
-        x = operation.inputs[0]
-        at, index = operation.options
-        places = [self.indices.of(axis) for axis in tensor.domain.kept]
-        extent = x.domain.kept[at].extent
-        inside = less(const(index), extent) if _is_data(extent) else TRUE
-        moved = yield from self._moved(x, [*places[:at], const(index), *places[at:]], inside)
-        return self._chosen(inside, moved)
-
-    def _chosen(self, inside: Scalar, value: Scalar, other: float = 0) -> Scalar:
-        """The value where it is inside, by the name of the condition if it has one."""
-        return where(self.lowering.builder.by_names(inside), value, const(other, value.dtype))
+    def _elsewhere(self, tensor: TensorView, operation: Operation) -> Asking:
+        """The element of an operation that reads operands at other indices; what it reads here are indices."""
+        chosen: list[Scalar] = []
+        for x in read_here(operation):
+            index = cast((yield self, x), INDEX)
+            chosen.append(self._bound(x, index))
+        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, chosen))
+        values: list[Scalar] = []
+        for read in found.reads:
+            value = yield from self._moved(read.operand, read.places, read.inside)
+            values.append(value)
+        made = const(found.otherwise, values[-1].dtype)
+        for read, value in reversed(list(zip(found.reads, values, strict=True))):
+            made = where(self.lowering.builder.by_names(read.inside), value, made)
+        return made
 
 
 class Elsewhere(Elements):
@@ -248,7 +239,7 @@ class Elsewhere(Elements):
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         if any(map(_is_risky, value.walk())):
-            value = self._chosen(self.lowering.builder.let("inside", self.inside), value)
+            value = where(self.lowering.builder.let("inside", self.inside), value, const(0, value.dtype))
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
@@ -261,10 +252,6 @@ def _is_risky(node: Scalar) -> bool:
     """Whether a node may fault, or mean nothing, where its guard does not hold."""
     whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
     return whole or node.op in ("load", "search", "index_divide", "index_remainder")
-
-
-def _is_data(extent: Scalar) -> bool:
-    return any(node.op == "load" for node in extent.walk())
 
 
 def _reads(tensor: TensorView) -> Counter[TensorView]:
@@ -289,8 +276,7 @@ def _operands_read(operation: Operation) -> list[tuple[TensorView, int]]:
     if operation.kind == "pointwise":
         reads = zip(operation.operands, reads_of(operation), strict=True)
         return [(x, many) for x, many in reads if isinstance(x, TensorView)]
-    inputs = {"nest": operation.inputs[:1], "gather": operation.inputs[1:], "resize": (), "select": ()}
-    return [(x, 1) for x in inputs.get(operation.kind, operation.inputs)]
+    return [(x, 1) for x in read_here(operation)]
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:
