@@ -238,8 +238,8 @@ def program(random: Random) -> Program:
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kind = random.choice(["pointwise", "reduction", "reduction", "normalization", "move"])
-    {"pointwise": _pointwise, "reduction": _reduction, "normalization": _normalization, "move": _move}[kind](made, x)
+    kinds = [_pointwise, _reduction, _reduction, _normalization, _move, _network, _network]
+    random.choice(kinds)(made, x)
     return made
 
 
@@ -284,6 +284,35 @@ def _normalization(made: Program, x: Value) -> None:
     made.reduced = tuple(made.reference.domain.logical[at] for at in axes)
     if made.random.random() < 0.2:
         made.fusion.output(statistic.tensor, "z")
+
+
+def _network(made: Program, x: Value) -> None:
+    """Several statistics, each over axes of its own, of what others were made of; and results of some of them."""
+    reduced: set[int] = set()
+    x, outputs = made.chain(x, 0, 1)[-1], 0
+    for _ in range(made.random.randint(2, 3)):
+        axes = made.reduced_axes(x, whole=True)
+        reduced.update(axes)
+        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
+        statistic = made.reduce(x, axes, True, names)
+        if outputs < 2 and made.random.random() < 0.3:
+            outputs += 1
+            other = made.reduce(x, axes, False, names)
+            rest = list(range(other.tensor.ndim))
+            # The other axes too, in a second reduction: a reduction inside of what is reduced.
+            if rest and made.random.random() < 0.5 and not any(a.is_ragged for a in other.tensor.domain.kept):
+                reduced.update(at for at in range(len(made.axes)) if at not in axes)
+                other = made.reduce(replace(other, bound=1.0), rest, False, ["max", "min"])
+            made.fusion.output(other.tensor, f"z{outputs}")
+        bounded = statistic.tensor if not x.is_float else made.fusion.unary("tanh", statistic.tensor)
+        if bounded.dtype != x.tensor.dtype:
+            bounded = made.fusion.cast(bounded, x.tensor.dtype)
+        name = made.random.choice(["subtract", "add", "maximum"])
+        x = Value(made.fusion.binary(name, x.tensor, bounded), False, LARGE, True)
+        if x.is_float:
+            x = Value(made.fusion.unary(made.random.choice(["tanh", "sigmoid"]), x.tensor), False, 1, True)
+    made.reference = made.fusion.output(x.tensor, "y")
+    made.reduced = tuple(made.reference.domain.logical[at] for at in sorted(reduced))
 
 
 def _move(made: Program, x: Value) -> None:

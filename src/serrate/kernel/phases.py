@@ -21,7 +21,7 @@ from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import packed
 from serrate.fusion.expressions import Cover
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.mapping import AxisGraph
+from serrate.fusion.mapping import MOVED, AxisGraph, read_here
 from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
 
@@ -196,10 +196,17 @@ class PhasedFusion:
         if not self._sources:
             for x in self.needed:  # operands come first
                 inputs = () if x.definition is None or x.definition.kind == "offsets" else x.definition.inputs
-                self._sources[x] = frozenset().union(
-                    *(frozenset([y]) if self.is_source(y) else self._sources[y] for y in inputs)
-                )
+                self._sources[x] = frozenset[TensorView]().union(*(self._read_by(x, y) for y in inputs))
         return frozenset([tensor]) if self.is_source(tensor) else self._sources[tensor]
+
+    def _read_by(self, tensor: TensorView, operand: TensorView) -> frozenset[TensorView]:
+        """The sources that a tensor reads through an operand. Where it reads the operand at other indices, a value that
+        is kept for the indices of the loops is of no use."""
+        operation = tensor.definition
+        assert operation is not None
+        here = operation.kind not in MOVED or operand in read_here(operation)
+        held = is_reduction(operand) or (operand in self.kept and here)
+        return frozenset([operand]) if held else self._sources[operand]
 
     def reads(self, job: Job) -> frozenset[TensorView]:
         """The reductions and kept values that a job reads."""
