@@ -285,6 +285,26 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
     return values
 
 
+def _scanned(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        at, exclusive, reverse = operation.options
+        monoid, given = MONOIDS[operation.name], _copied(run, tensor, operation, known)(coordinates)
+        others = np.delete(coordinates, at, 1)
+        _, rows = np.unique(others, axis=0, return_inverse=True)
+        found = torch.zeros(len(coordinates), dtype=torch.float64 if tensor.dtype in FLOATS else TORCH[tensor.dtype])
+        for row in range(int(rows.max()) + 1 if len(rows) else 0):
+            places = np.flatnonzero(rows.reshape(-1) == row)
+            places = places[np.argsort(coordinates[places, at])]
+            places = places[::-1].copy() if reverse else places
+            for number, place in enumerate(places):
+                before = given[torch.from_numpy(places[: number + (not exclusive)])]
+                group = torch.zeros(len(before), dtype=torch.int64)
+                found[place] = monoid.reference(before, group, 1, group)[0]
+        return found
+
+    return values
+
+
 def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
     if operation.name != "view_as_nested":  # flattened or the reverse, which leaves the order of elements as it is
         return lambda _: known[operation.inputs[0]].values
@@ -346,6 +366,6 @@ def _offsets(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
 
 
 _KINDS = {
-    "pointwise": _pointwise, "broadcast": _copied, "reduce": _reduced, "nest": _nested, "resize": _resized,
-    "gather": _gathered, "select": _selected, "offsets": _offsets,
+    "pointwise": _pointwise, "broadcast": _copied, "reduce": _reduced, "scan": _scanned, "nest": _nested,
+    "resize": _resized, "gather": _gathered, "select": _selected, "offsets": _offsets,
 }  # fmt: skip
