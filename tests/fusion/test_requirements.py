@@ -81,7 +81,7 @@ def test_a_component_axis_whose_size_no_input_has(call: Call) -> None:
     rows = RaggedIterDomain.from_offsets(offsets, size="n", component=IterDomain("k", name="c"), name="r")
     assert rows.component is not None
     fusion.output(fusion.input("x", [rows.component, rows]) * 2.0, "y")
-    with pytest.raises(ValueError, match="no input says what k is"):
+    with pytest.raises(ValueError, match=r"no input says what k is|the size k, which no input has"):
         call(fusion, [offsets_of([2, 1]), torch.ones(3)])
 
 

@@ -134,7 +134,9 @@ def _check_offsets(fusion: Fusion) -> None:
         operation = tensor.definition
         for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
             if x.definition is not None and x.definition.kind != "offsets":
-                raise ScheduleError(f"{tensor} = {operation} needs {x} before the kernel runs; make it an input")
+                raise ScheduleError(
+                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input, as stages_of does"
+                )
 
 
 def stored_outputs(fusion: Fusion) -> list[TensorView]:
