@@ -217,6 +217,31 @@ def test_rows_of_rows_that_do_not_fill_them(call: Call, room: int) -> None:
         call(fusion, [given[0], offsets_of([1, 2]), torch.ones(3)])
 
 
+@each_way
+def test_fewer_inner_rows_than_the_outer_ones_have_room_for(call: Call) -> None:
+    """How many rows the outer ones have is data, which may be on a device: the room for them is what counts."""
+    fusion = Fusion()
+    outer, inner = (fusion.input(name, [symbol(size) + 1], "int64") for name, size in (("outer", "k"), ("inner", "m")))
+    components = IterDomain("k", name="c")
+    rows = RaggedIterDomain.from_offsets(outer, size="n", exact=False, component=components, name="r")
+    items = RaggedIterDomain.from_offsets(inner, size="l", component=IterDomain.combine(components, rows), name="s")
+    fusion.input("w", ["n"])
+    fusion.output(fusion.input("x", [components, rows, items]) * 2.0, "y")
+    given = [offsets_of([1, 2]), offsets_of([1, 0, 2]), torch.ones(3), torch.ones(3)]
+    assert call(fusion, given)[0].tolist() == [2, 2, 2]
+    with pytest.raises(RaggednessError, match=r"iS_s\{\[inner\]\} has m components, but its component axis iS_cr"):
+        call(fusion, [*given[:2], torch.ones(4), given[3]])
+
+
+@each_way
+def test_listed_rows_in_an_axis_without_room_for_them(call: Call) -> None:
+    fusion = Fusion()
+    fusion.output(fusion.reduce("sum", fusion.view_as_nested(fusion.input("x", ["n"]), listed((2, 3))), [1]), "y")
+    assert call(fusion, [torch.ones(7)])[0].tolist() == [2, 3]
+    with pytest.raises(RaggednessError, match=r"iS_i\{n\} cannot be cut into rows of 5 indices together"):
+        call(fusion, [torch.ones(4)])
+
+
 # At random
 
 

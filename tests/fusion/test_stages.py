@@ -9,7 +9,7 @@ from tests.kernel.harness import check
 
 import serrate as sr
 from serrate.errors import RaggednessError, ScheduleError
-from serrate.fusion import Fusion, ParallelType, TensorView, inject_offsets, stages_of
+from serrate.fusion import Fusion, ParallelType, RaggedIterDomain, TensorView, inject_offsets, stages_of
 from serrate.kernel import Lowered, lower, lower_stages
 
 WIDTH = 3
@@ -118,6 +118,29 @@ def test_extents_of_extents() -> None:
     made = stages_of(fusion)
     assert [[tensor.name for tensor in stage.outputs] for stage in made] == [["t3"], ["doubled", "t6"], ["out"]]
     assert [result.tolist() for result in lower_stages(fusion)(*inputs)] == want
+
+
+def test_offsets_that_only_axes_name() -> None:
+    """The nested tensor reads no tensor of offsets: its ragged axis says where they are."""
+    fusion = Fusion()
+    x, halves = fusion.input("x", ["n"]), fusion.input("halves", ["k"], "int64")
+    rows = RaggedIterDomain.from_extents(halves * 2, size="n", longest=4)
+    fusion.output(fusion.reduce("sum", fusion.view_as_nested(x, rows.raggedness), [1]), "y")
+    first, second = stages_of(fusion)
+    assert [tensor.name for tensor in first.outputs] == ["t2"]
+    assert [str(tensor) for tensor in second.inputs] == [
+        "x[iS_i{n}] float32",
+        "halves[iS_i{k}] int64",
+        "t2[iS_i{k}] int64",
+    ]
+    staged = lower_stages(fusion)
+    assert staged(torch.arange(6.0), torch.tensor([1, 0, 2]))[0].tolist() == [1, 0, 14]
+    with pytest.raises(RaggednessError, match="no row of t3 may be longer than 4 = 4, but that of component 2 has 6"):
+        staged(torch.arange(8.0), torch.tensor([1, 0, 3]))
+
+
+def test_extents_are_inputs_of_the_next_stage_without_what_they_reduced() -> None:
+    assert str(stages_of(experts())[1].inputs[-1]) == "t7[iS_i{e}] int64"
 
 
 def test_a_fusion_without_computed_extents_has_one_stage() -> None:
