@@ -44,6 +44,14 @@ def check(lowered: Lowered, inputs: list[torch.Tensor], seed: int = 0) -> None:
     compare(lowered, inputs, {n: torch.from_numpy(np.array(r)) for n, r in results.items()})
 
 
+def agree(lowered: Lowered, *inputs: torch.Tensor) -> None:
+    """The kernel in the checking interpreter and, for the CPU, compiled."""
+    check(lowered, list(inputs))
+    if lowered.target.name == "cpp":
+        results = dict(zip((t.name for t in lowered.fusion.outputs), lowered(*inputs), strict=True))
+        compare(lowered, list(inputs), results)
+
+
 def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, torch.Tensor]) -> None:
     """Every element of every output against `evaluate`."""
     valid = valid_positions(lowered, inputs)

@@ -14,6 +14,7 @@ from random import Random
 from tests.kernel.random_layouts import FLOATS, LONGEST, Inputs, layout
 
 from serrate.fusion import IterDomain, TensorView
+from serrate.fusion.shapes import parents_of
 
 LARGE = 64.0
 
@@ -49,12 +50,31 @@ class Program(Inputs):
 
     def operand(self, x: Value) -> Value | float:
         """Something to compute with `x`: a number, `x` itself, a new input."""
-        kind = self.random.choice(["number", "self", "input", "input"])
+        kind = self.random.choice(["number", "self", "indices", "input", "input"])
         if kind == "number":
             return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [-1, 2, 3])
+        if kind == "indices":
+            return self.of_indices(x.tensor)
         if kind == "self" or x.moved or x.tensor.dtype != self.dtype:
             return x
         return Value(self.any_input())
+
+    def of_indices(self, like: TensorView) -> Value:
+        """A number, an index or the length of a row for each element of a tensor."""
+        axes = like.domain.kept
+        kinds = ["full"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
+        kind = self.random.choice(kinds)
+        if kind == "full":
+            return Value(self.fusion.full_like(like, self.random.choice([-1, 0, 2])))
+        if kind == "positions":
+            made = self.fusion.positions(like, self.random.randrange(len(axes)))
+        else:
+            chosen = self.random.choice([at for at, axis in enumerate(axes) if axis.is_ragged])
+            parents = parents_of(axes[chosen], axes)
+            made = self.fusion.row_lengths(like, chosen)
+            made = self.fusion.broadcast(made, [axis not in parents for axis in axes])
+            made = self.fusion.expand(made, like) if self.random.random() < 0.5 else made
+        return Value(self.fusion.cast(made, like.dtype), True, 8)
 
     def binary(self, x: Value) -> Value:
         """A function of `x` and something else, in either order."""

@@ -2,7 +2,7 @@
 
 Two axes are mapped when an operation pairs them, when the same expression makes them of mapped axes, or when the same
 expression makes mapped axes of them and nothing is lost on the way. Operations that read an operand at other indices
-than their own (resize, gather, select) map nothing.
+than their own (the kinds in MOVED) do not pair its axes with theirs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ Pairs = Sequence[tuple[IterDomain, IterDomain]]
 MOVED = ("resize", "gather", "select")  # kinds of operations whose operands are read elsewhere
 
 
-def _same_indices(operation: Operation) -> Pairs:
-    """The axes of operands that are read at the indices of the result; of a gather those of the indices."""
-    if operation.kind == "gather":
-        return [(old, new) for old, new in operation.axes if old in operation.inputs[1].domain.kept]
-    return () if operation.kind in MOVED else operation.axes
+def read_elsewhere(operation: Operation) -> tuple[TensorView, ...]:
+    """The operands that are read at other indices than those of the result."""
+    if operation.kind not in MOVED:
+        return ()
+    return operation.inputs[:1] if operation.kind == "gather" else operation.inputs
+
+
+def read_here(operation: Operation) -> tuple[TensorView, ...]:
+    """The operands that are read at the indices of the result; of a gather its indices. Offsets are not read."""
+    if operation.kind == "nest":
+        return operation.inputs[:1]
+    return operation.inputs[len(read_elsewhere(operation)) :]
 
 
 class AxisGraph:
@@ -34,8 +41,9 @@ class AxisGraph:
         for tensor in tensors:
             domain = tensor.domain
             self._add((*domain.root, *domain.logical, *domain.allocation, *domain.loop))
-            operation = tensor.definition
-            for old, new in () if operation is None else _same_indices(operation):
+            pairs = () if tensor.definition is None else tensor.definition.axes
+            self._add(new for _, new in pairs)
+            for old, new in pairs:
                 self._unite(old, new)
         self._add(further)
         self._close()

@@ -209,6 +209,9 @@ def _operand(operation: Operation, x: TensorView, domain: Sequence[IterDomain], 
 
 
 def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    if not operation.inputs:
+        return _of_indices(run, tensor, operation)
+
     def values(coordinates: Coordinates) -> torch.Tensor:
         like = known[operation.inputs[-1]].values.dtype
         arguments = [
@@ -222,14 +225,29 @@ def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists)
                 return _truncated(arguments[0], tensor.dtype)
             case "copy":
                 return arguments[0]
-            case "full":
-                return torch.full_like(arguments[0], 1)
         row = elementwise.named(operation.name)
         if row.in_floats:
             arguments = [x if x.is_floating_point() else x.float() for x in arguments]
         if row.in_own_dtype:
             arguments = [x.to(TORCH[tensor.dtype]) for x in arguments]
         return row.reference(*arguments, **dict(operation.settings))
+
+    return values
+
+
+def _of_indices(run: Run, tensor: TensorView, operation: Operation) -> Values:
+    """What depends on nothing but indices."""
+
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        option, count = operation.options[0], len(coordinates)
+        match operation.name:
+            case "full":
+                return torch.full((count,), option)
+            case "positions":
+                return torch.from_numpy(coordinates[:, option].copy())
+        known = dict(zip(tensor.domain.kept, coordinates.T, strict=True))
+        lengths = np.diff(option.offsets(run.arrays, run.sizes).cpu().numpy()).astype(np.int64)
+        return torch.from_numpy(lengths[index_of(run, operation.axes[-1][1], known, count)])
 
     return values
 
@@ -268,6 +286,9 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
 
 
 def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    if operation.name != "view_as_nested":  # flattened or the reverse, which leaves the order of elements as it is
+        return lambda _: known[operation.inputs[0]].values
+
     def values(coordinates: Coordinates) -> torch.Tensor:
         at = operation.options[0]
         offsets = run.offsets(tensor.domain.kept[at + 1])

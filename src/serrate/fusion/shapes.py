@@ -11,6 +11,7 @@ from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split, component_of
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
 
@@ -43,6 +44,7 @@ def check_one_dtype(name: str, *operands: TensorView | float) -> None:
 
 
 Pairs = tuple[tuple[IterDomain, IterDomain], ...]
+Shape = TensorView | Sequence[int | str | Scalar | IterDomain]
 
 
 def clones(axes: Sequence[IterDomain]) -> tuple[list[IterDomain], Pairs]:
@@ -50,6 +52,25 @@ def clones(axes: Sequence[IterDomain]) -> tuple[list[IterDomain], Pairs]:
     made: dict[IterDomain, IterDomain] = {axis: axis.clone() for axis in axes}
     _translate_components(made)
     return [made[axis] for axis in axes], tuple((axis, made[axis]) for axis in axes)
+
+
+def axes_like(shape: Shape) -> tuple[list[IterDomain], Pairs]:
+    """New axes of a shape: those of a tensor, or a list of numbers, names of sizes, and axes of tensors, which the new
+    ones then have the indices of. With a ragged axis come the axes that it depends on."""
+    given = shape.domain.kept if isinstance(shape, TensorView) else tuple(shape)
+    for axis in given:
+        if isinstance(axis, IterDomain) and axis.is_reduction:
+            raise AxisError(f"{axis} is reduced, and is no axis that a tensor could have")
+    wanted = [axis if isinstance(axis, IterDomain) else IterDomain(axis) for axis in given]
+    if len(set(wanted)) != len(wanted):
+        raise AxisError(f"the axes of a tensor differ from each other, got {wanted}")
+    root, pairs = clones(wanted)
+    return root, tuple((old, new) for old, new in pairs if old in given)
+
+
+def parents_of(axis: IterDomain, axes: Sequence[IterDomain]) -> list[IterDomain]:
+    """Those of the axes that the extent of a ragged one depends on."""
+    return [other for other in axes if other is not axis and depends_on(axis, other)]
 
 
 def again(axes: Sequence[IterDomain] | None, pairs: Pairs) -> list[IterDomain] | None:
@@ -125,7 +146,7 @@ def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterD
         concrete = [axis for axis in here if not axis.is_broadcast]
         new = (concrete or here)[0].clone()
         for axis in concrete or here[:1]:
-            _same_extent(name, (concrete or here)[0], axis, tensors)
+            check_same_extent(name, (concrete or here)[0], axis, " and ".join(map(repr, tensors)))
             made[axis] = new
         root.append(new)
     _translate_components(made)
@@ -133,8 +154,8 @@ def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterD
     return root, pairs
 
 
-def _same_extent(name: str, first: IterDomain, axis: IterDomain, tensors: Sequence[TensorView]) -> None:
-    shapes = " and ".join(map(repr, tensors))
+def check_same_extent(name: str, first: IterDomain, axis: IterDomain, shapes: str) -> None:
+    """Refuse axes that do not have the same indices in an operation on these shapes."""
     if first.is_ragged != axis.is_ragged or (first.is_ragged and ragged(first).raggedness != ragged(axis).raggedness):
         raise RaggednessError(f"{name} of {shapes}: {first} and {axis} are not the same raggedness")
     if not first.is_ragged and first.extent != axis.extent:

@@ -77,6 +77,8 @@ def split(axis: IterDomain, factor: Scalar | int, inner_split: bool = True) -> t
 def _pieces(raggedness: Raggedness, factor: Scalar) -> Raggedness:
     if isinstance(raggedness, Listed):
         return Listed(tuple(ceildiv(extent, factor) for extent in raggedness.extents))
+    if isinstance(raggedness, Scaled) and raggedness.by == factor:  # e[c] · f in pieces of f
+        return raggedness.base
     return Pieces(raggedness, factor)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
@@ -11,17 +11,24 @@ from serrate.fusion import elementwise
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
-from serrate.fusion.expressions import component_of
 from serrate.fusion.indices import Indices, route
-from serrate.fusion.mapping import MOVED
+from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.ir import DEEPEST
+from serrate.kernel.moved import Here, reads_elsewhere
+from serrate.kernel.phases import is_reduction
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
 
 _SAME = ("nest", "broadcast")  # kinds of operations that only name the axes anew
+
+Asking = Generator[tuple["Elements", TensorView], Scalar, Scalar]
+"""Code that makes a value. Where it needs the value of another tensor, it yields whose indices that is wanted at and
+which tensor it is, and is sent the value. What waits so does not wait on Python's stack, and chains of operations may
+have any length."""
 
 
 def reads_of(operation: Operation) -> tuple[int, ...]:
@@ -30,6 +37,17 @@ def reads_of(operation: Operation) -> tuple[int, ...]:
         return (1,) * len(operation.operands)
     given = [x.dtype if isinstance(x, TensorView) else x for x in operation.operands]
     return elementwise.named(operation.name).reads(given, dict(operation.settings))
+
+
+def index_axis(tensor: TensorView, operation: Operation) -> IterDomain | None:
+    """The axis whose index a pointwise operation computes with, if it does."""
+    match operation.name:
+        case "positions":
+            axis: IterDomain = tensor.domain.kept[operation.options[0]]
+            return axis
+        case "row_lengths":
+            return operation.axes[-1][1]
+    return None
 
 
 def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list[IterDomain]:
@@ -48,13 +66,13 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             continue
         if operation is None or operation.kind == "offsets":
             found.update(dict.fromkeys(x.domain.allocation))
-        elif operation.kind in MOVED:
+            continue
+        if operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
-            stack.extend(operation.inputs[1:])  # the indices of a gather
-        elif operation.kind == "nest":
-            stack.append(operation.inputs[0])
-        else:
-            stack.extend(operation.inputs)
+        axis = index_axis(x, operation)
+        if axis is not None and not axis.is_broadcast:
+            found[axis] = None
+        stack.extend(read_here(operation))
     return list(found)
 
 
@@ -86,14 +104,31 @@ class Elements:
 
     def value(self, tensor: TensorView) -> Scalar:
         """The element of a tensor here, in the dtype that is computed in."""
+        waiting = [self._asking(tensor)]  # each waits for the one after it
+        answer: Scalar | None = None
+        while waiting:
+            try:
+                elements, wanted = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
+            except StopIteration as finished:
+                waiting.pop()
+                answer = finished.value
+                continue
+            answer = elements._made.get(wanted)
+            if answer is None:
+                waiting.append(elements._asking(wanted))
+        assert answer is not None
+        return answer
+
+    def _asking(self, tensor: TensorView) -> Asking:
         if tensor not in self._made:
-            value = self._value(tensor)
-            self._made[tensor] = self._bound(tensor, value) if self._needs_name(tensor) else value
+            value = yield from self._value(tensor)
+            named = self._needs_name(tensor) or value.depth > DEEPEST
+            self._made[tensor] = self._bound(tensor, value) if named else value
         return self._made[tensor]
 
     def _needs_name(self, tensor: TensorView) -> bool:
         operation = tensor.definition
-        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users(tensor) > 1)
+        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users[tensor] > 1)
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         return self.lowering.builder.let(f"{tensor.name}_at", value)
@@ -101,7 +136,7 @@ class Elements:
     def _held(self, tensor: TensorView) -> Scalar | None:
         return self.lowering.held(tensor, self)
 
-    def _value(self, tensor: TensorView) -> Scalar:
+    def _value(self, tensor: TensorView) -> Asking:
         held = self._held(tensor)
         if held is not None:
             return held
@@ -111,16 +146,10 @@ class Elements:
             return cast(raw, accumulator(tensor.dtype))
         match operation.kind:
             case "pointwise":
-                return self._pointwise(tensor, operation)
+                return (yield from self._pointwise(tensor, operation))
             case "broadcast" | "nest":
-                return self.value(operation.inputs[0])
-            case "resize":
-                return self._resized(tensor, operation)
-            case "gather":
-                return self._gathered(tensor, operation)
-            case "select":
-                return self._selected(tensor, operation)
-        raise AssertionError(operation.kind)
+                return (yield self, operation.inputs[0])
+        return (yield from self._elsewhere(tensor, operation))
 
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
@@ -129,20 +158,26 @@ class Elements:
             place = place * axis.extent + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
-    def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _pointwise(self, tensor: TensorView, operation: Operation) -> Asking:
         match operation.name:
             case "cast":  # half types round here
-                value = cast(self.value(operation.inputs[0]), tensor.dtype)
+                value = cast((yield self, operation.inputs[0]), tensor.dtype)
                 return cast(value, accumulator(tensor.dtype))
             case "copy":
-                return self.value(operation.inputs[0])
+                return (yield self, operation.inputs[0])
             case "full":
-                return const(operation.options[1], tensor.dtype)
+                return const(operation.options[0], accumulator(tensor.dtype))
+        axis = index_axis(tensor, operation)
+        if axis is not None:
+            index = self.indices.of(axis)
+            number = index if operation.name == "positions" else operation.options[0].extent_at(index)
+            return cast(self.lowering.builder.by_names(number), tensor.dtype)
         row = elementwise.named(operation.name)
         operands: list[Scalar | float] = []
         for x, many in zip(operation.operands, reads_of(operation), strict=True):
             if isinstance(x, TensorView):
-                value = self._bound(x, self.value(x)) if many > 1 else self.value(x)
+                value = yield self, x
+                value = self._bound(x, value) if many > 1 else value
                 operands.append(cast(value, x.dtype) if row.in_own_dtype else value)
             else:
                 operands.append(x)
@@ -153,13 +188,13 @@ class Elements:
 
     # Operands that are read at other indices
 
-    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Scalar:
+    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Asking:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
-        if self.lowering.nests.is_held(operand):
+        if is_reduction(operand):
             raise _held_elsewhere(operand)
-        indices = self._indices_at(operand, places, self.lowering.nests.axes_read(operand))
+        indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
         outer = self.lowering.builder.let("inside", self.inside)
-        return Elsewhere(self.lowering, indices, operand, both(outer, inside)).value(operand)
+        return (yield Elsewhere(self.lowering, indices, operand, both(outer, inside)), operand)
 
     def _indices_at(self, x: TensorView, places: list[Scalar], wanted: list[IterDomain]) -> Indices:
         """What follows from these indices of the logical axes of a tensor."""
@@ -171,39 +206,21 @@ class Elements:
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 
-    def _resized(self, tensor: TensorView, operation: Operation) -> Scalar:
-        x = operation.inputs[0]
-        at, left, _, *rest = operation.options
-        places = [self.indices.of(axis) for axis in tensor.domain.kept]
-        places[at] = places[at] - left
-        if not rest:
-            return self._moved(x, places)  # a slice is inside by its extent
-        axis = x.domain.kept[at]
-        inside = self._indices_at(x, places, [component_of(axis)] if axis.is_ragged else []).predicate(axis)
-        value = self._moved(x, places, inside)
-        return self._chosen(inside, value, rest[0])
-
-    def _gathered(self, tensor: TensorView, operation: Operation) -> Scalar:
-        """x[index]; 0 where the index is out of range, which is never read."""
-        x, chosen = operation.inputs
-        row = self._bound(chosen, cast(self.value(chosen), INDEX))
-        count = operation.options[0]
-        rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
-        inside = both(less_equal(const(0), row), less(row, x.domain.kept[0].extent))
-        return self._chosen(inside, self._moved(x, [row, *rest], inside))
-
-    def _selected(self, tensor: TensorView, operation: Operation) -> Scalar:
-        """x at one index; 0 where a row whose length is data, and not seen by the host, does not have it."""
-        x = operation.inputs[0]
-        at, index = operation.options
-        places = [self.indices.of(axis) for axis in tensor.domain.kept]
-        extent = x.domain.kept[at].extent
-        inside = less(const(index), extent) if _is_data(extent) else TRUE
-        return self._chosen(inside, self._moved(x, [*places[:at], const(index), *places[at:]], inside))
-
-    def _chosen(self, inside: Scalar, value: Scalar, other: float = 0) -> Scalar:
-        """The value where it is inside, by the name of the condition if it has one."""
-        return where(self.lowering.builder.by_names(inside), value, const(other, value.dtype))
+    def _elsewhere(self, tensor: TensorView, operation: Operation) -> Asking:
+        """The element of an operation that reads operands at other indices; what it reads here are indices."""
+        chosen: list[Scalar] = []
+        for x in read_here(operation):
+            index = cast((yield self, x), INDEX)
+            chosen.append(self._bound(x, index))
+        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, chosen))
+        values: list[Scalar] = []
+        for read in found.reads:
+            value = yield from self._moved(read.operand, read.places, read.inside)
+            values.append(value)
+        made = const(found.otherwise, values[-1].dtype)
+        for read, value in reversed(list(zip(found.reads, values, strict=True))):
+            made = where(self.lowering.builder.by_names(read.inside), value, made)
+        return made
 
 
 class Elsewhere(Elements):
@@ -222,23 +239,19 @@ class Elsewhere(Elements):
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         if any(map(_is_risky, value.walk())):
-            value = self._chosen(self.lowering.builder.let("inside", self.inside), value)
+            value = where(self.lowering.builder.let("inside", self.inside), value, const(0, value.dtype))
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
-        if super()._held(tensor) is not None:
+        if is_reduction(tensor):
             raise _held_elsewhere(tensor)
-        return None
+        return None  # a kept value is computed again
 
 
 def _is_risky(node: Scalar) -> bool:
     """Whether a node may fault, or mean nothing, where its guard does not hold."""
     whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
     return whole or node.op in ("load", "search", "index_divide", "index_remainder")
-
-
-def _is_data(extent: Scalar) -> bool:
-    return any(node.op == "load" for node in extent.walk())
 
 
 def _reads(tensor: TensorView) -> Counter[TensorView]:
@@ -263,11 +276,9 @@ def _operands_read(operation: Operation) -> list[tuple[TensorView, int]]:
     if operation.kind == "pointwise":
         reads = zip(operation.operands, reads_of(operation), strict=True)
         return [(x, many) for x, many in reads if isinstance(x, TensorView)]
-    inputs = {"nest": operation.inputs[:1], "gather": operation.inputs[1:], "resize": (), "select": ()}
-    return [(x, 1) for x in inputs.get(operation.kind, operation.inputs)]
+    return [(x, 1) for x in read_here(operation)]
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:
-    return ScheduleError(
-        f"{tensor} is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
-    )
+    text = "is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
+    return ScheduleError(f"{tensor} {text}", tensor=tensor)
