@@ -9,7 +9,7 @@ from tests.kernel.harness import check
 
 import serrate as sr
 from serrate.errors import RaggednessError, ScheduleError
-from serrate.fusion import Fusion, ParallelType, RaggedIterDomain, TensorView, inject_offsets, stages_of
+from serrate.fusion import Fusion, ParallelType, RaggedIterDomain, TensorView, inject_offsets, stages_of, symbol
 from serrate.kernel import Lowered, lower, lower_stages
 
 WIDTH = 3
@@ -141,6 +141,42 @@ def test_offsets_that_only_axes_name() -> None:
 
 def test_extents_are_inputs_of_the_next_stage_without_what_they_reduced() -> None:
     assert str(stages_of(experts())[1].inputs[-1]) == "t7[iS_i{e}] int64"
+
+
+def test_the_whole_listing_with_routing_inside() -> None:
+    """The expert of a token is the one of its best score. What is counted reduces tokens, and routing reduces scores
+    inside of that, so that the routing is stored."""
+    fusion = Fusion()
+    scores, numbers = fusion.input("scores", ["n", 4]), fusion.input("numbers", [4], "int64")
+    routing = fusion.reduce("argmax", scores, [1])
+    chosen = fusion.binary("equal", fusion.broadcast(routing, [False, True]), numbers)
+    counts = fusion.reduce("sum", fusion.cast(chosen, "int64"), [0])
+    tokens, order = fusion.input("tokens", ["n", WIDTH]), fusion.input("order", ["n"], "int64")
+    rows = fusion.view_as_nested(fusion.gather(tokens, order), fusion.offsets_of_extents(counts))
+    fusion.output(fusion.reduce("sum", rows, [1]), "sums")
+    staged = lower_stages(fusion, stored=[routing.name])
+    assert [[tensor.name for tensor in stage.outputs] for stage, _ in staged.steps] == [["t2"], ["t6"], ["sums"]]
+    given = some(9, 4)
+    best = [row.index(max(row)) for row in given.tolist()]
+    inputs = [given, torch.arange(4), some(9, WIDTH, seed=1), torch.tensor(best).argsort(stable=True)]
+    want = torch.stack([row.sum(0) for row in by_expert(inputs[2], best, 4)])
+    same(fusion.evaluate(*inputs)[0], want)
+    same(staged(*inputs)[0], want)
+
+
+@pytest.mark.parametrize("stored", [["t2"], ["t3"], ["t2", "t3"]], ids=str)
+def test_what_is_stored_may_be_ragged(stored: list[str]) -> None:
+    fusion = Fusion()
+    x = fusion.view_as_nested(fusion.input("x", ["n"]), fusion.input("offsets", [symbol("k") + 1], "int64"))
+    squares = x * x
+    total = fusion.reduce("sum", squares, [1])
+    fusion.output(squares - fusion.broadcast(total, [False, True]), "y")
+    assert [x.name, squares.name, total.name] == ["t2", "t3", "t4"]
+    inputs = [torch.arange(6.0), torch.tensor([0, 2, 2, 6])]
+    staged = lower_stages(fusion, stored=stored)
+    assert len(staged.steps) == len(stored) + 1
+    want = torch.cat([row * row - (row * row).sum() for row in inputs[0].split([2, 0, 4])])
+    same(staged(*inputs)[0], want)
 
 
 def test_a_fusion_without_computed_extents_has_one_stage() -> None:

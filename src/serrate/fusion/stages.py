@@ -1,4 +1,4 @@
-"""Stages: a fusion that computes extents of its own ragged axes, as several fusions of which each can be one kernel.
+"""Stages: a fusion that is too much for one kernel, as several, such as one that computes extents of its own axes.
 
 The offsets of a ragged axis must be there before the kernel that walks it runs. Where the extents are computed by the
 fusion itself, as in a mixture of experts (which tokens go to which expert, how many are that for each, and then rows of
@@ -8,7 +8,7 @@ are their running sum, which torch computes where the extents are: nothing waits
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import TensorDomain, history
@@ -17,12 +17,14 @@ from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
 
 
-def stages_of(fusion: Fusion) -> tuple[Fusion, ...]:
-    """The stages of a fusion, in the order in which they must run; only one if it computes no extents.
+def stages_of(fusion: Fusion, stored: Collection[str] = ()) -> tuple[Fusion, ...]:
+    """The stages of a fusion, in the order in which they must run; only one if it computes no extents, and no tensors
+    are named that one stage is to store for the next.
 
-    A stage takes the inputs of the fusion, and after them the extents that earlier stages compute. It gives the outputs
-    of the fusion that need no later extents, and after them the extents that later stages take. All else that two
-    stages need, both compute. Tensors keep their names. Schedule the stages, not the fusion that they come from.
+    A stage takes the inputs of the fusion, and after them what earlier stages have stored: extents, and the tensors
+    named in `stored`. It gives the outputs of the fusion that need nothing of later stages, and after them what these
+    take. All else that two stages need, both compute. Tensors keep their names. Schedule the stages, not the fusion
+    that they come from.
 
     >>> from serrate.fusion import Fusion, stages_of
     >>> fusion = Fusion()
@@ -34,11 +36,12 @@ def stages_of(fusion: Fusion) -> tuple[Fusion, ...]:
     ['x', 'halves'] ['t2']
     ['x', 'halves', 't2'] ['y']
     """
-    numbers = _stage_numbers(fusion)
-    extents = [tensor.name for tensor in computed_extents(fusion)]
+    kept = [fusion.named(name) for name in stored]
+    numbers = _stage_numbers(fusion, kept)
+    cuts = list(dict.fromkeys(tensor.name for tensor in (*kept, *computed_extents(fusion))))
     count = 1 + max((numbers[tensor] for tensor in fusion.outputs), default=0)
     named = {tensor.name: number for tensor, number in numbers.items()}
-    return tuple(_stage(fusion.clone(), number, named, extents) for number in range(count))
+    return tuple(_stage(fusion.clone(), number, named, cuts) for number in range(count))
 
 
 def computed_extents(fusion: Fusion) -> list[TensorView]:
@@ -52,15 +55,16 @@ def computed_extents(fusion: Fusion) -> list[TensorView]:
     return list(found)
 
 
-def _stage_numbers(fusion: Fusion) -> dict[TensorView, int]:
-    """The stage in which each tensor can be computed first: one after those that compute its extents."""
+def _stage_numbers(fusion: Fusion, stored: Collection[TensorView]) -> dict[TensorView, int]:
+    """The stage in which each tensor can be computed first: one after those that compute its extents, or store what it
+    reads."""
     extents = set(computed_extents(fusion))
     numbers: dict[TensorView, int] = {}
     for tensor in fusion.tensors:
         operation = tensor.definition
         inputs = () if operation is None else operation.inputs
         is_offsets = operation is not None and operation.kind == "offsets"
-        before = [numbers[x] + (is_offsets and x in extents) for x in inputs]
+        before = [numbers[x] + (x in stored or (is_offsets and x in extents)) for x in inputs]
         before += [numbers[x] for x in _offsets_of(fusion, [tensor]) if x in numbers]
         numbers[tensor] = max(before, default=0)
     return numbers
@@ -77,15 +81,15 @@ def _offsets_of(fusion: Fusion, tensors: Iterable[TensorView]) -> list[TensorVie
     return [tensor for tensor in fusion.tensors if tensor.name in arrays]
 
 
-def _stage(fusion: Fusion, number: int, numbers: dict[str, int], extents: list[str]) -> Fusion:
+def _stage(fusion: Fusion, number: int, numbers: dict[str, int], cuts: list[str]) -> Fusion:
     """Of a fusion, its own to change, what one stage computes."""
-    given = [fusion.named(name) for name in extents if numbers[name] < number]
+    given = [fusion.named(name) for name in cuts if numbers[name] < number]
     for tensor in given:
         tensor.domain, tensor.definition = TensorDomain(tensor.domain.kept), None
         tensor.memory, tensor.is_cached = Memory.GLOBAL, False
     fusion.inputs += given
     results = [tensor for tensor in fusion.outputs if numbers[tensor.name] == number]
-    results += [fusion.named(name) for name in extents if numbers[name] == number and fusion.named(name) not in results]
+    results += [fusion.named(name) for name in cuts if numbers[name] == number and fusion.named(name) not in results]
     for tensor in results:
         tensor.memory = Memory.GLOBAL
     fusion.outputs = results

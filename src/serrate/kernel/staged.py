@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -49,11 +49,13 @@ def lower_stages(
     fusion: Fusion,
     schedule: Callable[[Fusion], TensorView] | None = None,
     *,
+    stored: Collection[str] = (),
     name: str = "kernel",
     target: str = "cpp",
 ) -> Staged:
     """A kernel for each stage of a fusion (see `fusion.stages_of`). `schedule` is given each stage, schedules it,
-    and returns its reference; if there is none, that is the last output of the stage, as it is.
+    and returns its reference; if there is none, that is the last output of the stage, as it is. Tensors named in
+    `stored` are stored by one stage for the next, where one kernel cannot do all.
 
     >>> import torch
     >>> from serrate.fusion import Fusion
@@ -66,11 +68,11 @@ def lower_stages(
     [tensor([ 1.,  0., 27.])]
     """
     steps: list[tuple[Fusion, Callable[..., list[torch.Tensor]]]] = []
-    for number, stage in enumerate(stages_of(fusion)):
-        stored = stored_outputs(stage)
-        if not stored:
+    for number, stage in enumerate(stages_of(fusion, stored)):
+        outputs = stored_outputs(stage)
+        if not outputs:
             steps.append((stage, _offsets_alone(stage)))
             continue
-        reference = stored[-1] if schedule is None else schedule(stage)
+        reference = outputs[-1] if schedule is None else schedule(stage)
         steps.append((stage, lower(stage, reference, name=f"{name}{number}", target=target)))
     return Staged(fusion, tuple(steps))
