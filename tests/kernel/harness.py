@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from serrate.fusion.binding import Run, bind
+from serrate.fusion.binding import Run, bind, compute_offsets
 from serrate.fusion.reference import ElementList, coordinates_of, in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
@@ -22,6 +22,7 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
     run_ = bind(lowered.fusion, inputs)
     for tensor, given in zip(lowered.fusion.inputs, inputs, strict=True):
         run_.arrays.setdefault(tensor.name, given)
+    compute_offsets(lowered.fusion, run_)
     found = {}
     for tensor in lowered.fusion.outputs:
         coordinates = coordinates_of(run_, tensor.domain.kept)
