@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.native import padded as library
+from serrate.native.loading import reads
 from serrate.tensor import dense, unpad
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure

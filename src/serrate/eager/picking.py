@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.precision import ACCUMULATE
 from serrate.native import rows as library
+from serrate.native.loading import reads
 from serrate.tensor import bits, indexing, plan
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.offsets import offsets_from_lengths

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.elementwise import apply
 from serrate.eager.labels import Labelled, summed_alone
 from serrate.eager.products import product
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.native import row_products as library
+from serrate.native.loading import reads
 from serrate.ops.einsum import batch_labels, einsum_vjp, parse
 from serrate.ops.record import Implementation, operation, ops, record
 from serrate.ops.rules import conjugate

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.initials import with_initial
 from serrate.eager.precision import widened
 from serrate.eager.runs import Along, Indexed, along, ordered, pick
@@ -16,6 +15,7 @@ from serrate.eager.scans import extreme_rows, running_extreme, running_product, 
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
 from serrate.native import row_scans as library
+from serrate.native.loading import reads
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import (
     ALL,
@@ -50,7 +50,12 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
             raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
         axis = 0
     given = dtype if dtype is not None else summed(tensor.dtype)
-    return along(tensor.to(_accumulated(given)), axis), given
+    return along(_as(tensor, _accumulated(given)), axis), given
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in a dtype; if it has that, it does not go through the door."""
+    return x if x.values.dtype is dtype else x.to(dtype)
 
 
 def _accumulated(dtype: torch.dtype) -> torch.dtype:
@@ -108,14 +113,14 @@ def _compiled_sum(
     x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
 ) -> Tensor:
     call, dtype = _summable(x, axis, dtype, "cumulative_sum")
-    return call.x._with(running_sum(call.x.values, call.runs, compiled=True)).to(dtype)
+    return _as(call.x._with(running_sum(call.x.values, call.runs, compiled=True)), dtype)
 
 
 def _compiled_product(
     x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
 ) -> Tensor:
     call, dtype = _summable(x, axis, dtype, "cumulative_prod")
-    return call.x._with(running_product(call.x.values, call.runs, compiled=True)).to(dtype)
+    return _as(call.x._with(running_product(call.x.values, call.runs, compiled=True)), dtype)
 
 
 def _compiled_extreme(largest: bool) -> Callable[..., Indexed]:

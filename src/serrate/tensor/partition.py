@@ -255,7 +255,7 @@ class Partition:
 
     def offsets_on(self, device: torch.device | str) -> torch.Tensor:
         """The offsets on `device`, copied there on first use."""
-        device = torch.device(device)
+        device = device if isinstance(device, torch.device) else torch.device(device)
         if device == self._offsets.device:
             if not is_dynamo_compiling():
                 self._require_unwritten()
