@@ -40,6 +40,7 @@ class _Plan:
         self.features = [c for c in range(count, len(order)) if c in self.seen]
         kept = [*range(count), *self.features] if self.segments is None else [*self.segments.kept, *self.features]
         self.order = tuple(kept.index(c) for c in self.seen)
+        self.moves = self.order != tuple(range(len(self.order)))
 
     @lasting_property
     def left(self) -> tuple[tuple[int, ...], Structure] | None:
@@ -71,7 +72,9 @@ class _Plan:
             return Tensor(values, structure, self.order, x.team)
         values = values if len(sizes) == 1 else values.reshape(*sizes, *values.shape[1:])
         # A permutation takes as long as a small reduction, so one that changes nothing is left out.
-        return Tensor(values if self.order == tuple(range(values.ndim)) else values.permute(self.order), team=x.team)
+        return (
+            Tensor(values.permute(self.order), team=x.team) if self.moves else Tensor(values, DENSE, self.order, x.team)
+        )
 
 
 class Reduction:
@@ -164,9 +167,14 @@ def expanded(call: Reduction, reduced: Tensor) -> Tensor:
 
 def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums; integers and bools in int64."""
-    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
+    dtype = values.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
         values = values.to(torch.int64)
-    return call.over(values, lambda v, dims: v.sum() if len(dims) == v.ndim else v.sum(dims), Segments.sum)
+    return call.over(values, _sum_of_dims, Segments.sum)
+
+
+def _sum_of_dims(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return values.sum() if len(dims) == values.ndim else values.sum(dims)
 
 
 def total(x: Any, axis: AxisLike, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
@@ -185,9 +193,10 @@ def _count(call: Reduction) -> torch.Tensor | int:
     segments = call.segments
     if segments is None:
         return per_row
-    counts = segments.counts(call.x.device) * per_row
+    counts = segments.counts(call.x.device)
     left = call.x.values.ndim - 1 - len(call.dims)
-    return counts.view(-1, *[1] * left)
+    counts = counts if per_row == 1 else counts * per_row
+    return counts.view(-1, *[1] * left) if left else counts
 
 
 def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -198,7 +207,8 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     total, count = sum_values(call, wide), _count(call)
     # Nobody else has the memory of these sums, so they are overwritten.
     own = call.segments is not None and host.is_constant(total)
-    return (total.div_(count) if own else total / count).to(values.dtype)
+    made = total.div_(count) if own else total / count
+    return made if made.dtype is values.dtype else made.to(values.dtype)
 
 
 def var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:

@@ -16,11 +16,12 @@ import torch
 from serrate.native.loading import Routines, empty, load, plain, reads, size_of, threads_for
 
 _FLOATS = {torch.float32: "float32", torch.float64: "float64"}
-_NUMBERS = {**_FLOATS, torch.int64: "int64"}
+NUMBERS = {**_FLOATS, torch.int64: "int64"}
+"""The dtypes that can be summed, and what row_sums.cpp calls them."""
 _FORMS = {
-    "sums": _NUMBERS,
-    "sums_by_index": _NUMBERS,
-    "sums_by_position": _NUMBERS,
+    "sums": NUMBERS,
+    "sums_by_index": NUMBERS,
+    "sums_by_position": NUMBERS,
     "distances": _FLOATS,
     "centred": _FLOATS,
 }
