@@ -55,7 +55,7 @@ def at_once(x: Tensor, key: Any) -> Tensor | None:
         return None
     ends, runs = picked
     made = Partition._of(ends, runs.rows)
-    made.derived(("lengths", CPU), lambda: runs.lengths)
+    made.remember_lengths(runs.lengths)
     structure = Structure((runs.lengths.numel(), Ragged(made)), runs.rows)
     return type(x)(take(x.values, runs), structure, x.order, x.team)
 

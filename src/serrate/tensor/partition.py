@@ -332,6 +332,10 @@ class Partition:
                 found = self._memo[key] = make()
         return found
 
+    def remember_lengths(self, lengths: torch.Tensor) -> None:
+        """Keep the lengths, which whoever made the offsets has at hand, where the offsets were born."""
+        self._memo["lengths", self._offsets.device] = lengths
+
     def _require_unwritten(self) -> None:
         if self._version is not None and self._offsets._version != self._version:
             raise RuntimeError("the offsets of this partition were written to after they were checked; write to a copy")
