@@ -98,8 +98,9 @@ class _BySegments(Differentiable):
 
 
 def _ends(segments: Segments) -> torch.Tensor:
-    assert segments.runs is not None
-    return segments.runs.offsets_on(CPU)
+    runs = segments.runs
+    assert runs is not None
+    return runs.offsets_on(CPU)
 
 
 class _Softmax(Differentiable):

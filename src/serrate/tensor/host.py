@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 import torch
@@ -73,7 +73,11 @@ def lasting() -> contextlib.AbstractContextManager[None]:
 class lasting_property(cached_property[T]):
     """A property that is worked out once, and may be kept with a structure: tensors in it are `lasting`."""
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
         with lasting():
             return super().__get__(instance, owner)
 
