@@ -94,6 +94,13 @@ def test_results_of_one_structure_have_one_structure() -> None:
     assert (total + most).tolist() == [[sum(row) + 2 * max(row, default=-torch.inf) for row in rows] for rows in ROWS]
 
 
+def test_what_is_kept_for_one_call_does_not_serve_another() -> None:
+    x = sr.ragged(ROWS)
+    for name in (*CALLS, *reversed(CALLS)):
+        want = CALLS[name](sr.ragged(ROWS))
+        torch.testing.assert_close(CALLS[name](x).values, want.values, equal_nan=True)
+
+
 def test_the_order_of_axes_and_what_is_kept_of_them() -> None:
     """The same structure is seen in several orders, with several features."""
     x = sr.from_lengths(torch.arange(30.0).view(5, 2, 3), [2, 0, 3])

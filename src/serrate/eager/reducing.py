@@ -28,7 +28,7 @@ AxisLike = int | Sequence[int] | None
 
 
 class _Plan:
-    """How axes of a structure are reduced, whatever the values are. It is kept with the structure."""
+    """How axes of a structure are reduced, whatever the values are; kept with the structure, which it does not hold."""
 
     def __init__(self, structure: Structure, order: tuple[int, ...], axes: tuple[int, ...]) -> None:
         count = len(structure.axes)
@@ -90,7 +90,7 @@ class Reduction:
         if structure is DENSE:
             plan = _Plan(DENSE, order, axes)
         else:
-            plan = structure.derived(("reduction", order, axes), lambda other: _Plan(other, order, axes))
+            plan = structure.derived(("reduction", order, axes), lambda _: _Plan(structure, order, axes))
         self._plan = plan
         self.packed = plan.packed
         """The reduced axes that are packed."""
