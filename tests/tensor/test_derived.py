@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 import torch
 
 import serrate as sr
+from serrate.tensor import abstract
 
 ROWS = [[[1.0, 2.0], [], [3.0]], [], [[4.0], [5.0, 6.0, 7.0]]]
 
@@ -84,6 +86,14 @@ def test_offsets_that_are_kept_are_no_inference_tensors() -> None:
     made = sr.sum(x, axis=1)
     assert made.lengths[0].tolist() == [2, 0, 3]  # as long as the longest of each
     assert not made.partitions[0].offsets.is_inference()
+
+
+def test_nothing_is_kept_of_an_abstract_run() -> None:
+    structure = sr.ragged(ROWS).structure
+    with abstract.entered(cast("Any", object())):  # a run that nobody asks anything
+        assert structure.derived("number", lambda _: 1) == 1
+    assert structure.derived("number", lambda _: 2) == 2
+    assert structure.derived("number", lambda _: 3) == 2
 
 
 def test_results_of_one_structure_have_one_structure() -> None:

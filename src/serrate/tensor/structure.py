@@ -131,7 +131,7 @@ class Structure:
 
         `make` is given another structure of the same axes, which what it makes may hold: if that held this structure,
         the two would hold each other, and their memory would come back late. In an abstract run nothing is kept, since
-        partitions in types are named after the operation that makes them.
+        the partitions that it makes have no elements, and must not outlive it.
         """
         found: T | None = self._derived.get(key)
         if found is None:
