@@ -18,6 +18,8 @@ def reads(expression: Scalar) -> dict[Scalar, int]:
     >>> reads((x + y) * (x + 2))
     {y: 1, x: 2}
     """
+    if not expression.args:
+        return {expression: 1} if expression.op == "symbol" else {}
     times = {expression: 1}
     for node in reversed(list(expression.walk())):  # what reads a node comes before it
         for argument in node.args:

@@ -126,6 +126,8 @@ def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterD
 
 
 def _same_extent(name: str, first: IterDomain, axis: IterDomain, tensors: Sequence[TensorView]) -> None:
+    if first is axis:
+        return
     shapes = " and ".join(map(repr, tensors))
     if first.is_ragged != axis.is_ragged or (first.is_ragged and ragged(first).raggedness != ragged(axis).raggedness):
         raise RaggednessError(f"{name} of {shapes}: {first} and {axis} are not the same raggedness")

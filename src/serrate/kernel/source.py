@@ -83,6 +83,8 @@ class Printer:
 
     def _written(self, root: Scalar) -> Written:
         """The text of an expression, and how strongly its outermost operator binds."""
+        if not root.args:
+            return self._text(root, [])
         made: dict[Scalar, Written] = {}
         for node in root.walk():
             made[node] = self._text(node, [made[argument] for argument in node.args])
