@@ -202,13 +202,25 @@ class Indices:
 
 def is_natural(index: Scalar) -> bool:
     """Whether an index is proven not to be negative: loop variables, sizes and offsets are not."""
-    if index.op == "const":
-        return bool(index.value >= 0)
-    if index.op in ("symbol", "load", "search", "index_remainder"):
-        return True
-    if index.op in ("add", "multiply", "index_divide", "minimum", "bitwise_xor"):
-        return all(is_natural(argument) for argument in index.args)
-    if index.op == "subtract":  # i − off[c] of the component found for i
-        left, right = index.args
-        return right.op == "load" and right.args[0].op == "search" and right.args[0].args[1] == left
-    return index.op == "maximum" and any(is_natural(argument) for argument in index.args)
+    natural: set[Scalar] = set()
+    for node in index.walk():
+        if _is_natural(node, natural):
+            natural.add(node)
+    return index in natural
+
+
+def _is_natural(node: Scalar, natural: set[Scalar]) -> bool:
+    """Whether a node is not negative, where it is known which of its operands are not."""
+    match node.op:
+        case "const":
+            return bool(node.value >= 0)
+        case "symbol" | "load" | "search" | "index_remainder":
+            return True
+        case "add" | "multiply" | "index_divide" | "minimum" | "bitwise_xor":
+            return natural.issuperset(node.args)
+        case "subtract":  # i − off[c] of the component found for i
+            left, right = node.args
+            return right.op == "load" and right.args[0].op == "search" and right.args[0].args[1] == left
+        case "maximum":
+            return not natural.isdisjoint(node.args)
+    return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from serrate.fusion.analysis import PARTIAL
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.indices import is_natural
@@ -18,8 +19,6 @@ from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement
 from serrate.kernel.source import word
-
-_RISKY = ("load", "search", "index_divide", "index_remainder")  # may fault where their guard does not hold
 
 
 class Builder:
@@ -135,7 +134,7 @@ class Builder:
             yield
 
     def _under_noted(self, expression: Scalar) -> Scalar:
-        risky = any(node.op in _RISKY and self.differs(node) for node in expression.walk())
+        risky = any(node.op in PARTIAL and self.differs(node) for node in expression.walk())
         if not self._noted or expression.dtype == BOOL or not risky:
             return expression
         return where(self._noted[-1], expression, const(0, expression.dtype))

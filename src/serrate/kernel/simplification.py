@@ -7,7 +7,7 @@ from functools import partial
 
 from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, INDEX
-from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
+from serrate.fusion.scalar import FALSE, TRUE, Scalar, const
 from serrate.fusion.simplify import Simplifier
 from serrate.kernel.ir import (
     DEEPEST,
@@ -78,14 +78,19 @@ def _simplify(body: tuple[Statement, ...], simplifier: Simplifier, launch: Launc
 
 
 def _expression(simplifier: Simplifier, expression: Scalar) -> Scalar:
-    """Indices, sizes and guards as a whole; of values only the addresses they are loaded from."""
+    """Indices, sizes and guards as a whole; of values the addresses they are loaded from, and the conditions on indices
+    by which they are chosen."""
     if not expression.args:
         return expression
     nodes = list(expression.walk())
-    if all(node.dtype in (INDEX, BOOL) for node in nodes):
+    plain: set[Scalar] = set()  # what is made of indices and truths alone
+    for node in nodes:
+        if node.dtype in (INDEX, BOOL) and plain.issuperset(node.args):
+            plain.add(node)
+    if expression in plain:
         return simplifier.visit(expression)
-    loads = [node for node in nodes if node.op == "load"]
-    return expression.substitute({node: rebuild(node, (simplifier.visit(node.args[0]),)) for node in loads})
+    roots = {argument for node in nodes if node not in plain for argument in node.args if argument in plain}
+    return expression.substitute({root: simplifier.visit(root) for root in roots})
 
 
 class _Tidying:
