@@ -151,7 +151,7 @@ class Program(Inputs):
         most = 3 if self.axes[at].parents else self.axes[at].actual
         start = self.random.randint(0, min(most, 2))
         stop = self.random.randint(0, min(most - start, 2))
-        return replace(x, tensor=self.fusion.slice(x.tensor, at, start, -stop), moved=True)
+        return replace(x, tensor=self.fusion.slice(x.tensor, at, start, -stop or None), moved=True)
 
     def gather(self, x: Value) -> Value:
         """Rows of a table by indices that have the axes of the layout."""

@@ -15,7 +15,14 @@ from serrate.fusion.expressions import AxisExpression, Combine, Cover, Partition
 from serrate.fusion.view import Operation, TensorView
 
 Pairs = Sequence[tuple[IterDomain, IterDomain]]
-MOVED = ("resize", "gather", "select")  # kinds of operations whose operands are read elsewhere
+MOVED = (
+    "resize",
+    "gather",
+    "select",
+    "concat",
+    "pad_rows",
+    "unpad_rows",
+)  # kinds of operations whose operands are read elsewhere
 
 
 def read_elsewhere(operation: Operation) -> tuple[TensorView, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from serrate.errors import ScheduleError
 from serrate.fusion import elementwise
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
+from serrate.fusion.dtypes import FLOATS, accumulator
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
@@ -177,14 +178,17 @@ class Elements:
         axes = x.domain.kept
         for axis, place in zip(axes, places, strict=True):
             indices.set(axis, place)
+        if all(indices.has(axis) for axis in wanted):
+            return indices
         steps = route(self.lowering.phased.graph, axes, wanted)
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 
     def _elsewhere(self, tensor: TensorView, operation: Operation) -> Scalar:
         """The element of an operation that reads operands at other indices; what it reads here are indices."""
-        chosen = [self._bound(x, cast(self.value(x), INDEX)) for x in read_here(operation)]
-        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, chosen))
+        chosen = [self._bound(x, cast(self.value(x), "int64")) for x in read_here(operation)]
+        named = partial(self._bound, tensor)
+        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, named, chosen))
         values = [self._moved(read.operand, read.places, read.inside) for read in found.reads]
         made = const(found.otherwise, values[-1].dtype)
         for read, value in reversed(list(zip(found.reads, values, strict=True))):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.indices import Indices, route
@@ -18,7 +19,6 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.parameters import raggedness_of
 from serrate.kernel.phases import PhasedFusion, is_reduction
 from serrate.kernel.source import identifier
 
