@@ -45,8 +45,13 @@ class SyncError(RuntimeError):
 class ScheduleError(ValueError):
     """This error is raised for a schedule that would compute something else, or that no kernel can follow.
 
-    The message names the axis and the rule.
+    The message names the axis and the rule. `tensor` is the tensor that stands in the way, where it is one: a kernel of
+    its own, or memory that it is stored in, would help.
     """
+
+    def __init__(self, message: str, tensor: object = None) -> None:
+        super().__init__(message)
+        self.tensor = tensor
 
 
 class CompileError(RuntimeError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from serrate.fusion import IterDomain, RaggedIterDomain, Scalar
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import ragged
+from serrate.fusion.expressions import Swizzle
 from serrate.fusion.raggedness import Listed, Raggedness, Stored, listed
 from serrate.fusion.scalar import const, symbol
 from serrate.fusion.transforms import cover
@@ -67,6 +68,7 @@ class Axes:
     sizes: dict[str, int] = field(default_factory=dict)
     arrays: dict[str, list[int]] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
+    elements: int = 1  # of the logical axes, before anything is cut off
     makes_holes: bool = False  # the leaves may have indices that no element has
     cuts: bool = False  # there may be elements that no leaf has an index of
 
@@ -101,6 +103,8 @@ class Axes:
 
     def _measure(self, axis: IterDomain, lengths: Lengths) -> None:
         self.lengths[axis] = lengths
+        bound = evaluate(axis.bound, self.sizes)  # asks for no array
+        assert bound >= self.longest(axis), f"{axis} is said not to exceed {axis.bound} = {bound}"
         if axis.is_ragged:
             assert isinstance(lengths, list)
             name, offsets = ragged(axis).raggedness.array, offsets_of(lengths)
@@ -109,13 +113,16 @@ class Axes:
     # Logical axes
 
     def regular(self, extent: int, symbolic: bool = False) -> IterDomain:
-        axis = IterDomain(self.number(extent, symbolic))
+        axis = IterDomain(self.number(extent, symbolic), is_rfactor_domain=len(self.logical) % 2 == 1)
         self._add(axis, extent)
         return axis
 
     def rows(self, component: IterDomain, lengths: list[int], kind: int = 0, spare: int = 0) -> IterDomain:
-        raggedness = self.raggedness(lengths, component.extent, kind, spare)
-        axis = RaggedIterDomain.of(raggedness, component=component)
+        count = component.extent
+        if component.bound != count or (kind == 1 and len(self.logical) % 2 == 1):
+            count = self.number(len(lengths), symbolic=True)  # as of offsets whose number has a name of its own
+        raggedness = self.raggedness(lengths, count, kind, spare)
+        axis = RaggedIterDomain.of(raggedness, component=component, is_rfactor_domain=len(self.logical) % 2 == 0)
         self._add(axis, lengths)
         return axis
 
@@ -124,6 +131,7 @@ class Axes:
         self.leaves.append(axis)
         self._measure(axis, lengths)
         self.points = [{**p, axis: index} for p in self.points for index in range(self.length(axis, p))]
+        self.elements = len(self.points)
 
     # Steps; each says whether it was taken
 
@@ -210,8 +218,11 @@ class Axes:
             return False  # such as a merge of a component axis into its own rows
         self.leaves = leaves
         self.rules.append(rule)
+        flag = any(axis.is_rfactor_domain for axis in rule.inputs)
         for axis, length in zip(rule.outputs, lengths, strict=True):
             self._measure(axis, length)
+            is_swizzled = isinstance(axis.definition, Swizzle)  # whose axes are like those that they stand for
+            assert axis.is_rfactor_domain == flag or is_swizzled, f"{axis} has lost its rfactor flag"
         points = self.points
         self.points = []
         for point in points:

@@ -39,8 +39,9 @@ def random_extent(tape: Tape, longest: int = 4) -> int:
 
 
 def random_logical(tape: Tape) -> Axes:
-    """One to three regular axes, or rows with a regular axis, rows within rows, or two kinds of rows per component."""
-    axes, shape = Axes(), tape.below(6)
+    """One to three regular axes, or rows with a regular axis, rows within rows (of rows), or two kinds of rows per
+    component."""
+    axes, shape = Axes(), tape.below(7)
     if shape < 2:
         count = tape.between(1, 3)
         for _ in range(count):
@@ -50,9 +51,9 @@ def random_logical(tape: Tape) -> Axes:
     first = axes.rows(component, random_lengths(tape, axes.longest(component)), tape.below(3), tape.below(3))
     if shape == 3:
         axes.regular(random_extent(tape), tape.below(2) == 1)
-    if shape == 4:
-        inner = axes.combined(component, first)
-        axes.rows(inner, random_lengths(tape, axes.longest(inner)), tape.below(3), tape.below(3))
+    for _ in range({4: 1, 6: 2}.get(shape, 0)):
+        component = axes.combined(component, first)
+        first = axes.rows(component, random_lengths(tape, axes.longest(component)), tape.below(3), tape.below(3))
     if shape == 5:
         axes.rows(component, random_lengths(tape, axes.longest(component)), tape.below(3), tape.below(3))
     return axes

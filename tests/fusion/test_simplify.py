@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
+from random import Random
 
 import pytest
 import z3
@@ -137,6 +139,10 @@ EXAMPLES = [
     (I % 4 + J + I // 4 * 4, {}, I + J),
     ((I // N) * N + I % N, {N: (ONE, None)}, I),
     ((I % 4) * 3 + (I // 4) * 12, {}, I * 3),
+    ((I // 18 * 3 + I // 6 % 3) * 6 + I % 6, {}, I),
+    (((I // 96 * 3 + I // 32 % 3) * 4 + I // 8 % 4) * 8 + I % 8, {}, I),
+    (I // 6 % 3 * 5 + I // 18 * 15, {}, I // 6 * 5),
+    ((I // (M * N) * M + I // N % M) * N + I % N, {M: (ONE, None), N: (ONE, None)}, I),
     (less(I // 4, 7), {}, less(I, 28)),
     (less(I // F, N), {F: (ONE, None)}, less(I, N * F)),
     (less_equal(ZERO, I // 4), {}, less_equal(ZERO, I)),
@@ -181,6 +187,9 @@ def test_examples(given_: Scalar, bounds: dict, wanted: Scalar) -> None:
 UNCHANGED = [
     ((O * F + J) // F, {}),  # nothing is known of f and j
     (I // N, {I: (ZERO, None), N: (ONE, None)}),
+    (I // 18 * 18 + I // 6 % 4 * 6, {}),  # 18 is not 6 times 4
+    (I // 18 * 12 + I // 6 % 3 * 6, {}),  # 12 is not 3 times 6
+    (I // 18 * 3 + J // 6 % 3, {}),
     (I % N, {I: (const(-1), N), N: (ONE, None)}),
     (less(I, N), {I: (ZERO, N + 1)}),
     ((I * N) // N, {N: (ZERO, None)}),
@@ -302,3 +311,35 @@ def test_hundreds_of_nodes_are_cheap() -> None:
     simplify(expression, bounds)
     spent = time.perf_counter() - start
     assert spent < nodes * 0.005  # several times what it takes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merged_axes_come_apart_and_together_again(seed: int) -> None:
+    """The address of an element of axes that were merged, in any order of merging, is the index of the merged axis if
+    memory has them in that order; if memory has them in another order, the address keeps its value."""
+    random = Random(seed)
+    for _ in range(20):
+        extents = [random.randint(1, 5) for _ in range(random.randint(2, 5))]
+        indices = _parts_of(I, extents, random)
+        order = random.sample(range(len(extents)), len(extents)) if random.random() < 0.5 else range(len(extents))
+        address = const(0)
+        for axis in order:
+            address = address * extents[axis] + indices[axis]
+        inside = {I: (ZERO, const(math.prod(extents)))}
+        simpler = simplify(address, inside)
+        for value in range(math.prod(extents)):
+            place = 0
+            for axis in order:
+                place = place * extents[axis] + value // math.prod(extents[axis + 1 :]) % extents[axis]
+            assert evaluate(simpler, {"i": value}) == place
+        if list(order) == sorted(order):
+            assert simpler in (I, ZERO) if math.prod(extents) == 1 else simpler == I, (address, simpler, extents)
+
+
+def _parts_of(index: Scalar, extents: list[int], random: Random) -> list[Scalar]:
+    """The indices of axes that were merged to one, two at a time in a random order."""
+    if len(extents) == 1:
+        return [index]
+    at = random.randrange(1, len(extents))
+    inner = math.prod(extents[at:])
+    return [*_parts_of(index // inner, extents[:at], random), *_parts_of(index % inner, extents[at:], random)]

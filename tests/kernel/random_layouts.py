@@ -34,14 +34,15 @@ def regular(random: Random, name: str) -> Axis:
 
 
 def nested(random: Random, name: str, rows: int, parents: tuple[int, ...]) -> Axis:
-    """A ragged axis of so many rows."""
+    """A ragged axis of so many rows; short ones, if it is deep inside of others."""
     kind = random.choice(["mixed", "mixed", "mixed", "equal", "empty", "sparse"])
-    same = random.randint(1, LONGEST)
+    longest = LONGEST if len(parents) < 3 else 2
+    same = random.randint(1, longest)
     lengths = {
-        "mixed": [random.randint(0, LONGEST) for _ in range(rows)],
+        "mixed": [random.randint(0, longest) for _ in range(rows)],
         "equal": [same] * rows,
         "empty": [0] * rows,
-        "sparse": [random.choice([0, 0, LONGEST]) for _ in range(rows)],
+        "sparse": [random.choice([0, 0, longest]) for _ in range(rows)],
     }[kind]
     offsets = torch.tensor([0, *itertools.accumulate(lengths)])
     return Axis(name, int(offsets[-1]), parents, offsets)
@@ -49,7 +50,7 @@ def nested(random: Random, name: str, rows: int, parents: tuple[int, ...]) -> Ax
 
 def layout(random: Random) -> tuple[tuple[Axis, ...], bool]:
     """The axes of the tensors of a program, and whether ragged ones are made by view_as_nested."""
-    kind = random.choice(["uniform", "rows", "rows", "rows", "two", "three", "pair"])
+    kind = random.choice(["uniform", "rows", "rows", "rows", "two", "three", "four", "pair"])
     if kind == "uniform":
         return tuple(regular(random, name) for name in "abc"[: random.randint(1, 3)]), False
     axes = [regular(random, "b")] if kind == "rows" and random.random() < 0.15 else []
@@ -57,7 +58,7 @@ def layout(random: Random) -> tuple[tuple[Axis, ...], bool]:
     count = random.choice([0, 1, 2, 3, 4, 5] if kind == "rows" else [0, 1, 2, 3])
     axes.append(Axis("k", count))
     parents: tuple[int, ...] = (component,)
-    depth = {"rows": 1, "two": 2, "three": 3, "pair": 2}[kind]
+    depth = {"rows": 1, "two": 2, "three": 3, "four": 4, "pair": 2}[kind]
     for level in range(depth):
         rows = count if kind == "pair" else axes[parents[-1]].actual
         axes.append(nested(random, f"n{level}", rows, parents))
@@ -65,7 +66,7 @@ def layout(random: Random) -> tuple[tuple[Axis, ...], bool]:
             parents = (*parents, len(axes) - 1)
     features = random.randint(0, 2 if kind == "rows" else 1)
     axes += [regular(random, name) for name in "de"[:features]]
-    return tuple(axes), kind == "rows" and random.random() < 0.7
+    return tuple(axes), kind != "pair" and random.random() < 0.7
 
 
 @dataclass
@@ -103,14 +104,15 @@ class Inputs:
         name = f"x{len(self.fusion.inputs)}"
         ragged = [at for at in chosen if self.axes[at].parents]
         if self.as_view and ragged:
-            flat = [self.axes[at].size for at in chosen if at != self.axes[ragged[0]].parents[0]]
-            place = chosen.index(self.axes[ragged[0]].parents[0])
-            data = self.fusion.input(name, flat, dtype)
-            size = self.axes[ragged[0]].size
-            rows = RaggedIterDomain.from_offsets(self.offsets[ragged[0]], size=size, longest=self.longest)
-            tensor = self.fusion.view_as_nested(data, rows.raggedness, place)
+            outer = [self.axes[ragged[0]].parents[0], *ragged[:-1]]  # what the innermost rows are nested in
+            place = chosen.index(outer[0])
+            tensor = self.fusion.input(name, [self.axes[at].size for at in chosen if at not in outer], dtype)
+            for at in reversed(ragged):
+                size = self.axes[at].size
+                rows = RaggedIterDomain.from_offsets(self.offsets[at], size=size, longest=self.longest)
+                tensor = self.fusion.view_as_nested(tensor, rows.raggedness, place)
         else:
-            data = tensor = self.fusion.input(name, TensorDomain(self._domains(chosen)), dtype)
+            tensor = self.fusion.input(name, TensorDomain(self._domains(chosen)), dtype)
         self.inputs.append(self._data(self._shape(chosen), dtype))
         first = chosen[0] if chosen and self.random.random() < 0.5 else 0
         new = [not taken for taken in mask][first:]

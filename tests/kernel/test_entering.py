@@ -89,13 +89,13 @@ def test_printed(tmp_path: Path) -> None:
     assert "bent(t3, negative_slope=0.5)" in str(fusion)
     kernel = lower(fusion, y)
     assert "cbrt(x[" in str(kernel.kernel)
-    assert "cbrtf(x[" in kernel.source
+    assert "cbrtf(x_[" in kernel.source
     assert ">= 0.0f ?" in kernel.source
-    assert "y_squares" in kernel.source
+    assert "y_squares_" in kernel.source
     y.parallelize(0, ParallelType.BIDx).split(1, 4).parallelize(2, ParallelType.TIDy).parallelize(3, ParallelType.TIDx)
     source = lower(fusion, y, target="cuda").source
-    assert "cbrtf(x[" in source
-    assert "left.y_squares + right.y_squares" in source
+    assert "cbrtf(x_[" in source
+    assert "left.y_squares_ + right.y_squares_" in source
     if shutil.which("nvcc") is not None:
         (tmp_path / "k.cu").write_text(source)
         command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k.cu"]

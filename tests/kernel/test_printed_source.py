@@ -10,7 +10,7 @@ import pytest
 from tests.kernel.printed_kernels import CUDA_KERNELS, body_of, buffer, reversed_in_shared_memory, row_sum
 
 from serrate.errors import ScheduleError
-from serrate.fusion.scalar import call, const, either, less, logical_not, make, symbol, where
+from serrate.fusion.scalar import both, call, const, either, less, logical_not, symbol, where
 from serrate.kernel import cpp, cuda
 from serrate.kernel.ir import Barrier, Kernel, Store
 
@@ -19,29 +19,29 @@ def test_golden_source() -> None:
     assert (
         body_of(cpp.source([row_sum("int64", "int64")]))
         == """\
-extern "C" void row_sum(
-    const int64_t* __restrict__ offsets,  // [K + 1]
-    const float* __restrict__ x,  // [N * 16]
-    float* __restrict__ out,  // [K * 16]
-    int64_t K,
-    int64_t N) {
-#pragma omp parallel for schedule(dynamic, K / 64 + 1)
-  for (int64_t c = 0; c < K; ++c) {  // component
-    alignas(64) float total[16];
+extern "C" void row_sum_(
+    const int64_t* __restrict__ offsets_,  // [K_ + 1]
+    const float* __restrict__ x_,  // [N_ * 16]
+    float* __restrict__ out_,  // [K_ * 16]
+    int64_t K_,
+    int64_t N_) {
+#pragma omp parallel for schedule(dynamic, K_ / 64 + 1)
+  for (int64_t c_ = 0; c_ < K_; ++c_) {  // component
+    alignas(64) float total_[16];
 #pragma omp simd
-    for (int64_t d = 0; d < 16; ++d) {  // feature
-      total[d] = 0.0f;
+    for (int64_t d_ = 0; d_ < 16; ++d_) {  // feature
+      total_[d_] = 0.0f;
     }
-    const int64_t start = offsets[c];
-    for (int64_t r = 0; r < offsets[c + 1] - start; ++r) {  // row of component
+    const int64_t start_ = offsets_[c_];
+    for (int64_t r_ = 0; r_ < offsets_[c_ + 1] - start_; ++r_) {  // row of component
 #pragma omp simd
-      for (int64_t d = 0; d < 16; ++d) {  // feature
-        total[d] += x[(start + r) * 16 + d];
+      for (int64_t d_ = 0; d_ < 16; ++d_) {  // feature
+        total_[d_] += x_[(start_ + r_) * 16 + d_];
       }
     }
 #pragma omp simd
-    for (int64_t d = 0; d < 16; ++d) {  // feature
-      out[c * 16 + d] = total[d];
+    for (int64_t d_ = 0; d_ < 16; ++d_) {  // feature
+      out_[c_ * 16 + d_] = total_[d_];
     }
   }
 }
@@ -51,32 +51,32 @@ extern "C" void row_sum(
 
 def test_narrow_index_casts_offsets_only_where_arithmetic_needs_it() -> None:
     text = body_of(cpp.source([row_sum("int32", "int64")]))
-    assert "const int start = offsets[c];" in text
-    assert "int(offsets[c + 1]) - start" in text
+    assert "const int start_ = offsets_[c_];" in text
+    assert "int(offsets_[c_ + 1]) - start_" in text
 
 
 def test_parentheses_only_where_needed() -> None:
     x, y, z = (symbol(name, "float32") for name in "xyz")
     cases = {
-        (x + y) + z: "x + y + z",
-        x + (y + z): "x + (y + z)",
-        x * (y + z): "x * (y + z)",
-        x / (y / z): "x / (y / z)",
-        call("negative", call("negative", x)): "-(-x)",
-        call("negative", x + y): "-(x + y)",
-        x - const(-1.5, "float32"): "x - -1.5f",
-        logical_not(less(x, y)): "!(x < y)",
-        either(less(x, y), make("logical_and", (less(y, z), less(z, x)), None, "bool")): "x < y || y < z && z < x",
-        where(less(x, y), x, where(less(y, z), y, z)): "x < y ? x : y < z ? y : z",
-        where(less(x, y), x, y) + z: "(x < y ? x : y) + z",
+        (x + y) + z: "x_ + y_ + z_",
+        x + (y + z): "x_ + (y_ + z_)",
+        x * (y + z): "x_ * (y_ + z_)",
+        x / (y / z): "x_ / (y_ / z_)",
+        call("negative", call("negative", x)): "-(-x_)",
+        call("negative", x + y): "-(x_ + y_)",
+        x - const(-1.5, "float32"): "x_ - -1.5f",
+        logical_not(less(x, y)): "!(x_ < y_)",
+        either(less(x, y), both(less(y, z), less(z, x))): "x_ < y_ || y_ < z_ && z_ < x_",
+        where(less(x, y), x, where(less(y, z), y, z)): "x_ < y_ ? x_ : y_ < z_ ? y_ : z_",
+        where(less(x, y), x, y) + z: "(x_ < y_ ? x_ : y_) + z_",
         const(0.1, "float32"): "0.1f",
         const(0.1, "float64"): "0.1",
-        call("rsqrt", x) * y: "1.0f / sqrtf(x) * y",
-        y * call("rsqrt", x): "y * (1.0f / sqrtf(x))",
+        call("rsqrt", x) * y: "1.0f / sqrtf(x_) * y_",
+        y * call("rsqrt", x): "y_ * (1.0f / sqrtf(x_))",
     }
     for value, expected in cases.items():
         kernel = Kernel("k", (buffer("o", 1, value.dtype, written=True),), (), (Store("o", const(0), value),))
-        assert re.search(r"o\[0\] = (.*);", cpp.source([kernel])[-200:]).group(1) == expected
+        assert re.search(r"o_\[0\] = (.*);", cpp.source([kernel])[-200:]).group(1) == expected
 
 
 def test_cooperation_is_refused_on_the_cpu() -> None:
@@ -93,19 +93,19 @@ def test_golden_cuda_source() -> None:
     assert (
         body_of(cuda.source(reversed_in_shared_memory()))
         == """\
-__global__ void __launch_bounds__(64) flip(
-    const float* __restrict__ x,  // [K * 64]
-    float* __restrict__ y,  // [K * 64]
-    int64_t K) {
-  const int64_t b = blockIdx.x;  // tile, of K
-  __shared__ float tile[64];
+__global__ void __launch_bounds__(64) flip_(
+    const float* __restrict__ x_,  // [K_ * 64]
+    float* __restrict__ y_,  // [K_ * 64]
+    int64_t K_) {
+  const int64_t b_ = blockIdx.x;  // tile, of K_
+  __shared__ float tile_[64];
   {
-    const int64_t t = threadIdx.x;  // thread, of 64
-    tile[t] = x[b * 64 + t];
+    const int64_t t_ = threadIdx.x;  // thread, of 64
+    tile_[t_] = x_[b_ * 64 + t_];
   }
   __syncthreads();
-  const int64_t t = threadIdx.x;  // thread, of 64
-  y[b * 64 + t] = tile[63 - t];
+  const int64_t t_ = threadIdx.x;  // thread, of 64
+  y_[b_ * 64 + t_] = tile_[63 - t_];
 }
 """
     )

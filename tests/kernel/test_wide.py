@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -114,6 +115,16 @@ def dense() -> Lowered:
     return lower(fusion, y.parallelize(0, P.BIDx), target="cuda")
 
 
+def merged(shape: list[int | str], random: Random | None = None) -> Lowered:
+    """x + x over one axis that all axes are merged to, from the first one on or in a random order."""
+    fusion = Fusion()
+    x = fusion.input("x", shape)
+    y = fusion.output(x + x, "y")
+    while len(y.loop) > 1:
+        y.merge(random.randrange(len(y.loop) - 1) if random else 0)
+    return lower(fusion, y.vectorize(0, 4).parallelize(0, P.BIDx), target="cuda")
+
+
 X, W = values([8, 8], "float32"), values([4, 8], "float32")
 SCHEDULES: dict[str, tuple[Callable[[], Lowered], list[torch.Tensor], list[str]]] = {
     "flat": (lambda: lower(*flat(), target="cuda"), [values([24], "float32")], ["load x", "store y"]),
@@ -126,6 +137,10 @@ SCHEDULES: dict[str, tuple[Callable[[], Lowered], list[torch.Tensor], list[str]]
     "pad": (padded, [X], ["store y"]),
     # Rows of 6 are not multiples of 4, but all values together are adjacent.
     "odd rows": (dense, [X[:, :6], W[0, :6]], ["load x", "store y"]),
+    "three axes": (lambda: merged(["n", 3, 6]), [values([2, 3, 6], "float32")], ["load x", "store y"]),
+    "four axes": (lambda: merged(["n", 3, 5, 2]), [values([2, 3, 5, 2], "float32")], ["load x", "store y"]),
+    "five axes": (lambda: merged([2, 3, 2, 3, 5]), [values([2, 3, 2, 3, 5], "float32")], ["load x", "store y"]),
+    "no rows": (lambda: merged(["n", 3, 6]), [values([0, 3, 6], "float32")], ["load x", "store y"]),
 }
 
 
@@ -135,6 +150,15 @@ def test_schedules(name: str) -> None:
     lowered = make()
     assert wide_accesses(lowered.wide) == wide
     checked(lowered, [given.contiguous() for given in inputs])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_axes_merged_in_any_order(seed: int) -> None:
+    random = Random(seed)
+    inner = [random.randint(1, 5) for _ in range(random.randint(2, 4))]
+    lowered = merged(["n", *inner], random)
+    assert wide_accesses(lowered.wide) == ["load x", "store y"]
+    checked(lowered, [values([4 * random.randint(0, 2), *inner], "float32")])
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
@@ -292,9 +316,9 @@ def test_without_lanes_there_is_one_variant() -> None:
 
 def test_printed() -> None:
     text = lower(*flat(), target="cuda").source
-    assert "sr::load<4>(x_lanes, x + " in text
-    assert "sr::store<4>(y + " in text
-    assert "sr::store<4>(y, y_lanes);" in cuda.source(widened(lanes(copy(lane))))
+    assert "sr::load<4>(x_lanes_, x_ + " in text
+    assert "sr::store<4>(y_ + " in text
+    assert "sr::store<4>(y_, y_lanes_);" in cuda.source(widened(lanes(copy(lane))))
 
 
 def plain_and_wide() -> list[Lowered]:

@@ -10,56 +10,72 @@ from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar
 
 
-def reads(expression: Scalar, name: Scalar) -> int:
-    """How often an expression, written out, reads a symbol; twice counts as many."""
-    if name not in expression.symbols:
-        return 0
-    if expression == name:
-        return 1
-    found = 0
-    for argument in expression.args:
-        found += reads(argument, name)
-        if found > 1:  # no need to look further, which would take long where parts are shared
-            return 2
-    return found
+def reads(expression: Scalar) -> dict[Scalar, int]:
+    """How often an expression, written out, reads each of its symbols; more than once counts as 2.
+
+    >>> from serrate.fusion import symbol
+    >>> x, y = symbol("x"), symbol("y")
+    >>> reads((x + y) * (x + 2))
+    {y: 1, x: 2}
+    """
+    times = {expression: 1}
+    for node in reversed(list(expression.walk())):  # what reads a node comes before it
+        for argument in node.args:
+            times[argument] = min(times.get(argument, 0) + times[node], 2)
+    return {node: many for node, many in times.items() if node.op == "symbol"}
 
 
 def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:
     """What an integer or boolean expression is worth, symbols and arrays given by name."""
     arrays = arrays or {}
     made: dict[Scalar, Any] = {}
+    stack = [node]
+    while stack:
+        part = stack[-1]
+        missing = [argument for argument in _asked(part, made) if argument not in made]
+        if missing:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if part not in made:
+            made[part] = _worth(part, [made[argument] for argument in _asked(part, made)], values, arrays)
+    return made[node]
 
-    def of(n: Scalar) -> Any:
-        if n not in made:
-            made[n] = step(n)
-        return made[n]
 
-    def step(n: Scalar) -> Any:
-        match n.op:
-            case "const":
-                return n.value
-            case "symbol":
-                return values[n.value]
-            case "logical_and":
-                return of(n.args[0]) and of(n.args[1])
-            case "logical_or":
-                return of(n.args[0]) or of(n.args[1])
-            case "where":
-                return of(n.args[1]) if of(n.args[0]) else of(n.args[2])
-        args = [of(argument) for argument in n.args]
-        match n.op:
-            case "load":
-                if not 0 <= args[0] < len(arrays[n.value]):
-                    raise IndexError(f"{n.value}[{args[0]}] of {len(arrays[n.value])}")
-                return arrays[n.value][args[0]]
-            case "search":
-                count, position = args
-                return max(c for c in range(count) if arrays[n.value][c] <= position)
-            case "cast":
-                return args[0]
-        return FUNCTIONS[n.op].evaluator(n.args[-1].dtype)(*args)
+def _asked(node: Scalar, made: Mapping[Scalar, Any]) -> tuple[Scalar, ...]:
+    """The operands that have to be evaluated; which those are, the first of them may say."""
+    first = node.args[:1]
+    match node.op:
+        case "logical_and" | "logical_or" | "where" if first[0] not in made:
+            return first
+        case "logical_and":
+            return node.args if made[first[0]] else first
+        case "logical_or":
+            return first if made[first[0]] else node.args
+        case "where":
+            return (first[0], node.args[1] if made[first[0]] else node.args[2])
+    return node.args
 
-    return of(node)
+
+def _worth(node: Scalar, args: list[Any], values: Mapping[str, int], arrays: Mapping[str, Sequence[int]]) -> Any:
+    """What a node is worth, of the operands that were asked for."""
+    match node.op:
+        case "const":
+            return node.value
+        case "symbol":
+            return values[node.value]
+        case "load":
+            if not 0 <= args[0] < len(arrays[node.value]):
+                raise IndexError(f"{node.value}[{args[0]}] of {len(arrays[node.value])}")
+            return arrays[node.value][args[0]]
+        case "search":
+            count, position = args
+            return max(c for c in range(count) if arrays[node.value][c] <= position)
+        case "cast":
+            return args[0]
+        case "logical_and" | "logical_or" | "where":
+            return args[-1]
+    return FUNCTIONS[node.op].evaluator(node.args[-1].dtype)(*args)
 
 
 def common(values: Sequence[Scalar]) -> list[Scalar]:

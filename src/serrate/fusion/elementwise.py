@@ -58,15 +58,18 @@ class Elementwise:
     def result_dtype(self, given: Sequence[str | float], options: Mapping[str, Any]) -> str:
         """The dtype of the result, `given` the dtypes of tensors, and numbers; what is computed of half types is of
         that type again."""
-        made = self(*_symbols(given), **options).dtype
+        made = self._of_symbols(given, options).dtype
         narrow = {accumulator(each): each for each in given if isinstance(each, str)}
         return narrow.get(made, made)
 
     def reads(self, given: Sequence[str | float], options: Mapping[str, Any]) -> tuple[int, ...]:
         """How often the expression reads each of its operands; more than once counts as 2."""
-        operands = _symbols(given)
-        made = self(*operands, **options)
-        return tuple(reads(made, each) if isinstance(each, Scalar) else 1 for each in operands)
+        found = reads(self._of_symbols(given, options))
+        return tuple(found.get(each, 0) if isinstance(each, Scalar) else 1 for each in _symbols(given))
+
+    def _of_symbols(self, given: Sequence[str | float], options: Mapping[str, Any]) -> Scalar:
+        """The expression for symbols of these dtypes, and numbers."""
+        return self(*_symbols(given), **options)
 
 
 def _symbols(given: Sequence[str | float]) -> list[Operand]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,11 +32,6 @@ class Form:
         levels = self.operands or (SELECT,) * len(operands)
         texts = [text if own >= level else f"({text})" for (text, own), level in zip(operands, levels, strict=True)]
         return self.text.format(*texts), self.level
-
-    @property
-    def words(self) -> list[str]:
-        """The names of C that the text uses; those of a namespace do not count."""
-        return re.findall(r"(?<![:\w.])[A-Za-z_]\w*(?!\w*::)", self.text)
 
 
 Forms = Mapping[str, Form]

@@ -105,8 +105,6 @@ def _evaluator(number: Number, arity: int) -> Callable[..., Any]:
 
 FUNCTIONS: dict[str, Function] = {}
 """All primitive scalar functions by name."""
-C_WORDS: set[str] = set()
-"""The names of C that their forms use, which nothing in a kernel may be called."""
 
 
 def enter(row: Function) -> Function:
@@ -114,8 +112,6 @@ def enter(row: Function) -> Function:
     if row.name in FUNCTIONS:
         raise ValueError(f"there is a scalar function {row.name!r} already")
     FUNCTIONS[row.name] = row
-    for form in (*row.cpp.values(), *row.cuda.values()):
-        C_WORDS.update(form.words)
     return row
 
 

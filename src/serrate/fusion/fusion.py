@@ -42,33 +42,40 @@ class Fusion(Renaming, Reductions, Rewriting):
         self.inputs: list[TensorView] = []
         self.outputs: list[TensorView] = []
         self.tensors: list[TensorView] = []  # in the order of definition: operands come first
+        self._names: set[str] = set()  # of tensors
+        self._sizes: set[str] = set()  # names of sizes
 
     # Making tensors
 
     def _name(self, wanted: str | None) -> str:
-        taken = {tensor.name for tensor in self.tensors}
         if wanted is not None:
-            if wanted in taken:
+            if wanted in self._names:
                 raise ValueError(f"there is a tensor named {wanted!r} already")
-            sizes = {
-                size.value for tensor in self.tensors for axis in tensor.domain.root for size in axis.extent.symbols
-            }
-            if wanted in sizes:
+            if wanted in self._sizes:
                 raise ValueError(f"{wanted!r} is the name of a size already; a tensor needs another")
             return wanted
         number = len(self.tensors)
-        while f"t{number}" in taken:
+        while f"t{number}" in self._names:
             number += 1
         return f"t{number}"
+
+    def _rename_tensor(self, tensor: TensorView, wanted: str) -> None:
+        """Let a tensor have another name."""
+        name = self._name(wanted)
+        self._names.remove(tensor.name)
+        self._names.add(name)
+        tensor.name = name
 
     def _add(
         self, domain: TensorDomain, dtype: str, operation: Operation | None, name: str | None = None
     ) -> TensorView:
         made = TensorView(self, self._name(name), domain, dtype, operation)
-        for axis in domain.root:
-            for size in axis.extent.symbols:
-                if any(size.value == tensor.name for tensor in (*self.tensors, made)):
-                    raise ValueError(f"{size} is the name of a tensor; a size of {made} needs another")
+        sizes = {str(size.value) for axis in domain.root for size in axis.extent.symbols}
+        for size in sizes:
+            if size in self._names or size == made.name:
+                raise ValueError(f"{size} is the name of a tensor; a size of {made} needs another")
+        self._names.add(made.name)
+        self._sizes |= sizes
         self.tensors.append(made)
         return made
 
@@ -80,10 +87,9 @@ class Fusion(Renaming, Reductions, Rewriting):
     ) -> TensorView:
         """A tensor that is given: a shape of numbers, names of sizes known when it runs, or axes."""
         if not isinstance(shape, TensorDomain):
-            names = [*"ijlmpq"[: len(shape) - 1], "d"] if len(shape) > 1 else ["i"][: len(shape)]
             axes = [
                 axis if isinstance(axis, IterDomain) else IterDomain(axis, name=axis_name)
-                for axis, axis_name in zip(shape, names, strict=True)
+                for axis, axis_name in zip(shape, _axis_names(len(shape)), strict=True)
             ]
             shape = TensorDomain(axes)
         made = self._add(shape, dtype_name(dtype), None, name)
@@ -97,7 +103,7 @@ class Fusion(Renaming, Reductions, Rewriting):
         if tensor.definition is None or tensor.definition.kind == "nest" or tensor in self.outputs or renamed_offsets:
             tensor = self.copy(tensor)  # a result of its own
         if name is not None and name != tensor.name:
-            tensor.name = self._name(name)
+            self._rename_tensor(tensor, name)
         tensor.memory = Memory.GLOBAL
         self.outputs.append(tensor)
         return tensor
@@ -169,6 +175,15 @@ class Fusion(Renaming, Reductions, Rewriting):
         """A fusion like this one that shares nothing with it that could change."""
         return copying.deepcopy(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fusion:
+        # Empty tensors first: none then copies those that it was computed of, of which there may be many.
+        made = memo[id(self)] = Fusion.__new__(Fusion)
+        for tensor in self.tensors:
+            memo[id(tensor)] = TensorView.__new__(TensorView)
+        for old, new in [(self, made), *((tensor, memo[id(tensor)]) for tensor in self.tensors)]:
+            vars(new).update(copying.deepcopy(vars(old), memo))
+        return made
+
     def key(self) -> tuple[object, ...]:
         """What makes two fusions the same: operations, axes, schedules; not the identity of anything."""
         from serrate.fusion.equality import key_of
@@ -191,6 +206,15 @@ class Fusion(Renaming, Reductions, Rewriting):
         return "\n".join([*lines, "outputs: " + ", ".join(tensor.name for tensor in self.outputs)])
 
 
+def _axis_names(count: int) -> list[str]:
+    """How the axes of an input are called: i, j, …, the last one d, if there are several."""
+    if count < 2:
+        return ["i"] * count
+    letters = "ijlmpq"
+    names = [f"{letters[at % 6]}{at // 6 + 1 if at >= 6 else ''}" for at in range(count - 1)]
+    return [*names, "d"]
+
+
 def inject_offsets(fusion: Fusion) -> Fusion:
     """The fusion with, after each nested output, the offsets of its ragged axes as outputs of their own.
 
@@ -202,7 +226,7 @@ def inject_offsets(fusion: Fusion) -> Fusion:
         outputs.append(tensor)
         for number, axis in enumerate(axis for axis in tensor.domain.kept if axis.is_ragged):
             offsets = made.offsets_of(tensor, ragged(axis))
-            offsets.name = made._name(f"{tensor.name}_offsets" + (f"{number}" if number else ""))
+            made._rename_tensor(offsets, f"{tensor.name}_offsets" + (f"{number}" if number else ""))
             offsets.memory = Memory.GLOBAL
             outputs.append(offsets)
     made.outputs = outputs

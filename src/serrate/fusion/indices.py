@@ -157,20 +157,35 @@ class Indices:
     def advance(
         self,
         steps: Sequence[Step],
-        emit: Callable[[Scalar], None],
+        emit: Callable[[Scalar], None] | None,
         bind: Callable[[IterDomain, Scalar], Scalar],
     ) -> None:
-        """Take every step that can be taken by now."""
+        """Take every step that can be taken by now; without `emit`, every one that takes no predicate."""
         before = None
         while before != len(self.done):  # a step may wait for the component that a later one gives
             before = len(self.done)
             for step in steps:
-                if step not in self.done and all(self.has(axis) and self._can_guard(axis) for axis in step.given):
-                    self.follow(step, emit, bind)
+                if step in self.done or not all(self.has(axis) and self._can_guard(axis) for axis in step.given):
+                    continue
+                if emit is None and self._takes_predicates(step):
+                    continue
+                self.follow(step, _refuse if emit is None else emit, bind)
+
+    def _takes_predicates(self, step: Step) -> bool:
+        expression = step.expression
+        walk = expression.walk_forward if step.forward else expression.walk_backward
+        sources = [self.of(axis) for axis in (expression.inputs if step.forward else expression.outputs)]
+        if expression.condition(step.forward, sources) != TRUE:
+            return True
+        return any(map(self.is_unsafe, (*walk(self.is_unsafe)[0], *expression.needs)))
 
     def _can_guard(self, axis: IterDomain) -> bool:
         """Whether what a predicate of an axis needs is known, if it may come to one."""
         return not axis.is_ragged or not self.is_unsafe(axis) or self.has(component_of(axis))
+
+
+def _refuse(condition: Scalar) -> None:
+    raise AssertionError(f"a step that takes no predicate emits {condition}")
 
 
 def is_natural(index: Scalar) -> bool:

@@ -77,7 +77,7 @@ class Monoid:
     neutral: float | None = None
     """What holes must hold to be read without a predicate; None if nothing does."""
     by_blocks: bool = False
-    """Whether it adds up, so that float32 is to be added by blocks, which keeps rounding errors small."""
+    """Whether it adds up, so that float32 is gathered by blocks, and the blocks in float64: errors stay small."""
     rejoins: bool = False
     """Whether results can be reduced again by the same monoid."""
     positions: bool = False
@@ -88,7 +88,8 @@ class Monoid:
         entering = accumulator(self.enters(dtype))
         state = tuple(symbol(f"state{n}", each.dtype) for n, each in enumerate(self.init(entering)))
         element = symbol("element", entering)
-        return sum(reads(value, element) for value in self.step(state, element, symbol("position", INDEX))) <= 1
+        values = self.step(state, element, symbol("position", INDEX))
+        return sum(reads(value).get(element, 0) for value in values) <= 1
 
 
 MONOIDS: dict[str, Monoid] = {}
@@ -237,6 +238,7 @@ enter(Monoid(
     finish=lambda state: state[0] / cast(state[2], state[0].dtype),
     reference=_variance_reference,
     kinds=("float",),
+    by_blocks=True,
 ))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -167,8 +167,8 @@ class Listed(Raggedness):
 class Stored(Raggedness):
     """Extents that are data: an array of offsets (K + 1 entries) that exists when the kernel runs.
 
-    The host knows `size`, which the last offset equals, or does not exceed if not `exact`, and perhaps `longest`, a
-    bound of the extents.
+    The last offset equals `size`, or does not exceed it if not `exact`. The host knows `size`; if that is data as well,
+    it knows `most`, which that does not exceed. Perhaps it knows `longest`, a bound of the extents.
     """
 
     array: str
@@ -176,6 +176,7 @@ class Stored(Raggedness):
     size: Scalar
     longest: Scalar | None = None
     exact: bool = True
+    most: Scalar | None = field(default=None, compare=False)
 
     def extent_at(self, component: Scalar) -> Scalar:
         return load(self.array, component + 1) - load(self.array, component)
@@ -186,11 +187,11 @@ class Stored(Raggedness):
 
     @property
     def total_bound(self) -> Scalar:
-        return self.size
+        return self.size if self.most is None else self.most
 
     @property
     def longest_bound(self) -> Scalar:
-        return self.size if self.longest is None else self.longest
+        return self.total_bound if self.longest is None else self.longest
 
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         return arrays[self.array]

@@ -36,6 +36,7 @@ class Scalar:
     args: tuple[Scalar, ...]
     value: Any  # the number of a constant, the name of a symbol, the array of a load or a search
     dtype: str
+    depth: int  # how many operations stand one inside another
     _symbols: list[frozenset[Scalar]] = field(default_factory=list)  # once asked for
 
     def __repr__(self) -> str:
@@ -117,34 +118,53 @@ class Scalar:
     def walk(self) -> Iterator[Scalar]:
         """Every node once, operands first."""
         seen: set[Scalar] = set()
-        stack: list[tuple[Scalar, bool]] = [(self, False)]
+        stack: list[Scalar | None] = [self]  # None: the operands of what is below it are done
         while stack:
-            node, ready = stack.pop()
-            if ready:
-                yield node
+            node = stack.pop()
+            if node is None:
+                done = stack.pop()
+                assert done is not None
+                yield done
             elif node not in seen:
                 seen.add(node)
-                stack.append((node, True))
-                stack.extend((argument, False) for argument in reversed(node.args))
+                if node.args:
+                    stack += (node, None, *reversed(node.args))
+                else:
+                    yield node
 
     @property
     def symbols(self) -> frozenset[Scalar]:
         """The symbols in the expression."""
-        if not self._symbols:
-            own = {self} if self.op == "symbol" else ()
-            self._symbols.append(frozenset(own).union(*(argument.symbols for argument in self.args)))
+        stack = [] if self._symbols else [self]
+        while stack:
+            node = stack[-1]
+            missing = [argument for argument in node.args if not argument._symbols]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if not node._symbols:
+                own = {node} if node.op == "symbol" else ()
+                node._symbols.append(frozenset(own).union(*(argument._symbols[0] for argument in node.args)))
         return self._symbols[0]
 
     def substitute(self, values: Mapping[Scalar, Scalar]) -> Scalar:
         """This expression with some of its nodes (symbols, most often) replaced."""
+        if not values:
+            return self
         made: dict[Scalar, Scalar] = {}
-        for node in self.walk():
-            if node in values:
-                made[node] = values[node]
-            elif node.args:
-                made[node] = rebuild(node, tuple(made[argument] for argument in node.args))
-            else:
-                made[node] = node
+        stack = [self]
+        while stack:
+            node = stack[-1]
+            if node not in made:
+                if node in values:
+                    made[node] = values[node]
+                elif missing := [argument for argument in node.args if argument not in made]:
+                    stack += reversed(missing)
+                    continue
+                else:
+                    made[node] = rebuild(node, tuple([made[argument] for argument in node.args]))
+            stack.pop()
         return made[self]
 
 
@@ -155,11 +175,13 @@ _interned: WeakValueDictionary[tuple[Any, ...], Scalar] = WeakValueDictionary()
 def make(op: str, args: Sequence[Scalar] = (), value: Any = None, dtype: str = INDEX) -> Scalar:
     """The node, as it is: nothing is folded."""
     args = tuple(args)
-    key = (op, tuple(map(id, args)), repr(value), dtype)  # repr: 0.0 is not -0.0, True is not 1
+    # repr: 0.0 is not -0.0, True is not 1
+    key = (op, args, value if value is None or isinstance(value, str) else repr(value), dtype)
     found = _interned.get(key)
     if found is None:
+        depth = max([argument.depth for argument in args]) + 1 if args else 0
         with _lock:  # two threads must not make two of one
-            found = _interned.setdefault(key, Scalar(op, args, value, dtype))
+            found = _interned.setdefault(key, Scalar(op, args, value, dtype, depth))
     return found
 
 
@@ -465,22 +487,26 @@ def rebuild(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
 
 def text(node: Scalar) -> str:
     """The expression as it reads in C, functions by their own names."""
-    return _text(node)[0]
+    made: dict[Scalar, Written] = {}
+    for part in node.walk():
+        made[part] = _text(part, [made[argument] for argument in part.args])
+    return made[node][0]
 
 
-def _text(node: Scalar) -> Written:
+def _text(node: Scalar, operands: Sequence[Written]) -> Written:
     """The text and how strongly its outermost operator binds."""
     if node.op in FUNCTIONS:
         form = FUNCTIONS[node.op].operator or called(node.op, len(node.args))
-        return form.write([_text(argument) for argument in node.args])
+        return form.write(operands)
+    texts = [operand for operand, _ in operands]
     match node.op:
         case "const":
             return (str(node.value).lower() if node.dtype == BOOL else str(node.value)), POSTFIX
         case "symbol":
             return str(node.value), POSTFIX
         case "load":
-            return f"{node.value}[{text(node.args[0])}]", POSTFIX
+            return f"{node.value}[{texts[0]}]", POSTFIX
         case "search":
-            return f"search({node.value}, {text(node.args[0])}, {text(node.args[1])})", POSTFIX
+            return f"search({node.value}, {texts[0]}, {texts[1]})", POSTFIX
     assert node.op == "cast"
-    return f"{node.dtype}({text(node.args[0])})", POSTFIX
+    return f"{node.dtype}({texts[0]})", POSTFIX

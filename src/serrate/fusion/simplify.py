@@ -65,11 +65,14 @@ def _rules() -> tuple[Rule, ...]:
         Rule("quotient of a quotient", (i // a) // b, i // (a * b), (less(zero, a), less(zero, b))),
         Rule("quotient of a sum", (q * f + r) // f, q + r // f, (positive, less_equal(zero, r))),
         Rule("quotient by a multiple", (q * f + r) // (b * f), q // b, (*small, less(zero, b))),
+        Rule("quotient of a remainder", (x % (a * n)) // n, x // n % a, (less(zero, a), less(zero, n))),
         Rule("small remainder", x % n, x, (less_equal(zero, x), less(x, n))),
         Rule("remainder of a remainder", (x % (a * n)) % n, x % n, (less(zero, a), less(zero, n))),
         Rule("remainder of a sum", (q * f + r) % f, r % f, (positive, less_equal(zero, r))),
         Rule("remainder by a multiple", (q * f + r) % (b * f), q % b * f + r, (*small, less(zero, b))),
         Rule("whole of its parts", (x // n) * (n * k) + (x % n) * k, x * k, (less(zero, n),)),
+        Rule("whole of parts of a quotient", (x // (m * n)) * (n * k) + (x // m % n) * k, x // m * k,
+             (less(zero, m), less(zero, n))),
         Rule("less", below, TRUE, (below,)),
         Rule("not less", below, FALSE, (less_equal(b, a),)),
         Rule("at most", at_most, TRUE, (at_most,)),
@@ -115,15 +118,20 @@ def simplify(expression: Scalar, bounds: Bounds = _NO_BOUNDS) -> Scalar:
     >>> simplify((o * f + j) // f, inside), simplify((o * f + j) % f, inside), simplify(less(o * f + j, n * f), inside)
     (o, j, true)
     """
-    return _Simplifier(bounds).visit(expression)
+    return Simplifier(bounds).visit(expression)
 
 
-class _Simplifier:
+class Simplifier:
+    """`simplify` for one expression after another under the same bounds: what they have in common is simplified
+    once."""
+
     def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
         self.prover = Prover(bounds)
         self.done: dict[Scalar, Scalar] = {}
 
     def visit(self, root: Scalar) -> Scalar:
+        """The simplified expression."""
         for node in root.walk():
             if node not in self.done:
                 args = tuple(self.done[argument] for argument in node.args)

@@ -8,12 +8,12 @@ said of the axes that come out last.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.expressions import Combine, Cover, Merge, Partition, Resize, Split, Swizzle
-from serrate.fusion.raggedness import Listed, Pieces, Product, Raggedness, Resized, Scaled
+from serrate.fusion.raggedness import Listed, Pieces, Product, Raggedness, Resized, Scaled, Stored
 from serrate.fusion.scalar import Scalar, ceildiv, const, scalar
 from serrate.fusion.types import IterType
 
@@ -176,6 +176,8 @@ def partition(axis: IterDomain, raggedness: Raggedness) -> tuple[IterDomain, Rag
         raise RaggednessError(f"{axis} is ragged already; combine it with its component axis first")
     if axis.is_broadcast:
         raise ScheduleError(f"{axis} cannot be partitioned: it is a broadcast axis")
+    if isinstance(raggedness, Stored) and raggedness.size == axis.extent != axis.bound:
+        raggedness = replace(raggedness, most=axis.bound)
     total = raggedness.total_bound
     if total.is_const and axis.extent.is_const and total.value > axis.extent.value:
         raise RaggednessError(f"{axis} cannot be partitioned: the extents add up to {total}")

@@ -49,3 +49,4 @@ class Memory(Enum):
     GLOBAL = "global"
     SHARED = "shared"  # of a block; a stack buffer of the thread on the CPU
     REGISTER = "register"  # of a thread
+    SCRATCH = "scratch"  # of a thread, as large as is known only when the kernel runs

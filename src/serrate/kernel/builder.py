@@ -17,7 +17,7 @@ from serrate.fusion.indices import is_natural
 from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement
-from serrate.kernel.source import identifier
+from serrate.kernel.source import word
 
 _RISKY = ("load", "search", "index_divide", "index_remainder")  # may fault where their guard does not hold
 
@@ -46,7 +46,7 @@ class Builder:
 
     def name(self, wanted: str) -> str:
         """A name not used yet."""
-        wanted = identifier(wanted)
+        wanted = word(wanted)
         name, number = wanted, 2
         while name in self._taken or any(name in names for names in self._names):
             name, number = f"{wanted}{number}", number + 1

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from serrate.errors import ScheduleError
 from serrate.fusion.functions import FUNCTIONS
-from serrate.fusion.types import ParallelType
+from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
 from serrate.kernel.source import Printer, identifier, prelude
 
@@ -22,12 +22,12 @@ def source(kernels: Sequence[Kernel]) -> str:
     >>> x, y = Buffer("x", "float32", n), Buffer("y", "float32", n, written=True)
     >>> kernel = Kernel("double_it", (x, y), (n,), (For(i, n, (double,), "position"),))
     >>> print(source([kernel]).rpartition("// namespace sr")[2].strip())
-    extern "C" void double_it(
-        const float* __restrict__ x,  // [n]
-        float* __restrict__ y,  // [n]
-        int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {  // position
-        y[i] = x[i] + x[i];
+    extern "C" void double_it_(
+        const float* __restrict__ x_,  // [n_]
+        float* __restrict__ y_,  // [n_]
+        int64_t n_) {
+      for (int64_t i_ = 0; i_ < n_; ++i_) {  // position
+        y_[i_] = x_[i_] + x_[i_];
       }
     }
     """
@@ -87,13 +87,13 @@ class _CppPrinter(Printer):
 
     def statement(self, statement: Statement, last: bool) -> Iterator[str]:
         yield from super().statement(statement, last)
-        if isinstance(statement, Allocate) and not statement.buffer.size.is_const:
+        if isinstance(statement, Allocate) and statement.buffer.memory == Memory.SCRATCH:
             # Memory was short, which is counted: the caller learns it, and what was to be written here is not.
             leave = "continue" if self.depth else "return"
             yield f"if ({identifier(statement.buffer.name)} == nullptr) {leave};"
 
     def allocation(self, buffer: Buffer) -> str:
-        if not buffer.size.is_const:
+        if buffer.memory == Memory.SCRATCH:
             kind, name = self.type(buffer.dtype), identifier(buffer.name)
             self.scratches += 1
             return f"{kind}* const {name} = sr::scratch<{kind}, {self.scratches}>({self.expression(buffer.size)});"

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from serrate.errors import ScheduleError
 from serrate.fusion.forms import POSTFIX, PRODUCT, Written
-from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import (
-    Allocate,
     Barrier,
     BlockReduce,
     Buffer,
@@ -21,8 +20,6 @@ from serrate.kernel.ir import (
     Kernel,
     Statement,
     Store,
-    expressions,
-    walk,
 )
 from serrate.kernel.lanes import Wide
 from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
@@ -41,29 +38,13 @@ def source(kernel: Kernel) -> str:
     return "\n".join([headers + prelude("prelude.cuh"), head, *printer.indented(kernel.body), "}", ""])
 
 
-def _names(kernel: Kernel) -> set[str]:
-    """Every name a kernel uses."""
-    nodes = [node for s in walk(kernel.body) for root in expressions(s) for node in root.walk()]
-    local = {s.buffer.name for s in walk(kernel.body) if isinstance(s, Allocate)}
-    loops = {s.var.value for s in walk(kernel.body) if isinstance(s, For)}
-    used = {identifier(node.value) for node in nodes if isinstance(node.value, str)}
-    return used | {identifier(name) for name in local | loops | {b.name for b in kernel.buffers}}
-
-
 class _CudaPrinter(Printer):
     target = "cuda"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "__half", "bfloat16": "__nv_bfloat16"}
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
-        self.taken = _names(kernel)
         self.combining: dict[Scalar, str] = {}  # the states' components, inside a combine
-
-    def fresh(self, name: str) -> str:
-        """The name, changed if the kernel uses it for something else."""
-        while name in self.taken:
-            name += "_"
-        return name
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         if loop.parallel == ParallelType.Thread:
@@ -123,19 +104,17 @@ class _CudaPrinter(Printer):
 
     def _block_reduce(self, reduce: BlockReduce) -> Iterator[str]:
         where = ", ".join(parallel.value for parallel in reduce.over)
-        yield f"// {', '.join(reduce.state)}: combined over {where}"
+        yield f"// {', '.join(map(identifier, reduce.state))}: combined over {where}"
         yield from self._state(reduce.state, reduce.combine)
-        state = self.fresh("state")
-        yield from self._each_element(reduce.size, [
-            f"const {self.fresh('State')} {state} = {self._reduced(reduce)};",
-            *self._unpacked(reduce, state),
-        ])  # fmt: skip
+        yield from self._each_element(
+            reduce.size, [f"const State state = {self._reduced(reduce)};", *self._unpacked(reduce)]
+        )
 
     def _reduced(self, reduce: BlockReduce) -> str:
         """The call that combines the states of threads: in registers if they are adjacent, else in shared memory."""
         block, mine, others = self.kernel.launch.block, *_divide("TID", reduce.over)
         components = (self._component(name, reduce.size) for name in reduce.state)
-        state, combine = f"{self.fresh('State')}{{{', '.join(components)}}}", self.fresh("combine")
+        state = f"State{{{', '.join(components)}}}"
         if all(dim.is_const for dim in block):
             sizes = [dim.value for dim in block]
             threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
@@ -143,56 +122,52 @@ class _CudaPrinter(Printer):
             adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
             if adjacent and threads % 32 == 0 and count & (count - 1) == 0:
                 thread = self._position((0, 1, 2), "thread")
-                return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, {combine})"
+                return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, combine)"
         else:
             threads = THREADS_PER_BLOCK
         rank, group = self._position(mine, "thread"), self._position(others, "thread")
-        return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, {combine})"
+        return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, combine)"
 
     def _grid_reduce(self, reduce: GridReduce) -> Iterator[str]:
         where = ", ".join(parallel.value for parallel in reduce.over)
         mine, others = _divide("BID", reduce.over)
-        blocks, group, place, block = map(self.fresh, ("blocks", "group", "place", "block"))
-        element, here = self.fresh("element"), self._element(reduce.size)
         thread, threads = self._position((0, 1, 2), "thread"), self._count((0, 1, 2), "block")
-        yield f"// {', '.join(reduce.state)}: combined over {where} by the last block to arrive"
+        yield f"// {', '.join(map(identifier, reduce.state))}: combined over {where} by the last block to arrive"
         yield from self._state(reduce.state, reduce.combine)
-        yield f"const int {blocks} = {self._count(mine, 'grid')};"
-        yield f"const int {group} = {self._position(others, 'block')};"
+        yield f"const int blocks = {self._count(mine, 'grid')};"
+        yield f"const int group = {self._position(others, 'block')};"
         # (group, block, thread, element)
-        yield f"const auto {place} = [=](int {block}, int {element}) {{"
+        yield "const auto place = [=](int block, int element) {"
         size = "" if reduce.size == 1 else f" * {reduce.size}"
-        yield f"  return ((int64_t({group}) * {blocks} + {block}) * {threads} + {thread}){size} + {element};"
+        yield f"  return ((int64_t(group) * blocks + block) * {threads} + {thread}){size} + element;"
         yield "};"
-        mine_here = f"{place}({self._position(mine, 'block')}, {here})"
+        mine_here = f"place({self._position(mine, 'block')}, {_element(reduce.size)})"
         yield from self._each_element(reduce.size, [
             f"{identifier(space)}[{mine_here}] = {self._component(name, reduce.size)};"
             for space, name in zip(reduce.workspace, reduce.state, strict=True)
         ])  # fmt: skip
-        yield f"if (sr::last_to_arrive({identifier(reduce.counter)} + {group}, {blocks})) {{"
-        for line in self._each_element(reduce.size, self._combined_blocks(reduce, place, block, blocks)):
+        yield f"if (sr::last_to_arrive({identifier(reduce.counter)} + group, blocks)) {{"
+        for line in self._each_element(reduce.size, self._combined_blocks(reduce)):
             yield line if line.startswith("#") else "  " + line
         yield from self.indented(reduce.body)
         yield "}"
 
-    def _combined_blocks(self, reduce: GridReduce, place: str, block: str, blocks: str) -> list[str]:
+    def _combined_blocks(self, reduce: GridReduce) -> list[str]:
         """The states of the blocks, taken from the workspace in their order."""
-        state, combine, kind = self.fresh("state"), self.fresh("combine"), self.fresh("State")
-        spaces, element = [identifier(space) for space in reduce.workspace], self._element(reduce.size)
-        first = ", ".join(f"{space}[{place}(0, {element})]" for space in spaces)
-        following = ", ".join(f"{space}[{place}({block}, {element})]" for space in spaces)
+        spaces, element = [identifier(space) for space in reduce.workspace], _element(reduce.size)
+        first = ", ".join(f"{space}[place(0, {element})]" for space in spaces)
+        following = ", ".join(f"{space}[place(block, {element})]" for space in spaces)
         return [
-            f"{kind} {state} = {{{first}}};",
-            f"for (int {block} = 1; {block} < {blocks}; ++{block}) {{",
-            f"  {state} = {combine}({state}, {kind}{{{following}}});",
+            f"State state = {{{first}}};",
+            "for (int block = 1; block < blocks; ++block) {",
+            f"  state = combine(state, State{{{following}}});",
             "}",
-            *self._unpacked(reduce, state),
+            *self._unpacked(reduce),
         ]
 
     def _state(self, state: tuple[str, ...], rule: CombineRule) -> Iterator[str]:
         """The type of the states and the function that combines two of them."""
-        kind = self.fresh("State")
-        yield f"struct {kind} {{"
+        yield "struct State {"
         for name in state:
             yield f"  {self.type(self._buffer(name).dtype)} {identifier(name)};"
         yield "};"
@@ -200,30 +175,26 @@ class _CudaPrinter(Printer):
             self.combining.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
         values = ", ".join(map(self.expression, rule.values))
         self.combining.clear()
-        yield f"const auto {self.fresh('combine')} = [=]({kind} left, {kind} right) {{"
-        yield f"  return {kind}{{{values}}};"
+        yield "const auto combine = [=](State left, State right) {"
+        yield f"  return State{{{values}}};"
         yield "};"
 
-    def _text(self, node: Scalar) -> Written:
-        return (self.combining[node], POSTFIX) if node in self.combining else super()._text(node)
+    def _text(self, node: Scalar, operands: list[Written]) -> Written:
+        return (self.combining[node], POSTFIX) if node in self.combining else super()._text(node, operands)
 
-    def _unpacked(self, reduce: BlockReduce | GridReduce, state: str) -> Iterator[str]:
+    def _unpacked(self, reduce: BlockReduce | GridReduce) -> Iterator[str]:
         """The combined state, back in the buffers."""
-        return (f"{self._component(name, reduce.size)} = {state}.{identifier(name)};" for name in reduce.state)
-
-    def _element(self, size: int) -> str:
-        return "0" if size == 1 else self.fresh("element")
+        return (f"{self._component(name, reduce.size)} = state.{identifier(name)};" for name in reduce.state)
 
     def _component(self, name: str, size: int) -> str:
-        return self.element(name, const(0) if size == 1 else symbol(self.fresh("element")))
+        return self.element(name, const(0)) if size == 1 else f"{identifier(name)}[element]"
 
     def _each_element(self, size: int, lines: list[str]) -> Iterator[str]:
         if size == 1:
             yield from lines
             return
-        element = self.fresh("element")
         yield "#pragma unroll"
-        yield f"for (int {element} = 0; {element} < {size}; ++{element}) {{"
+        yield f"for (int element = 0; element < {size}; ++element) {{"
         yield from ("  " + line for line in lines)
         yield "}"
 
@@ -248,6 +219,11 @@ class _CudaPrinter(Printer):
             index = f"int({of}Idx.{'xyz'[dim]})"
             text, level = (index, 9) if text == "0" else (f"{_grouped(text, level)} * {size} + {index}", 6)
         return text
+
+
+def _element(size: int) -> str:
+    """Which element of a state is combined."""
+    return "0" if size == 1 else "element"
 
 
 def _grouped(text: str, level: int) -> str:

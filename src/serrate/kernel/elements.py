@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,19 @@ from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.ir import DEEPEST
 from serrate.kernel.moved import Here, reads_elsewhere
+from serrate.kernel.phases import is_reduction
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
 
 _SAME = ("nest", "broadcast")  # kinds of operations that only name the axes anew
+
+Asking = Generator[tuple["Elements", TensorView], Scalar, Scalar]
+"""Code that makes a value. Where it needs the value of another tensor, it yields whose indices that is wanted at and
+which tensor it is, and is sent the value. What waits so does not wait on Python's stack, and chains of operations may
+have any length."""
 
 
 def reads_of(operation: Operation) -> tuple[int, ...]:
@@ -98,14 +105,31 @@ class Elements:
 
     def value(self, tensor: TensorView) -> Scalar:
         """The element of a tensor here, in the dtype that is computed in."""
+        waiting = [self._asking(tensor)]  # each waits for the one after it
+        answer: Scalar | None = None
+        while waiting:
+            try:
+                elements, wanted = next(waiting[-1]) if answer is None else waiting[-1].send(answer)
+            except StopIteration as finished:
+                waiting.pop()
+                answer = finished.value
+                continue
+            answer = elements._made.get(wanted)
+            if answer is None:
+                waiting.append(elements._asking(wanted))
+        assert answer is not None
+        return answer
+
+    def _asking(self, tensor: TensorView) -> Asking:
         if tensor not in self._made:
-            value = self._value(tensor)
-            self._made[tensor] = self._bound(tensor, value) if self._needs_name(tensor) else value
+            value = yield from self._value(tensor)
+            named = self._needs_name(tensor) or value.depth > DEEPEST
+            self._made[tensor] = self._bound(tensor, value) if named else value
         return self._made[tensor]
 
     def _needs_name(self, tensor: TensorView) -> bool:
         operation = tensor.definition
-        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users(tensor) > 1)
+        return operation is None or (operation.kind not in _SAME and self.lowering.phased.users[tensor] > 1)
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
         return self.lowering.builder.let(f"{tensor.name}_at", value)
@@ -113,7 +137,7 @@ class Elements:
     def _held(self, tensor: TensorView) -> Scalar | None:
         return self.lowering.held(tensor, self)
 
-    def _value(self, tensor: TensorView) -> Scalar:
+    def _value(self, tensor: TensorView) -> Asking:
         held = self._held(tensor)
         if held is not None:
             return held
@@ -123,10 +147,10 @@ class Elements:
             return cast(raw, accumulator(tensor.dtype))
         match operation.kind:
             case "pointwise":
-                return self._pointwise(tensor, operation)
+                return (yield from self._pointwise(tensor, operation))
             case "broadcast" | "nest":
-                return self.value(operation.inputs[0])
-        return self._elsewhere(tensor, operation)
+                return (yield self, operation.inputs[0])
+        return (yield from self._elsewhere(tensor, operation))
 
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
@@ -135,13 +159,13 @@ class Elements:
             place = place * axis.extent + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
-    def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _pointwise(self, tensor: TensorView, operation: Operation) -> Asking:
         match operation.name:
             case "cast":  # half types round here
-                value = cast(self.value(operation.inputs[0]), tensor.dtype)
+                value = cast((yield self, operation.inputs[0]), tensor.dtype)
                 return cast(value, accumulator(tensor.dtype))
             case "copy":
-                return self.value(operation.inputs[0])
+                return (yield self, operation.inputs[0])
             case "full":
                 return const(operation.options[0], accumulator(tensor.dtype))
         axis = index_axis(tensor, operation)
@@ -153,7 +177,8 @@ class Elements:
         operands: list[Scalar | float] = []
         for x, many in zip(operation.operands, reads_of(operation), strict=True):
             if isinstance(x, TensorView):
-                value = self._bound(x, self.value(x)) if many > 1 else self.value(x)
+                value = yield self, x
+                value = self._bound(x, value) if many > 1 else value
                 operands.append(cast(value, x.dtype) if row.in_own_dtype else value)
             else:
                 operands.append(x)
@@ -164,13 +189,13 @@ class Elements:
 
     # Operands that are read at other indices
 
-    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Scalar:
+    def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Asking:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
-        if self.lowering.nests.is_held(operand):
+        if is_reduction(operand):
             raise _held_elsewhere(operand)
-        indices = self._indices_at(operand, places, self.lowering.nests.axes_read(operand))
+        indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
         outer = self.lowering.builder.let("inside", self.inside)
-        return Elsewhere(self.lowering, indices, operand, both(outer, inside)).value(operand)
+        return (yield Elsewhere(self.lowering, indices, operand, both(outer, inside)), operand)
 
     def _indices_at(self, x: TensorView, places: list[Scalar], wanted: list[IterDomain]) -> Indices:
         """What follows from these indices of the logical axes of a tensor."""
@@ -184,12 +209,18 @@ class Elements:
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
 
-    def _elsewhere(self, tensor: TensorView, operation: Operation) -> Scalar:
+    def _elsewhere(self, tensor: TensorView, operation: Operation) -> Asking:
         """The element of an operation that reads operands at other indices; what it reads here are indices."""
-        chosen = [self._bound(x, cast(self.value(x), "int64")) for x in read_here(operation)]
-        named = partial(self._bound, tensor)
-        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, named, chosen))
-        values = [self._moved(read.operand, read.places, read.inside) for read in found.reads]
+        chosen: list[Scalar] = []
+        for x in read_here(operation):
+            index = cast((yield self, x), "int64")
+            chosen.append(self._bound(x, index))
+        here = Here(self.indices, self._indices_at, partial(self._bound, tensor), chosen)
+        found = reads_elsewhere(tensor, operation, here)
+        values: list[Scalar] = []
+        for read in found.reads:
+            value = yield from self._moved(read.operand, read.places, read.inside)
+            values.append(value)
         made = const(found.otherwise, values[-1].dtype)
         for read, value in reversed(list(zip(found.reads, values, strict=True))):
             made = where(self.lowering.builder.by_names(read.inside), value, made)
@@ -216,9 +247,9 @@ class Elsewhere(Elements):
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
-        if super()._held(tensor) is not None:
+        if is_reduction(tensor):
             raise _held_elsewhere(tensor)
-        return None
+        return None  # a kept value is computed again
 
 
 def _is_risky(node: Scalar) -> bool:
@@ -253,6 +284,5 @@ def _operands_read(operation: Operation) -> list[tuple[TensorView, int]]:
 
 
 def _held_elsewhere(tensor: TensorView) -> ScheduleError:
-    return ScheduleError(
-        f"{tensor} is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
-    )
+    text = "is held by the kernel for the indices of its loops, and read at others; give it a kernel of its own"
+    return ScheduleError(f"{tensor} {text}", tensor=tensor)

@@ -4,7 +4,7 @@
     For       a loop over an axis, serial or spread over threads, blocks or lanes
     If        statements under a condition
     Let       a name for a value
-    Allocate  memory in registers (per thread) or shared by a block
+    Allocate  memory in registers or scratch memory (per thread), or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
     Prefetch  a hint that an element will be needed soon
     Barrier   all threads of a block arrive before any goes on
@@ -20,6 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory, ParallelType
+
+DEEPEST = 16
+"""How many operations lowering lets stand one inside another in a value: what is deeper has names for its parts."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Let:
 
 @dataclass(frozen=True)
 class Allocate:
-    """A register or shared buffer, uninitialised, until the end of the enclosing body. Its size is a constant, but for
-    registers on the CPU, which then are scratch memory of the thread."""
+    """A local buffer, uninitialised, until the end of the enclosing body. Its size is a constant, unless it is scratch
+    memory."""
 
     buffer: Buffer
 
@@ -215,19 +218,23 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
 
 def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) -> Statement:
     """The statement with each of its own expressions changed."""
+    old = expressions(statement)
+    new = tuple(map(change, old))
+    if new == old:
+        return statement
     match statement:
         case For():
-            return replace(statement, extent=change(statement.extent))
+            return replace(statement, extent=new[0])
         case If():
-            return replace(statement, condition=change(statement.condition))
+            return replace(statement, condition=new[0])
         case Let():
-            return replace(statement, value=change(statement.value))
+            return replace(statement, value=new[0])
         case Store():
-            return replace(statement, index=change(statement.index), value=change(statement.value))
+            return replace(statement, index=new[0], value=new[1])
         case Prefetch():
-            return replace(statement, index=change(statement.index))
+            return replace(statement, index=new[0])
         case Allocate():
-            return replace(statement, buffer=replace(statement.buffer, size=change(statement.buffer.size)))
+            return replace(statement, buffer=replace(statement.buffer, size=new[0]))
     return statement
 
 

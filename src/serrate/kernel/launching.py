@@ -13,7 +13,7 @@ from serrate.fusion.requirements import Requirement, requirements_of
 from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum, multiply
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
-from serrate.kernel.phases import PhasedFusion, is_reduction
+from serrate.kernel.phases import Job, PhasedFusion, Role
 from serrate.kernel.targets import Target
 
 BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
@@ -52,11 +52,10 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
 def launch_of(phased: PhasedFusion, target: Target) -> Launch:
     """As many as the loops are long; at least one where something does not depend on the loop, as it has a result even
     if the loop has no index."""
-    reductions = [tensor for phase in phased.phases for tensor in phase if is_reduction(tensor)]
     sizes = {}
     for loop in phased.loops:
-        reduced = any(phased.involves(t, loop) and phased.is_reduced_by(t, loop) for t in reductions)
-        lacking = any(not phased.involves(t, loop) for t in phased.outputs)  # stored by the first along that axis
+        reduced = any(phased.involves(job, loop) and _is_gone(phased, job, loop) for job in phased.jobs)
+        lacking = any(not phased.involves(job, loop) for job in phased.jobs)  # done by the first along that axis
         sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced or lacking else loop.bound
     x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
     threads, most = x * y * z, target.threads_per_block
@@ -75,13 +74,11 @@ def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
 
 def reduces_across_threads(phased: PhasedFusion) -> bool:
     """Whether threads or blocks wait for each other."""
-    return any(
-        is_bound(loop) and phased.is_reduced_by(tensor, loop)
-        for phase in phased.phases
-        for tensor in phase
-        if is_reduction(tensor)
-        for loop in phased.loops_of(tensor)
-    )
+    return any(is_bound(loop) and _is_gone(phased, job, loop) for job in phased.jobs for loop in phased.loops_of(job))
+
+
+def _is_gone(phased: PhasedFusion, job: Job, loop: IterDomain) -> bool:
+    return job.role == Role.REDUCE and phased.is_reduced_by(job.tensor, loop)
 
 
 def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...]:

@@ -1,13 +1,14 @@
 """Lowering: a scheduled fusion becomes a kernel.
 
-The shared loops of the reference are opened; inside them each phase is a loop nest that reduces, keeps or stores.
-Indices and predicates come from the axis table by `fusion.indices`; an index is computed, and a guard stands, in the
-outermost loop where all it depends on is known.
+The loops of the reference are opened one inside the other; where something is reduced over a loop, phases walk it one
+after another, as `kernel.phases` says. Indices and predicates come from the axis table by `fusion.indices`; an index is
+computed, and a guard stands, in the outermost loop where all it depends on is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from serrate.fusion.axes import IterDomain
@@ -23,9 +24,9 @@ from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import check_parallel_types, dimensions, index_bounds, launch_of, requirements
 from serrate.kernel.lowered import Lowered
-from serrate.kernel.nests import Blocks, Nests, label
+from serrate.kernel.nests import Nests, label
 from serrate.kernel.parameters import parameters
-from serrate.kernel.phases import PhasedFusion, divide_into_phases, is_reduction
+from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_reduction
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named
@@ -68,18 +69,14 @@ class Lowering:
         self.launch = launch_of(phased, target)
         self.nests = Nests(phased, self.launch, name)
         self.builder = self.nests.builder
-        self.states = States(self.nests, target.state_loops)
+        self.states = States(self.nests, target)
         self.keeping = Keeping(self.nests, target)
-        self.walked_loops: set[tuple[IterDomain, ...]] = set()  # inner loops that some phase has walked
+        self.walked: set[tuple[IterDomain, ...]] = set()  # loops that some phase has walked
+        self.phased_at = 0  # the depth of the innermost loop that several phases walk
 
     def run(self) -> Lowered:
-        indices = Indices(self.phased.graph)
         with self.builder.scope():
-            for loop in self.phased.shared:
-                self.nests.open(loop, indices)
-                self.nests.advance_shared(indices)
-            for phase in self.phased.phases:
-                self._phase(phase, indices)
+            self._do(0, [Job(Role.STORE, tensor) for tensor in self.phased.outputs], Indices(self.phased.graph))
         for tensor in self.phased.outputs:
             if tensor.fill is not None:
                 self._fill_holes(tensor)
@@ -90,59 +87,123 @@ class Lowering:
         return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
-        """What the kernel has of a tensor: a kept value, or the result of a reduction."""
-        kept = self.keeping.value(tensor, elements)
-        return self.states.value(tensor) if kept is None else kept
+        """What the kernel has of a tensor: the result of a reduction, or a kept value."""
+        if is_reduction(tensor):
+            return self.states.value(tensor)
+        return self.keeping.value(tensor, elements) if tensor in self.nests.known else None
 
-    def _phase(self, tensors: Sequence[TensorView], indices: Indices) -> None:
-        """Loop nests, each for all that walks the same axes; then what reductions leave is stored."""
-        outputs = [tensor for tensor in tensors if tensor in self.phased.outputs]
-        alone = [tensor for tensor in outputs if is_reduction(tensor) or self._lacks_loops(tensor)]
-        groups: dict[tuple[object, ...], list[TensorView]] = {}
-        for tensor in tensors:
-            if is_reduction(tensor) or tensor not in alone:
-                groups.setdefault(self.phased.nest_of(tensor), []).append(tensor)
-        for group in groups.values():
-            self._together(group, indices)
-        for tensor in alone:
-            self._store(tensor, indices)
+    # Loops and phases
 
-    def _together(self, tensors: Sequence[TensorView], indices: Indices) -> None:
-        """Tensors that walk the same loops, in one nest."""
-        loops = self.phased.loops_of(tensors[0])
-        kept = [tensor for tensor in tensors if tensor in self.phased.kept]
-        reductions = [tensor for tensor in tensors if is_reduction(tensor)]
-        for tensor in kept:
-            self.keeping.allocate(tensor, loops, indices)
-        for tensor in reductions:
-            self.states.allocate(tensor, loops)
+    def _do(self, depth: int, jobs: Sequence[Job], indices: Indices) -> None:
+        """Do jobs, whose loops outside of a depth are open, and first what they wait for."""
+        known = self.nests.known
+        everything = [*jobs, *self.phased.waits_for(jobs, known)]
+        loops = self.phased.loops
+        while depth < len(loops) and not self._is_walked(everything, loops[depth]):
+            depth += 1
+        if depth == len(loops):
+            self._leaves(jobs, indices)
+            return
+        phases, outer = self.phased.phases(depth, jobs, known), self.phased_at
+        if len(phases) > 1:
+            self.phased_at = depth
+        self.nests.advance(indices, everything)
+        self.nests.bind_lengths([loop for loop in loops[depth:] if self._is_walked(everything, loop)], indices)
+        self.nests.known = set(known)
+        for phase in phases:
+            self._phase(depth, phase, phases, indices)
+        self.nests.known, self.phased_at = known & self.nests.known, outer
 
-        def leaf(local: Indices) -> None:
-            elements = Elements(self, local)
-            for tensor in tensors:
-                if is_reduction(tensor):
-                    self.states.accumulate(tensor, elements)
-                    continue
-                if tensor in kept:
-                    self.keeping.store(tensor, elements)
-                if tensor in self.phased.outputs:
-                    self._store_element(tensor, elements)
-            self._prefetch(loops, elements)
+    def _is_walked(self, jobs: Sequence[Job], loop: IterDomain) -> bool:
+        return any(self.phased.involves(job, loop) for job in jobs)
 
-        wanted = [axis for tensor in tensors for axis in self.nests.wanted(tensor, not is_reduction(tensor))]
-        states = self.states
-        blocks = Blocks(
-            states.blocks(reductions), partial(states.begin_block, reductions), partial(states.end_block, reductions)
-        )
-        self.nests.nest(wanted, loops, indices, leaf, blocks)
-        self.walked_loops.add(loops)
-        self.keeping.done(kept)
-        for tensor in reductions:
-            self.states.finish(tensor, loops)
+    def _phase(self, depth: int, phase: Phase, phases: Sequence[Phase], indices: Indices) -> None:
+        """Do the jobs of a phase: those that walk the loop at a depth in one walk, the others without it."""
+        for tensor in phase.kept:
+            self.keeping.allocate(tensor, depth, phases, indices)
+        for tensor in phase.reductions:
+            self.states.allocate(tensor, depth, indices)
+        loop = self.phased.loops[depth]
+        along = [job for job in phase.jobs if self.phased.involves(job, loop)]
+        aside = [job for job in phase.jobs if job not in along]
+        if aside:
+            with self.builder.scope():
+                self._do(depth + 1, aside, indices.copy())
+            self._now_kept(aside)
+        if along:
+            self._walk(depth, along, indices)
+        for tensor in phase.reductions:
+            self.states.finish(tensor)
+        self.nests.known.update(phase.reductions)
+        self._now_kept(phase.jobs)
 
-    def _prefetch(self, loops: Sequence[IterDomain], elements: Elements) -> None:
-        """In a nest that was walked before: what the next iteration of the shared loops will read, a row further on."""
-        if not self.target.prefetch or loops not in self.walked_loops:
+    def _now_kept(self, jobs: Sequence[Job]) -> None:
+        """From here on what these jobs have kept is read, not computed."""
+        self.nests.known.update(job.tensor for job in jobs if job.role == Role.KEEP and job.tensor in self.phased.kept)
+
+    def _walk(self, depth: int, jobs: Sequence[Job], indices: Indices) -> None:
+        """Walk a loop, and do jobs for each of its indices."""
+        loop, nests = self.phased.loops[depth], self.nests
+        everything = [*jobs, *self.phased.waits_for(jobs, nests.known)]
+        with ExitStack() as opened:
+            opened.enter_context(self.builder.scope())
+            local = indices.copy()
+            nests.advance(local, everything)
+            length = self.states.blocks(jobs, loop)
+            within = None
+            if length is None:
+                nests.open(loop, local, jobs)
+            else:
+                within = nests.open_blocks(loop, length, local, jobs)
+            if self.states.is_parted(jobs, loop):
+                self.states.begin(jobs, loop)
+                opened.callback(self.states.end, jobs, loop)
+                opened.enter_context(self.builder.scope())
+            if within is not None:
+                within()
+            nests.advance(local, everything)
+            self._do(depth + 1, jobs, local)
+        del nests.variables[loop]
+
+    # What is done for each index
+
+    def _leaves(self, jobs: Sequence[Job], indices: Indices) -> None:
+        """Jobs whose loops are all open, those together that need the same indices and guards."""
+        groups: dict[tuple[tuple[object, ...], bool], list[Job]] = {}
+        for job in jobs:
+            once = job.role == Role.STORE and self._lacks_dimensions(job)
+            groups.setdefault((self.phased.nest_of(job), once), []).append(job)
+        for (_, once), group in groups.items():
+            with self.builder.scope():
+                if once:
+                    self._only_first(f"{group[0].tensor.name} is stored once", self._dimensions_of(group[0]))
+                with self.nests.leaf(group, indices) as local:
+                    self._leaf(group, Elements(self, local))
+            self._now_kept(group)
+
+    def _leaf(self, jobs: Sequence[Job], elements: Elements) -> None:
+        outputs = [job.tensor for job in jobs if job.role == Role.STORE]
+        replaced = [tensor for output in outputs for tensor in self.keeping.in_place_of(output)]
+        for tensor in replaced:
+            elements.named(tensor)  # before the output is stored where the value lies
+        for job in jobs:
+            match job.role:
+                case Role.REDUCE:
+                    self.states.accumulate(job.tensor, elements)
+                case Role.KEEP:
+                    self.keeping.store(job.tensor, elements)
+                case Role.STORE:
+                    self._store_element(job.tensor, elements)
+        for tensor in replaced:
+            self.nests.known.discard(tensor)
+            self.phased.forget(tensor)
+        self._prefetch(jobs[0], elements)
+
+    def _prefetch(self, job: Job, elements: Elements) -> None:
+        """In loops that were walked before: what the next iteration of the loops outside will read, a row later."""
+        loops = [loop for loop in self.phased.loops_of(job) if self.phased.loops.index(loop) >= self.phased_at]
+        if not self.target.prefetch or tuple(loops) not in self.walked:
+            self.walked.add(tuple(loops))
             return
         if not loops or not loops[-1].parallel_type.is_lanes:
             return
@@ -161,28 +222,12 @@ class Lowering:
         value = cast(elements.value(tensor), tensor.dtype)
         self.builder.add(Store(tensor.name, elements.address(tensor), value))
 
-    def _store(self, tensor: TensorView, indices: Indices) -> None:
-        """A nest that stores a tensor; of a reduction without the loops it reduced."""
-        loops = [loop for loop in self.phased.loops_of(tensor) if not self.phased.is_gone(tensor, loop)]
-        with self.builder.scope():
-            self._only_once(tensor, loops)
-            wanted = self.nests.wanted(tensor, storing=True)
-            self.nests.nest(wanted, loops, indices, lambda local: self._store_element(tensor, Elements(self, local)))
+    def _dimensions_of(self, job: Job) -> set[ParallelType]:
+        """The dimensions of the launch along which a job is not repeated."""
+        return {loop.parallel_type for loop in self.phased.loops_of(job)} | self.states.joined
 
-    def _lacks_loops(self, tensor: TensorView) -> bool:
-        """Whether something walks around a tensor that it does not have."""
-        loops = [loop for loop in self.phased.loops if self.phased.involves(tensor, loop)]
-        bound = {loop.parallel_type for loop in loops}
-        unbound = any(kind not in bound for kind, _ in dimensions(self.launch))
-        return unbound or any(loop not in loops for loop in self.phased.shared)
-
-    def _only_once(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
-        """A tensor without an axis that is walked around it is stored at index 0 of that axis."""
-        bound = {loop.parallel_type for loop in (*loops, *self.phased.shared)} | self.states.joined
-        for loop in self.phased.shared:
-            if not self.phased.involves(tensor, loop) or self.phased.is_gone(tensor, loop):
-                self.builder.guard(equal(self.nests.variables[loop], 0))
-        self._only_first(f"{tensor.name} is stored once", bound)
+    def _lacks_dimensions(self, job: Job) -> bool:
+        return any(kind not in self._dimensions_of(job) for kind, _ in dimensions(self.launch))
 
     def _only_first(self, why: str, bound: set[ParallelType]) -> None:
         """Only the first block and thread along dimensions that no loop is bound to."""

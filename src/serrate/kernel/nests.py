@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
-from serrate.fusion.indices import Indices, route
+from serrate.fusion.indices import Indices, Step, route
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import Scalar, ceildiv, minimum
 from serrate.fusion.view import TensorView
@@ -19,17 +18,9 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.phases import PhasedFusion, is_reduction
-from serrate.kernel.source import identifier
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Loops that are walked by blocks: how long those are, and what to do before and after each."""
-
-    lengths: Mapping[IterDomain, int]
-    begin: Callable[[IterDomain], None]
-    end: Callable[[IterDomain], None]
+from serrate.kernel.phases import Job, PhasedFusion, Role, is_reduction
+from serrate.kernel.places import Place
+from serrate.kernel.source import word
 
 
 class Nests:
@@ -42,39 +33,75 @@ class Nests:
         taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
         taken |= raggedness_of(phased.fusion.tensors).keys()
         _check_names(taken)
-        taken = {identifier(word) for word in taken}
+        taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
+        self.known: set[TensorView] = set()  # reductions and kept values that can be read here
+        self._routes: dict[tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]], list[Step]] = {}
+
+    # Which indices a job needs
+
+    def is_held(self, tensor: TensorView) -> bool:
+        """Whether a tensor is read from what the kernel holds, not computed where it is read."""
+        return is_reduction(tensor) or tensor in self.known
 
     def axes_read(self, tensor: TensorView) -> list[IterDomain]:
         """The axes whose indices are needed to compute a tensor from what is in memory."""
         return axes_read(tensor, self.is_held)
 
-    def is_held(self, tensor: TensorView) -> bool:
-        """Whether the kernel holds the values of a tensor, for the indices of the loops that are open."""
-        return tensor in self.phased.kept or is_reduction(tensor)
-
-    def wanted(self, tensor: TensorView, storing: bool) -> list[IterDomain]:
-        """The axes whose indices a nest needs: those it walks, as they would lie in memory, and all it loads and stores
+    def wanted(self, job: Job) -> list[IterDomain]:
+        """The axes whose indices a job needs: those it walks, as they would lie in memory, and all it loads and stores
         by. A reduction is stored from its state, without what it reduced."""
-        domain = tensor.domain
-        if tensor.kept_in is not None:
+        tensor, domain = job.tensor, job.tensor.domain
+        if job.role == Role.KEEP and tensor.kept_in is not None:
             return [*tensor.kept_in.domain.allocation, *self.phased.iterated[tensor], *self.axes_read(tensor)]
-        if tensor.reads_holes and not storing:
+        if job.role == Role.REDUCE and tensor.reads_holes:
             return list(_filled_operand(tensor).domain.allocation)
         wanted: dict[IterDomain, None] = {}
-        if storing:
+        if job.role == Role.STORE:
             wanted.update(dict.fromkeys(domain.allocation))
             if any(step.makes_holes for step in history(domain.allocation)):
                 wanted.update(dict.fromkeys(axis for axis in domain.kept if not axis.is_broadcast))
-        if not (storing and is_reduction(tensor)):
+        if not (job.role == Role.STORE and is_reduction(tensor)):
             wanted.update(dict.fromkeys(self.phased.iterated[tensor]))
             wanted.update(dict.fromkeys(self.axes_read(tensor)))
-        if not storing and tensor.definition is not None and tensor.definition.name.startswith("arg"):
+        if job.role == Role.REDUCE and tensor.definition is not None and tensor.definition.name.startswith("arg"):
             wanted.update(dict.fromkeys(axis for axis in domain.root if axis.is_reduction))
         return list(wanted)
 
-    def open(self, loop: IterDomain, indices: Indices) -> None:
+    def _steps(self, job: Job, wanted: Iterable[IterDomain] | None = None) -> list[Step]:
+        """The steps from the loops of a job to the axes that it needs."""
+        loops = self.phased.loops_of(job)
+        given = [*loops, *(axis for loop in loops for axis in self.phased.covering(job, loop))]
+        key = (tuple(given), tuple(self.wanted(job) if wanted is None else wanted))
+        if key not in self._routes:
+            try:
+                self._routes[key] = route(self.graph, *key)
+            except ScheduleError as error:
+                where = f"the loops of {self.phased.reference.name}"
+                raise ScheduleError(f"{job.tensor} is not computed in {where}: {error}", tensor=job.tensor) from None
+        return self._routes[key]
+
+    def advance(self, indices: Indices, jobs: Sequence[Job]) -> None:
+        """Compute what all of the jobs need and can be known by now, with the predicates they all need; and what one
+        of them needs, where that takes no predicate."""
+        if not jobs:
+            return
+        each = [self._steps(job) for job in jobs]
+        common = [step for step in each[0] if all(step in steps for steps in each[1:])]
+        indices.advance(common, self.builder.guard, self.builder.index)
+        for steps in each:
+            indices.advance(steps, None, self.builder.index)
+
+    def bind_lengths(self, loops: Iterable[IterDomain], indices: Indices) -> None:
+        """The lengths of rows by names, once for all phases that walk them."""
+        for loop in loops:
+            if loop.is_ragged and indices.has(component_of(loop)) and not indices.is_unsafe(component_of(loop)):
+                self.bind_extent(loop, indices)
+
+    # Opening loops
+
+    def open(self, loop: IterDomain, indices: Indices, jobs: Sequence[Job]) -> None:
         """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row."""
         parallel = loop.parallel_type
         extent, exact = self._bound(loop, indices)
@@ -82,8 +109,28 @@ class Nests:
             exact = exact and extent == self.launch.size(parallel)
             extent = loop.bound
         var = self.builder.loop(axis_name(loop), extent, label(self.phased.reference, loop), parallel)
+        self._bind(loop, var, exact, indices, jobs)
+
+    def open_blocks(self, loop: IterDomain, length: int, indices: Indices, jobs: Sequence[Job]) -> Callable[[], None]:
+        """Open the loop over the blocks of a serial loop. What is returned opens the loop within a block."""
+        builder, name = self.builder, axis_name(loop)
+        extent, exact = self._bound(loop, indices)
+        text = label(self.phased.reference, loop)
+        block = builder.loop(f"{name}_block", ceildiv(extent, length), f"{text}, blocks of {length}")
+
+        def within() -> None:
+            last = minimum(extent - block * length, length)
+            step = builder.loop(f"{name}_step", last, f"{text}, within a block")
+            self._bind(loop, builder.let(name, block * length + step), exact, indices, jobs)
+
+        return within
+
+    def _bind(self, loop: IterDomain, var: Scalar, exact: bool, indices: Indices, jobs: Sequence[Job]) -> None:
         self.variables[loop] = var
         indices.set(loop, var, unsafe=not exact)
+        for job in jobs:
+            for positions in self.phased.covering(job, loop):
+                indices.set(positions, var)
 
     def _bound(self, loop: IterDomain, indices: Indices) -> tuple[Scalar, bool]:
         """How far a loop runs here, and whether that is its extent."""
@@ -106,6 +153,19 @@ class Nests:
                     self.bind_extent(axis, indices)
         return self.builder.let(f"{axis_name(loop)}_extent", indices.extent(loop))
 
+    def place(self, loops: Iterable[IterDomain], indices: Indices) -> Place:
+        """An element for each index of loops that are not open yet: of a row as long as it is, if it is known which
+        one, else as the longest."""
+        found: list[tuple[IterDomain, Scalar]] = []
+        for loop in loops:
+            extent = loop.extent
+            if loop.is_ragged:
+                component = component_of(loop)
+                known = indices.has(component) and not indices.is_unsafe(component)
+                extent = self.bind_extent(loop, indices) if known else loop.bound
+            found.append((loop, extent))
+        return Place(tuple(found))
+
     def _make_known(self, axis: IterDomain, indices: Indices) -> None:
         """Compute an index from open loops, if it follows from them."""
         if indices.has(axis):
@@ -124,59 +184,16 @@ class Nests:
                 f"{component_of(loop)}; only a ragged axis that is not transformed can, walked to the longest row"
             )
 
-    def advance_shared(self, indices: Indices) -> None:
-        """Indices that all phases can share, as soon as the loops so far give them."""
-        opened = [loop for loop in self.phased.shared if loop in self.variables]
-        for phase in self.phased.phases:
-            for tensor in phase:
-                loops = [*self.phased.shared, *self.phased.loops_of(tensor)]
-                if all(self.phased.involves(tensor, loop) for loop in opened):
-                    steps = route(self.graph, loops, self.wanted(tensor, not is_reduction(tensor)))
-                    indices.advance(steps, self.builder.guard, self.builder.index)
-        for loop in self.phased.inner:  # row lengths, once for all phases
-            if loop.is_ragged and indices.has(component_of(loop)) and not indices.is_unsafe(component_of(loop)):
-                self.bind_extent(loop, indices)
-
-    def nest(
-        self,
-        wanted: Sequence[IterDomain],
-        loops: Sequence[IterDomain],
-        indices: Indices,
-        leaf: Callable[[Indices], None],
-        blocks: Blocks | None = None,
-    ) -> None:
-        """The loops of a phase, the guards they need, and what stands inside."""
-        builder = self.builder
-        with ExitStack() as opened:
-            opened.enter_context(builder.scope())
-            local = indices.copy()
-            steps = route(self.graph, [*self.phased.shared, *loops], wanted)
-            local.advance(steps, builder.guard, builder.index)
-            for loop in loops:
-                if blocks is not None and loop in blocks.lengths:
-                    self._open_blocks(loop, local, blocks, opened)
-                else:
-                    self.open(loop, local)
-                local.advance(steps, builder.guard, builder.index)
-            for axis in wanted:
-                local.guard(axis, builder.guard)
-            with builder.leaf():
-                leaf(local)
-        for loop in loops:
-            del self.variables[loop]
-
-    def _open_blocks(self, loop: IterDomain, indices: Indices, blocks: Blocks, opened: ExitStack) -> None:
-        """Open a serial loop as two: over its blocks, and within one."""
-        builder, length, name = self.builder, blocks.lengths[loop], axis_name(loop)
-        extent, exact = self._bound(loop, indices)
-        text = label(self.phased.reference, loop)
-        block = builder.loop(f"{name}_block", ceildiv(extent, length), f"{text}, blocks of {length}")
-        blocks.begin(loop)
-        opened.callback(blocks.end, loop)
-        opened.enter_context(builder.scope())
-        step = builder.loop(f"{name}_step", minimum(extent - block * length, length), f"{text}, within a block")
-        self.variables[loop] = builder.let(name, block * length + step)
-        indices.set(loop, self.variables[loop], unsafe=not exact)
+    @contextmanager
+    def leaf(self, jobs: Sequence[Job], indices: Indices) -> Iterator[Indices]:
+        """The indices and the guards of jobs that need the same."""
+        builder, local = self.builder, indices.copy()
+        wanted = list(dict.fromkeys(axis for job in jobs for axis in self.wanted(job)))
+        local.advance(self._steps(jobs[0], wanted), builder.guard, builder.index)
+        for axis in wanted:
+            local.guard(axis, builder.guard)
+        with builder.leaf():
+            yield local
 
 
 def _check_names(names: set[str]) -> None:
@@ -185,9 +202,9 @@ def _check_names(names: set[str]) -> None:
     for name in sorted(names):
         if not name:
             raise ValueError("a tensor, a size and a kernel need a name of at least one letter")
-        other = written.setdefault(identifier(name), name)
+        other = written.setdefault(word(name), name)
         if other != name:
-            raise ValueError(f"{other!r} and {name!r} would be one name in C++, {identifier(name)!r}; rename one")
+            raise ValueError(f"{other!r} and {name!r} would be one name in C++, {word(name)!r}; rename one")
 
 
 def label(tensor: TensorView, axis: IterDomain) -> str:

@@ -1,96 +1,287 @@
-"""How a fusion becomes phases: which loops are shared, which are walked again by each phase, what each phase computes.
+"""What a kernel has to do, and in which order: the loops of the reference tensor, and inside each of them phases.
 
-The loops of the reference tensor up to the first that walks a reduced axis are shared by all. Inside them each phase is
-a loop nest of its own: a reduction waits for those it reads, and what is pointwise is computed again where needed.
+A job is something that is done for each index of some loops: an element enters a reduction, a value is kept, or an
+element of an output is stored. Jobs share their loops, from the outermost on. The result of a reduction is known when
+the outermost loop that it reduces has ended; what reads the result is done in a later phase, which walks that loop
+again. What a phase needs and nobody holds, it computes again: a pointwise value in place, and a reduction over inner
+loops in phases of its own, inside the loops that are open. So phases stand inside loops of other phases, to any depth.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import packed
+from serrate.fusion.expressions import Cover
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.mapping import AxisGraph
-from serrate.fusion.types import Memory, ParallelType
+from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
 
 
+class Role(Enum):
+    """What a job does with the element that its loops have come to."""
+
+    REDUCE = "reduce"  # the element of the operand enters the state
+    KEEP = "keep"  # the value is kept for later phases
+    STORE = "store"  # the value is stored in the memory of an output
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to do for each index of some loops."""
+
+    role: Role
+    tensor: TensorView
+
+
 @dataclass
+class Phase:
+    """Jobs that are done together, and what is known when they are done."""
+
+    jobs: list[Job] = field(default_factory=list)
+    reductions: list[TensorView] = field(default_factory=list)
+    kept: list[TensorView] = field(default_factory=list)
+
+
+@dataclass(eq=False)
 class PhasedFusion:
-    """What lowering has to do."""
+    """A fusion under the loops of a reference tensor."""
 
     fusion: Fusion
     reference: TensorView
     graph: AxisGraph
-    shared: tuple[IterDomain, ...]  # loops around all phases
-    inner: tuple[IterDomain, ...]  # loops of the phases
-    origins: dict[IterDomain, frozenset[IterDomain]]  # for each loop the groups of logical axes it walks
-    iterated: dict[
-        TensorView, tuple[IterDomain, ...]
-    ]  # the axes a tensor is computed over, as they would lie in memory
-    kept: set[TensorView] = field(default_factory=set)  # intermediate tensors whose values are kept for later phases
-    phases: list[list[TensorView]] = field(default_factory=list)  # reductions, kept values and outputs, in order
+    loops: tuple[IterDomain, ...]
+    needed: list[TensorView]  # what the outputs are computed of, in the order of definition
+    iterated: dict[TensorView, tuple[IterDomain, ...]]
+    """The axes that a tensor is computed over, as they would lie in memory."""
+    origins: dict[IterDomain, frozenset[IterDomain]] = field(default_factory=dict)
+    """For each loop the groups of the logical axes that it walks."""
+    kept: set[TensorView] = field(default_factory=set)
+    """Intermediate tensors whose values are kept where more than one phase reads them."""
+    hoisted: set[TensorView] = field(default_factory=set)
+    """Those of them that are kept only before loops that they do not have, since they are cheap to compute."""
+    _groups: dict[Job, frozenset[IterDomain]] = field(default_factory=dict)
+    _walks: dict[Job, tuple[IterDomain, ...]] = field(default_factory=dict)
+    _sources: dict[TensorView, frozenset[TensorView]] = field(default_factory=dict)
 
-    def involves(self, tensor: TensorView, loop: IterDomain) -> bool:
-        """Whether a loop walks axes of a tensor; all of its axes must be, or none."""
-        groups = self.graph.groups((*tensor.domain.root, *tensor.domain.logical))
+    # What a tensor has to do with the loops
+
+    @cached_property
+    def _positions(self) -> dict[IterDomain, set[IterDomain]]:
+        """For rows the positions up to the longest of them."""
+        found: dict[IterDomain, set[IterDomain]] = {}
+        for step in self.graph.expressions:
+            if isinstance(step, Cover):
+                found.setdefault(self.graph.find(step.inputs[0]), set()).add(self.graph.find(step.outputs[0]))
+        return found
+
+    @cached_property
+    def _links(self) -> dict[IterDomain, set[IterDomain]]:
+        """Rows and positions: a loop over one walks the other."""
+        found = {rows: set(positions) for rows, positions in self._positions.items()}
+        for rows, positions in self._positions.items():
+            for axis in positions:
+                found.setdefault(axis, set()).add(rows)
+        return found
+
+    def _linked(self, groups: frozenset[IterDomain]) -> frozenset[IterDomain]:
+        return groups.union(*(self._links.get(group, ()) for group in groups)) if self._links else groups
+
+    def groups(self, job: Job) -> frozenset[IterDomain]:
+        """The groups of the axes of a job; a reduction is stored without those that it reduced."""
+        if job not in self._groups:
+            domain = job.tensor.domain
+            groups = self.graph.groups((*domain.root, *domain.logical))
+            if is_reduction(job.tensor) and job.role != Role.REDUCE:
+                covered = [a.definition.inputs[0] for a in domain.logical if isinstance(a.definition, Cover)]
+                groups -= self.graph.groups([*covered, *(a for a in domain.logical if a.is_reduction)])
+            self._groups[job] = groups
+        return self._groups[job]
+
+    def involves(self, job: Job, loop: IterDomain) -> bool:
+        """Whether a loop walks axes of a job; it walks all of its axes for the job, or none."""
+        return loop in self.loops_of(job)
+
+    def loops_of(self, job: Job) -> tuple[IterDomain, ...]:
+        """The loops that a job is done in, outermost first."""
+        if job not in self._walks:
+            groups = self._linked(self.groups(job))
+            self._walks[job] = tuple(loop for loop in self.loops if self._is_walked(job, groups, loop))
+        return self._walks[job]
+
+    def _is_walked(self, job: Job, groups: frozenset[IterDomain], loop: IterDomain) -> bool:
         origins = self.origins[loop]
-        if origins <= groups:
+        if origins and origins <= groups:
             return True
         if origins & groups:
             raise ScheduleError(
-                f"loop {loop} of {self.reference.name} walks axes of which {tensor} has only some; do not merge them"
+                f"loop {loop} of {self.reference.name} walks axes of which {job.tensor} has only some; do not merge "
+                f"them, or give {job.tensor.name} a kernel of its own",
+                tensor=job.tensor,
             )
         return False
 
-    def loops_of(self, tensor: TensorView) -> tuple[IterDomain, ...]:
-        """The inner loops that compute a tensor."""
-        return tuple(loop for loop in self.inner if self.involves(tensor, loop))
+    def covering(self, job: Job, loop: IterDomain) -> list[IterDomain]:
+        """The axes of positions that a loop over rows, outside of their component's loop, stands for."""
+        groups = self.groups(job)
+        if not self._positions or self.origins[loop] <= groups:
+            return []
+        return [axis for origin in self.origins[loop] for axis in self._positions.get(origin, ()) if axis in groups]
 
-    def nest_of(self, tensor: TensorView) -> tuple[object, ...]:
-        """What two tensors must have in common to be computed in one loop nest."""
-        return (self.loops_of(tensor), self.graph.groups(_iterated(tensor)))
+    def nest_of(self, job: Job) -> tuple[object, ...]:
+        """What two jobs have in common if one element of each belongs together."""
+        axes = _iterated(job.tensor) if job.role == Role.REDUCE else _axes_stored(job.tensor)
+        return (self.loops_of(job), self.graph.groups(axes))
+
+    def is_reduced_by(self, tensor: TensorView, loop: IterDomain) -> bool:
+        """Whether a loop walks what a reduction reduces; it walks only that, or none of it."""
+        reduced = self._linked(self.graph.groups(axis for axis in tensor.domain.logical if axis.is_reduction))
+        origins = self.origins[loop]
+        if origins <= reduced:
+            return bool(origins)
+        if origins & reduced:
+            raise ScheduleError(
+                f"loop {loop} of {self.reference.name} walks both reduced and kept axes of {tensor}; do not merge them",
+                tensor=tensor,
+            )
+        return False
+
+    # What there is to do
 
     @property
     def outputs(self) -> list[TensorView]:
         """The outputs that the kernel stores."""
         return stored_outputs(self.fusion)
 
-    @property
-    def loops(self) -> tuple[IterDomain, ...]:
-        """All loops of the reference."""
-        return (*self.shared, *self.inner)
+    @cached_property
+    def reductions(self) -> list[TensorView]:
+        """The reductions that the outputs are computed of."""
+        return [tensor for tensor in self.needed if is_reduction(tensor)]
 
-    def phase_of(self, tensor: TensorView) -> int:
-        """The number of the phase that computes a tensor."""
-        return next(number for number, phase in enumerate(self.phases) if tensor in phase)
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """All jobs of the kernel."""
+        made = [Job(Role.REDUCE, tensor) for tensor in self.reductions]
+        made += [Job(Role.KEEP, tensor) for tensor in self.needed if tensor in self.kept]
+        return made + [Job(Role.STORE, tensor) for tensor in self.outputs]
 
-    def is_gone(self, tensor: TensorView, loop: IterDomain) -> bool:
-        """Whether a loop walks what a tensor has reduced."""
-        return is_reduction(tensor) and self.is_reduced_by(tensor, loop)
+    @cached_property
+    def users(self) -> Counter[TensorView]:
+        """How many operands each tensor is."""
+        return Counter(x for t in self.fusion.tensors if t.definition is not None for x in t.definition.inputs)
 
-    def users(self, tensor: TensorView) -> int:
-        """How many tensors read this one."""
-        tensors = self.fusion.tensors
-        return sum(t.definition.inputs.count(tensor) for t in tensors if t.definition is not None)
+    @cached_property
+    def _order(self) -> dict[TensorView, int]:
+        return {tensor: number for number, tensor in enumerate(self.needed)}
 
-    def is_reduced_by(self, tensor: TensorView, loop: IterDomain) -> bool:
-        """Whether a loop of a reduction walks what is reduced; all of it, or none."""
-        reduced = self.graph.groups(axis for axis in tensor.domain.logical if axis.is_reduction)
-        origins = self.origins[loop]
-        if origins <= reduced:
-            return True
-        if origins & reduced:
-            raise ScheduleError(
-                f"loop {loop} of {self.reference.name} walks both reduced and kept axes of {tensor}; do not merge them"
-            )
-        return False
+    def is_source(self, tensor: TensorView) -> bool:
+        """Whether a tensor is computed by a job of its own, which those that read it wait for."""
+        return is_reduction(tensor) or tensor in self.kept
+
+    def forget(self, tensor: TensorView) -> None:
+        """From now on a tensor is not kept, but computed again where it is read."""
+        self.kept.discard(tensor)
+        self._sources.clear()
+
+    def _sources_of(self, tensor: TensorView) -> frozenset[TensorView]:
+        """What a tensor is computed of: the nearest reductions and kept values, itself included."""
+        if not self._sources:
+            for x in self.needed:  # operands come first
+                inputs = () if x.definition is None or x.definition.kind == "offsets" else x.definition.inputs
+                self._sources[x] = frozenset().union(
+                    *(frozenset([y]) if self.is_source(y) else self._sources[y] for y in inputs)
+                )
+        return frozenset([tensor]) if self.is_source(tensor) else self._sources[tensor]
+
+    def reads(self, job: Job) -> frozenset[TensorView]:
+        """The reductions and kept values that a job reads."""
+        if job.role == Role.STORE:
+            return self._sources_of(job.tensor)
+        self._sources_of(job.tensor)
+        return self._sources[job.tensor]
+
+    def waits_for(self, jobs: Iterable[Job], known: AbstractSet[TensorView]) -> list[Job]:
+        """The further jobs that these need to be done first, what they need in turn included; not for what is known."""
+        stack = list(jobs)
+        own = {job.tensor for job in stack if job.role != Role.STORE}
+        found: set[TensorView] = set()
+        while stack:
+            for source in self.reads(stack.pop()):
+                if source not in found and source not in known and source not in own:
+                    found.add(source)
+                    stack.append(_job_of(source))
+        return [_job_of(source) for source in sorted(found, key=self._order.__getitem__)]
+
+    # Phases
+
+    def phases(self, depth: int, jobs: Sequence[Job], known: AbstractSet[TensorView]) -> list[Phase]:
+        """The phases that jobs make of the loop at a depth, where the loops outside of it are open."""
+        loop, waited = self.loops[depth], self.waits_for(jobs, known)
+        ends = [job for job in waited if self._ends(job, loop)]
+        items = sorted((*waited, *jobs), key=lambda job: (self._order[job.tensor], job.role == Role.STORE))
+        numbers = self._numbers(items, loop, set(ends))
+        ends += [job for job in waited if job not in ends and self._is_read_later(job, jobs, ends, numbers, known)]
+        numbers = self._numbers(items, loop, set(ends))
+        made = [Phase() for _ in range(max(numbers.values()) + 1)]
+        for job in items:
+            if job in ends:
+                phase = made[numbers[job]]
+                (phase.reductions if job.role == Role.REDUCE else phase.kept).append(job.tensor)
+            if job in ends or job in jobs:
+                made[numbers[job]].jobs.append(job)
+        return [phase for phase in made if phase.jobs]
+
+    def _ends(self, job: Job, loop: IterDomain) -> bool:
+        """Whether what a job computes is known when the loop has ended, or does not depend on it."""
+        walked = self.involves(job, loop)
+        return not walked or (job.role == Role.REDUCE and self.is_reduced_by(job.tensor, loop))
+
+    def _numbers(self, items: Sequence[Job], loop: IterDomain, ends: set[Job]) -> dict[Job, int]:
+        """The phase of each job: after the last one that ends what it reads. A value that is kept can be read in the
+        same walk of the loop."""
+        numbers: dict[Job, int] = {}
+        by_source = {job.tensor: job for job in items if job.role != Role.STORE}
+        for job in items:
+            number = 0
+            for source in self.reads(job):
+                other = by_source.get(source)
+                if other is None or other not in numbers:
+                    continue
+                together = other.role == Role.KEEP and self.involves(other, loop) and self.involves(job, loop)
+                number = max(number, numbers[other] + (other in ends and not together))
+            numbers[job] = number
+        return numbers
+
+    def _is_read_later(
+        self,
+        job: Job,
+        jobs: Sequence[Job],
+        ends: Sequence[Job],
+        numbers: dict[Job, int],
+        known: AbstractSet[TensorView],
+    ) -> bool:
+        """Whether a value that is kept is read in another phase than the one that computes it."""
+        if job.role != Role.KEEP or job.tensor in self.hoisted:
+            return False
+        held = known | {end.tensor for end in ends}
+        readers = [top for top in (*jobs, *ends) if job in self.waits_for([top], held)]
+        return any(numbers[reader] != numbers[job] for reader in readers)
+
+
+def _job_of(source: TensorView) -> Job:
+    return Job(Role.REDUCE if is_reduction(source) else Role.KEEP, source)
 
 
 def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
-    """The phases of a fusion under the loops of a reference tensor."""
+    """A fusion under the loops of a reference; refused where no kernel can compute it so."""
     if reference.fusion is not fusion:
         raise ScheduleError(f"{reference} is a tensor of another fusion")
     for tensor in fusion.tensors:
@@ -103,23 +294,25 @@ def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
     iterated = {tensor: packed(_iterated(tensor)) for tensor in needed}
     graph = AxisGraph(needed, [axis for axes in iterated.values() for axis in axes])
     loops = tuple(loop for loop in reference.loop if not loop.is_broadcast)
-    origins = {loop: _origins(graph, reference, loop) for loop in loops}
-    reductions = [tensor for tensor in needed if is_reduction(tensor)]
-    reduced = graph.groups(axis for t in reductions for axis in t.domain.logical if axis.is_reduction)
-    reached = frozenset[IterDomain]().union(*origins.values())
-    for tensor in reductions:
-        for axis in tensor.domain.logical:
-            if axis.is_reduction and graph.find(axis) not in reached:
-                raise ScheduleError(
-                    f"{axis} of {tensor} is reduced, but the reference {reference} does not walk it; choose a tensor "
-                    f"that has it as the reference"
-                )
-    first = next((at for at, loop in enumerate(loops) if origins[loop] & reduced), 0 if not reductions else len(loops))
-    made = PhasedFusion(fusion, reference, graph, loops[:first], loops[first:], origins, iterated)
-    made.kept = {tensor for tensor in needed if _is_cached(tensor)} | _hoisted(made, needed)
-    made.phases = _phases(made, needed)
-    _check_outputs(made)
+    made = PhasedFusion(fusion, reference, graph, loops, needed, iterated)
+    made.origins = {loop: _origins(graph, reference, loop) for loop in loops}
+    _check_reached(made)
+    made.kept = {tensor for tensor in needed if _is_cached(tensor)}
+    made.hoisted = _hoisted(made) - made.kept
+    made.kept |= made.hoisted
     return made
+
+
+def _check_reached(made: PhasedFusion) -> None:
+    reached = frozenset[IterDomain]().union(*made.origins.values())
+    for tensor in made.reductions:
+        for axis in tensor.domain.logical:
+            if axis.is_reduction and not made._linked(frozenset([made.graph.find(axis)])) & reached:
+                raise ScheduleError(
+                    f"{axis} of {tensor} is reduced, but the reference {made.reference} does not walk it; choose a "
+                    f"tensor that has it as the reference",
+                    tensor=tensor,
+                )
 
 
 def _iterated(tensor: TensorView) -> list[IterDomain]:
@@ -128,13 +321,19 @@ def _iterated(tensor: TensorView) -> list[IterDomain]:
     return [axis for axis in axes if not axis.is_broadcast]
 
 
+def _axes_stored(tensor: TensorView) -> list[IterDomain]:
+    return [axis for axis in tensor.domain.kept if not axis.is_broadcast]
+
+
 def _check_offsets(fusion: Fusion) -> None:
     """Offsets are computed before the kernel runs, from what is there by then."""
     for tensor in fusion.tensors:
         operation = tensor.definition
         for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
             if x.definition is not None and x.definition.kind != "offsets":
-                raise ScheduleError(f"{tensor} = {operation} needs {x} before the kernel runs; make it an input")
+                raise ScheduleError(
+                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input", tensor=x
+                )
 
 
 def stored_outputs(fusion: Fusion) -> list[TensorView]:
@@ -150,11 +349,11 @@ def _is_cached(tensor: TensorView) -> bool:
     return tensor.is_cached and tensor.memory != Memory.GLOBAL and not is_reduction(tensor)
 
 
-def _hoisted(made: PhasedFusion, needed: list[TensorView]) -> set[TensorView]:
+def _hoisted(made: PhasedFusion) -> set[TensorView]:
     """What is computed of results of reductions, and read inside loops that it does not have: once, before them."""
     of_results: set[TensorView] = set()
     found: set[TensorView] = set()
-    for tensor in needed:
+    for tensor in made.needed:
         operation = tensor.definition
         if operation is None or operation.kind not in ("pointwise", "broadcast"):
             continue
@@ -163,11 +362,19 @@ def _hoisted(made: PhasedFusion, needed: list[TensorView]) -> set[TensorView]:
             continue
         for x in operation.inputs:
             source = _renamed(x)
-            if source not in of_results or source in made.outputs:
-                continue
-            if all(loop.extent.is_const and not loop.is_ragged for loop in made.loops_of(source)):
+            if source in of_results and source not in made.outputs and _can_be_hoisted(made, source, tensor):
                 found.add(source)
     return found
+
+
+def _can_be_hoisted(made: PhasedFusion, source: TensorView, reader: TensorView) -> bool:
+    """Whether a value for each index of the loops that follow is a constant number of values."""
+    own, others = (made.loops_of(Job(Role.KEEP, tensor)) for tensor in (source, reader))
+    lacking = [loop for loop in others if loop not in own]
+    if not lacking:
+        return False
+    after = [loop for loop in own if made.loops.index(loop) > made.loops.index(lacking[0])]
+    return all(loop.extent.is_const and not loop.is_ragged for loop in after)
 
 
 def _renamed(tensor: TensorView) -> TensorView:
@@ -197,46 +404,3 @@ def _origins(graph: AxisGraph, reference: TensorView, loop: IterDomain) -> froze
         else:
             stack.extend(axis.definition.inputs)
     return frozenset(found)
-
-
-def _phases(made: PhasedFusion, needed: list[TensorView]) -> list[list[TensorView]]:
-    """A tensor comes in the phase after the last reduction it reads; what is kept can be read in the same loops."""
-    number: dict[TensorView, int] = {}
-    held: dict[TensorView, set[TensorView]] = {}  # kept tensors that are read to compute a tensor
-    phases: list[list[TensorView]] = []
-    for tensor in needed:
-        operation = tensor.definition
-        inputs = () if operation is None else operation.inputs
-        number[tensor] = max((number[x] for x in inputs), default=0)
-        held[tensor] = {h for x in inputs for h in ({x} if x in made.kept else held[x])}
-        if operation is None or not (is_reduction(tensor) or tensor in made.kept or tensor in made.outputs):
-            continue
-        nest = made.nest_of(tensor)
-        if any(number[h] == number[tensor] and made.nest_of(h) != nest for h in held[tensor]):
-            number[tensor] += 1
-        while len(phases) <= number[tensor]:
-            phases.append([])
-        phases[number[tensor]].append(tensor)
-        if is_reduction(tensor):
-            number[tensor] += 1
-            held[tensor] = set()
-    return phases
-
-
-def _check_outputs(made: PhasedFusion) -> None:
-    for phase in made.phases:
-        for tensor in phase:
-            for loop in made.shared:
-                if not made.involves(tensor, loop) and not (loop.extent.is_const and loop.extent.value > 0):
-                    raise ScheduleError(
-                        f"{tensor} does not have the shared loop axis {loop}, which may have no index at all; give it "
-                        f"a kernel of its own"
-                    )
-            for loop in made.inner:
-                threaded = loop.parallel_type == ParallelType.Thread and is_reduction(tensor)
-                if threaded and made.involves(tensor, loop) and made.is_reduced_by(tensor, loop):
-                    raise ScheduleError(
-                        f"loop {loop} is reduced by {tensor}: Thread loops cannot be. Run a loop so that is kept; or "
-                        f"split this one, rfactor the outer part, let what that returns be the output instead of "
-                        f"{tensor.name}, run its outer part so, and reduce it in a fusion of its own"
-                    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, INDEX
-from serrate.fusion.proof import Bounds
 from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
-from serrate.fusion.simplify import simplify
+from serrate.fusion.simplify import Simplifier
 from serrate.kernel.ir import (
+    DEEPEST,
     Allocate,
     For,
     GridReduce,
@@ -18,7 +19,6 @@ from serrate.kernel.ir import (
     Let,
     Statement,
     Store,
-    children,
     expressions,
     map_expressions,
     replace_body,
@@ -27,21 +27,23 @@ from serrate.kernel.ir import (
 
 def simplified(body: tuple[Statement, ...], launch: Launch) -> tuple[Statement, ...]:
     """The body, doing the same with less."""
-    body = _simplify(_inlined(body, {}), {}, launch)
+    body = _simplify(_inlined(body, {}), Simplifier({}), launch)
+    tidying = _Tidying()
     while True:
-        smaller = _used_once(_without_unused(body))
+        smaller, _ = tidying.body(body)
         if smaller == body:
             return body
         body = smaller
 
 
-def _inlined(body: tuple[Statement, ...], values: dict[Scalar, Scalar]) -> tuple[Statement, ...]:
+def _inlined(body: tuple[Statement, ...], outer: Mapping[Scalar, Scalar]) -> tuple[Statement, ...]:
     """Quotients and remainders in place of their names: most of them meet again in an address, and are gone."""
     made: list[Statement] = []
+    values = dict(outer)
     for statement in body:
         statement = map_expressions(statement, partial(Scalar.substitute, values=values))
         if isinstance(statement, Let) and statement.value.op in ("index_divide", "index_remainder"):
-            values = {**values, statement.var: statement.value}
+            values[statement.var] = statement.value
             continue
         if isinstance(statement, (For, If, GridReduce)):
             statement = replace_body(statement, _inlined(statement.body, values))
@@ -49,95 +51,104 @@ def _inlined(body: tuple[Statement, ...], values: dict[Scalar, Scalar]) -> tuple
     return tuple(made)
 
 
-def _simplify(body: tuple[Statement, ...], bounds: Bounds, launch: Launch) -> tuple[Statement, ...]:
+def _simplify(body: tuple[Statement, ...], simplifier: Simplifier, launch: Launch) -> tuple[Statement, ...]:
     made: list[Statement] = []
     for statement in body:
-        changed = map_expressions(statement, lambda expression: _expression(expression, bounds))
+        changed = map_expressions(statement, partial(_expression, simplifier))
         if isinstance(changed, If) and changed.condition == FALSE:
             continue
         if isinstance(changed, For):
             launched = launch.size(changed.parallel)
             exact = launched is None or launched == changed.extent  # more may be launched than there are indices
-            inner = {**bounds, changed.var: (const(0), changed.extent if exact else None)}
+            bound = (const(0), changed.extent if exact else None)
+            inner = Simplifier({**simplifier.bounds, changed.var: bound})
             made.append(replace_body(changed, _simplify(changed.body, inner, launch)))
         elif isinstance(changed, If):
-            inside = _simplify(changed.body, bounds, launch)
+            inside = _simplify(changed.body, simplifier, launch)
             made.extend(inside if changed.condition == TRUE else [replace_body(changed, inside)])
         elif isinstance(changed, GridReduce):
-            made.append(replace_body(changed, _simplify(changed.body, bounds, launch)))
+            made.append(replace_body(changed, _simplify(changed.body, simplifier, launch)))
         else:
             made.append(changed)
     return tuple(made)
 
 
-def _expression(expression: Scalar, bounds: Bounds) -> Scalar:
+def _expression(simplifier: Simplifier, expression: Scalar) -> Scalar:
     """Indices, sizes and guards as a whole; of values only the addresses they are loaded from."""
-    if all(node.dtype in (INDEX, BOOL) for node in expression.walk()):
-        return simplify(expression, bounds)
-    loads = [node for node in expression.walk() if node.op == "load"]
-    return expression.substitute({node: rebuild(node, (simplify(node.args[0], bounds),)) for node in loads})
+    nodes = list(expression.walk())
+    if all(node.dtype in (INDEX, BOOL) for node in nodes):
+        return simplifier.visit(expression)
+    loads = [node for node in nodes if node.op == "load"]
+    return expression.substitute({node: rebuild(node, (simplifier.visit(node.args[0]),)) for node in loads})
 
 
-def _without_unused(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Without names that nothing reads, and loops and conditions around nothing."""
-    made: list[Statement] = []
-    for position, statement in enumerate(body):
-        if isinstance(statement, Let) and not _uses(body[position + 1 :], statement.var):
-            continue
-        if isinstance(statement, (For, If, GridReduce)):
-            statement = replace_body(statement, _without_unused(statement.body))
-            if not statement.body and not isinstance(statement, GridReduce):
-                continue
-            if _only_binds(statement):
-                made.extend(statement.body)
-                continue
-        made.append(statement)
-    return tuple(made)
+class _Tidying:
+    """What is left of bodies without the names that they do not need."""
+
+    def __init__(self) -> None:
+        self._reads: dict[Scalar, dict[Scalar, int]] = {}
+
+    def body(self, body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], dict[Scalar, int]]:
+        """The body without names that nothing reads, without loops and conditions around nothing, and with values in
+        place of names that are read once; and how often it reads each name that stands outside of it."""
+        kept: list[Statement] = []  # from the end
+        once: dict[Scalar, Statement] = {}  # names that are read once, and what reads them
+        times: dict[Scalar, int] = {}
+        readers: dict[Scalar, Statement] = {}  # since the last statement that is no name
+        for statement in reversed(body):
+            if isinstance(statement, Let):
+                many, reader = times.pop(statement.var, 0), readers.pop(statement.var, None)
+                if not many:
+                    continue
+                if many == 1 and reader is not None:
+                    once[statement.var] = reader
+            else:
+                readers.clear()
+            for name, many in self._reads_of(statement):
+                times[name] = times.get(name, 0) + many
+                if isinstance(statement, (Let, Store)):
+                    readers[name] = statement
+            kept += reversed(self._inside(statement, times))
+        return _without(tuple(reversed(kept)), once), times
+
+    def _inside(self, statement: Statement, times: dict[Scalar, int]) -> tuple[Statement, ...]:
+        """What a statement becomes if its body is tidied, whose reads are counted too."""
+        if not isinstance(statement, (For, If, GridReduce)):
+            return (statement,)
+        inside, inner = self.body(statement.body)
+        only_binds = isinstance(statement, For) and not inner.pop(statement.var, 0) and _is_bound(statement, inside)
+        for name, many in inner.items():
+            times[name] = times.get(name, 0) + many
+        if only_binds or not (inside or isinstance(statement, GridReduce)):
+            return inside
+        return (replace_body(statement, inside),)
+
+    def _reads_of(self, statement: Statement) -> list[tuple[Scalar, int]]:
+        """What the statement itself reads, and how often."""
+        found: list[tuple[Scalar, int]] = []
+        for expression in expressions(statement):
+            if expression not in self._reads:
+                self._reads[expression] = reads(expression)
+            found += self._reads[expression].items()
+        return found
 
 
-def _only_binds(statement: Statement) -> bool:
-    """Whether a loop over blocks or threads gives an index that nothing reads, and nothing inside needs its scope."""
-    if not isinstance(statement, For) or not (statement.parallel.is_block or statement.parallel.is_thread):
-        return False
-    scoped = any(isinstance(inside, (Let, Allocate)) for inside in statement.body)
-    return not scoped and not _uses(statement.body, statement.var)
+def _is_bound(loop: For, inside: tuple[Statement, ...]) -> bool:
+    """Whether a loop is over blocks or threads, and what stands inside does not need its scope."""
+    scoped = any(isinstance(statement, (Let, Allocate)) for statement in inside)
+    return (loop.parallel.is_block or loop.parallel.is_thread) and not scoped
 
 
-def _used_once(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def _without(body: tuple[Statement, ...], once: Mapping[Scalar, Statement]) -> tuple[Statement, ...]:
     """Values in place of names that are read once, by a statement of the same body, before anything is stored."""
     made: list[Statement] = []
     values: dict[Scalar, Scalar] = {}
-    for position, statement in enumerate(body):
-        statement = map_expressions(statement, partial(Scalar.substitute, values=values))
-        if isinstance(statement, Let) and _is_read_at_once(body[position + 1 :], statement.var):
-            values[statement.var] = statement.value
-            continue
-        if isinstance(statement, (For, If, GridReduce)):
-            statement = replace_body(statement, _used_once(statement.body))
-        made.append(statement)
-    return tuple(made)
-
-
-def _is_read_at_once(following: tuple[Statement, ...], name: Scalar) -> bool:
-    if _uses(following, name) != 1:
-        return False
-    for statement in following:
-        if isinstance(statement, (Let, Store)):
-            if any(name in expression.symbols for expression in expressions(statement)):
-                return True
-            if isinstance(statement, Let):
-                continue
-        return False
-    return False
-
-
-def _uses(body: tuple[Statement, ...], name: Scalar) -> int:
-    """How often a name is read; what is bound to the same name further in is another."""
-    count = 0
     for statement in body:
-        count += sum(reads(expression, name) for expression in expressions(statement))
-        if isinstance(statement, Let) and statement.var == name:
-            return count
-        if not (isinstance(statement, For) and statement.var == name):
-            count += _uses(children(statement), name)
-    return count
+        changed = map_expressions(statement, partial(Scalar.substitute, values=values))
+        if isinstance(changed, Let) and changed.var in once:
+            around = max(e.depth for e in expressions(once[changed.var]) if changed.var in e.symbols)
+            if changed.value.depth + around <= DEEPEST:
+                values[changed.var] = changed.value
+                continue
+        made.append(changed)
+    return tuple(made)

@@ -13,24 +13,13 @@ import numpy as np
 
 from serrate.fusion.dtypes import INDEX, INTEGERS
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
-from serrate.fusion.functions import C_WORDS, FUNCTIONS
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar
+from serrate.fusion.types import Memory
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
 # C computes these in int, so that their results have to be narrowed.
 _NARROW = ("bool", "uint8", "int8", "int16")
-
-_WORDS = """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
-    concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete
-    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
-    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
-    requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
-    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq int8_t uint8_t
-    int16_t int32_t int64_t sr fabs fabsf INFINITY NAN NULL EOF M_PI main malloc free
-    memcpy memset abort j0 j1 jn y0 y1 yn threadIdx blockIdx blockDim gridDim
-"""
-_RESERVED = frozenset(_WORDS.split())
 
 
 @cache
@@ -42,11 +31,23 @@ def prelude(name: str) -> str:
     return text.replace(f'#include "{exponential}"\n', files("serrate.runtime").joinpath(exponential).read_text())
 
 
-def identifier(name: str) -> str:
-    """The name as one of C++, which it is already unless it is a word of C++ or has other signs than letters."""
+@cache
+def word(name: str) -> str:
+    """The name with nothing but letters, digits and underscores in it, beginning with a letter."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    name = f"_{name}" if name[0].isdigit() else name
-    return f"{name}_" if name in _RESERVED or name in C_WORDS else name
+    return name if name[:1].isalpha() else f"x{name}"
+
+
+def identifier(name: str) -> str:
+    """What a name of a kernel is called in its source: the name with an underscore at its end.
+
+    No word, macro or function that a source can see begins with a letter and ends with an underscore, nor does anything
+    that the printers name by themselves, so that users may call their tensors, sizes and axes what they like.
+
+    >>> identifier("x"), identifier("round"), identifier("my axis"), identifier("2nd")
+    ('x_', 'round_', 'my_axis_', 'x2nd_')
+    """
+    return f"{word(name)}_"
 
 
 def dtypes(kernel: Kernel) -> frozenset[str]:
@@ -78,25 +79,34 @@ class Printer:
 
     def expression(self, node: Scalar, level: int = SELECT) -> str:
         """The text of an expression, in parentheses if its outermost operator binds less than `level`."""
-        text, own = self._text(node)
+        text, own = self._written(node)
         return text if own >= level else f"({text})"
+
+    def _written(self, root: Scalar) -> Written:
+        """The text of an expression, and how strongly its outermost operator binds."""
+        made: dict[Scalar, Written] = {}
+        for node in root.walk():
+            made[node] = self._text(node, [made[argument] for argument in node.args])
+        return made[root]
 
     def assigned(self, node: Scalar) -> str:
         """The text of an expression whose value is assigned to a variable of its type, as C then converts integers."""
         if node.op == "load" and node.dtype in INTEGERS and self._buffer(node.value).dtype in INTEGERS:
             return self.element(node.value, node.args[0])
         if self._is_narrowed(node):
-            return self._function(node)[0]
+            return self._function(node, [self._written(argument) for argument in node.args])[0]
         return self.expression(node)
 
     def element(self, name: str, index: Scalar) -> str:
-        """An element of a buffer. Local buffers of one element are plain variables."""
-        if self._is_variable(self._buffer(name)):
-            return identifier(name)
-        return f"{identifier(name)}[{self.expression(index)}]"
+        """An element of a buffer."""
+        return self._element(name, self.expression(index))
+
+    def _element(self, name: str, index: str) -> str:
+        """Local buffers of one element are plain variables."""
+        return identifier(name) if self._is_variable(self._buffer(name)) else f"{identifier(name)}[{index}]"
 
     def _is_variable(self, buffer: Buffer) -> bool:
-        return buffer not in self.kernel.buffers and buffer.size.value == 1
+        return buffer not in self.kernel.buffers and buffer.size.value == 1 and buffer.memory != Memory.SCRATCH
 
     def _buffer(self, name: str) -> Buffer:
         if name not in self.buffers:
@@ -106,34 +116,33 @@ class Printer:
     def _is_narrowed(self, node: Scalar) -> bool:
         return node.op in FUNCTIONS and FUNCTIONS[node.op].widens and node.dtype in _NARROW
 
-    def _text(self, node: Scalar) -> Written:
-        """The text and how strongly its outermost operator binds."""
+    def _text(self, node: Scalar, operands: list[Written]) -> Written:
+        """The text of a node with these operands."""
         if self._is_narrowed(node):
-            return f"{self.type(node.dtype)}({self._function(node)[0]})", POSTFIX
+            return f"{self.type(node.dtype)}({self._function(node, operands)[0]})", POSTFIX
         if node.op in FUNCTIONS:
-            return self._function(node)
+            return self._function(node, operands)
         match node.op:
             case "const":
                 return self._constant(node)
             case "symbol":
                 return identifier(node.value), POSTFIX
             case "load":
-                return self._load(node), POSTFIX
+                return self._load(node, operands[0][0]), POSTFIX
             case "search":
-                count, position = map(self.expression, node.args)
+                (count, _), (position, _) = operands
                 return f"sr::search({identifier(node.value)}, {count}, {position})", POSTFIX
         assert node.op == "cast"
         if self.type(node.dtype) == self.type(node.args[0].dtype):
-            return self._text(node.args[0])
-        return f"{self.type(node.dtype)}({self.expression(node.args[0])})", POSTFIX
+            return operands[0]
+        return f"{self.type(node.dtype)}({operands[0][0]})", POSTFIX
 
-    def _function(self, node: Scalar) -> Written:
+    def _function(self, node: Scalar, operands: list[Written]) -> Written:
         """A scalar function as its row says."""
         form = FUNCTIONS[node.op].form(self.target, node.args[-1].dtype)
-        operands = [self._text(argument) for argument in node.args]
         first = node.args[0]
         if form.is_typed and first.is_const and first.dtype in INTEGERS and self.type(first.dtype) != "int":
-            operands[0] = f"{self.type(first.dtype)}({operands[0][0]})", POSTFIX
+            operands = [(f"{self.type(first.dtype)}({operands[0][0]})", POSTFIX), *operands[1:]]
         return form.write(operands)
 
     def _constant(self, node: Scalar) -> Written:
@@ -153,8 +162,8 @@ class Printer:
             return f"{self.type(dtype)}({text})", POSTFIX
         return text, UNARY if text.startswith("-") else POSTFIX
 
-    def _load(self, node: Scalar) -> str:
-        element, wanted = self.element(node.value, node.args[0]), self.type(node.dtype)
+    def _load(self, node: Scalar, index: str) -> str:
+        element, wanted = self._element(node.value, index), self.type(node.dtype)
         return element if self.type(self._buffer(node.value).dtype) == wanted else f"{wanted}({element})"
 
     # Statements
@@ -249,7 +258,7 @@ class Printer:
         """The kernel's parameters, one per line, buffers with their sizes."""
         buffers = [
             (f"{'' if buffer.written else 'const '}{self.type(buffer.dtype)}* __restrict__ {identifier(buffer.name)}",
-             f"  // [{one_line(str(buffer.size))}]")
+             f"  // [{self.expression(buffer.size)}]")
             for buffer in self.kernel.buffers
         ]  # fmt: skip
         sizes = [(f"{self.type(INDEX)} {identifier(size.value)}", "") for size in self.kernel.sizes]
@@ -260,5 +269,7 @@ class Printer:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, which no comment of C ends or continues."""
-    return " ".join(text.split()).rstrip("\\")
+    """The text of a comment: one line of characters that can be seen, which does not end in a backslash, as C would
+    then take the next line for a part of it."""
+    seen = "".join(sign if sign.isprintable() else " " for sign in text)
+    return " ".join(seen.split()).rstrip("\\ ")

@@ -1,8 +1,12 @@
-"""The states of reductions: registers that elements are gathered in, and how partial states become one."""
+"""The states of reductions: memory that elements are gathered in, and how partial states become one.
+
+A sum in float32 is gathered in blocks, whose sums are added up in float64, so that rounding errors grow with the length
+of a block and not with the number of elements. A loop over threads that is reduced has a state for each of its indices;
+they are combined in the order of the indices, so that the result does not depend on which thread was first.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,33 +14,42 @@ from serrate.errors import ScheduleError
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import accumulator
+from serrate.fusion.indices import Indices
 from serrate.fusion.monoids import MONOIDS, Monoid
 from serrate.fusion.scalar import Scalar, cast, const, load, symbol
-from serrate.fusion.types import Memory, ParallelType
+from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, BlockReduce, Buffer, CombineRule, GridReduce, Store
 from serrate.kernel.launching import BLOCKS, THREADS, is_bound
 from serrate.kernel.nests import Nests
-from serrate.kernel.phases import is_reduction
+from serrate.kernel.phases import Job, Role, is_reduction
+from serrate.kernel.places import Place, buffer_for
+from serrate.kernel.targets import Target
 
-_ENOUGH = 8  # partial sums
 BLOCK = 64  # elements that are summed one after another
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of one reduction: register buffers, and which loops its elements belong to."""
+    """The state of one reduction, or of a part of it: buffers, and which loops their elements belong to."""
 
+    tensor: TensorView
     monoid: Monoid
     element: str  # the dtype in which elements enter the state
-    buffers: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    kept: tuple[IterDomain, ...]  # inner loops of which each index has a state of its own
-    size: int  # of kept
-    lanes: tuple[IterDomain, ...]  # reduced loops of which each index has a partial state
-    width: int
+    kept: Place  # loops of which each index has a state of its own
+    lanes: Place  # reduced loops of which each index has a partial state
+    buffers: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.lanes + self.kept
+
+    @property
+    def width(self) -> int:
+        return int(self.lanes.size.value)
 
     def at(self, place: Scalar) -> tuple[Scalar, ...]:
         """The state at a place of its buffers."""
@@ -44,128 +57,162 @@ class State:
 
 
 @dataclass(frozen=True)
-class Blocked:
-    """A float sum over a long loop: blocks of it are summed one by one, so that errors grow with the length of a block
-    and the number of blocks, not with their product."""
+class Part:
+    """A loop of which each index, or each block of indices, has a partial state that then becomes part of the whole."""
 
     loop: IterDomain
-    length: int  # of a block, in indices of the loop
-    partial: State  # of one block; for the loops inside
+    length: int | None  # of a block in indices of the loop; None if each index is one
+    inside: tuple[IterDomain, ...]  # the loops inside that the partial state belongs to
 
 
 class States:
     """The states of the reductions of a kernel."""
 
-    def __init__(self, nests: Nests, lanes: ParallelType) -> None:
-        self.nests, self.phased, self.builder = nests, nests.phased, nests.builder
-        self._lanes = lanes  # how the target runs through a state
-        self._states: dict[TensorView, State] = {}
-        self._blocked: dict[TensorView, Blocked] = {}
+    def __init__(self, nests: Nests, target: Target) -> None:
+        self.nests, self.phased, self.builder, self.target = nests, nests.phased, nests.builder, target
+        self._states: dict[TensorView, list[State]] = {}  # the whole, and the parts that are being gathered
+        self._parts: dict[TensorView, list[Part]] = {}
         self.workspaces: list[Buffer] = []
         self.joined: set[ParallelType] = set()  # blocks of which only the last goes on
 
-    def allocate(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
-        """Registers with the neutral value."""
+    def allocate(self, tensor: TensorView, depth: int, indices: Indices) -> None:
+        """Memory with the neutral value, outside of the loops from a depth on."""
         operation = tensor.definition
         assert operation is not None
         monoid = MONOIDS[operation.name]
         element = accumulator(monoid.enters(operation.inputs[0].dtype))
-        init = monoid.init(element)
-        kept, lanes = [], []
+        walked = self.phased.loops_of(Job(Role.REDUCE, tensor))
+        loops = [loop for loop in walked if self.phased.loops.index(loop) >= depth]
+        kept: list[IterDomain] = []
+        lanes: list[IterDomain] = []
         for loop in loops:
             if is_bound(loop):
                 continue
             if not self.phased.is_reduced_by(tensor, loop):
                 kept.append(loop)
+            elif loop.parallel_type == ParallelType.Thread:
+                lanes.insert(0, self._check_threaded(tensor, loop))
             elif loop.parallel_type.is_lanes or loop.parallel_type == ParallelType.Unroll:
                 lanes.append(loop)
-        size, width = constant(tensor, kept), constant(tensor, lanes)
-        state = State(monoid, element, (), tuple(i.dtype for i in init), tuple(kept), size, tuple(lanes), width)
-        names = tuple(f"{tensor.name}_{part}" for part in monoid.parts)
-        self._states[tensor] = self._registers(names, state, init)
-        if monoid.by_blocks and init[monoid.result].dtype == "float32":
-            self._block(tensor, loops, state)
+        state = State(tensor, monoid, element, self.nests.place(kept, indices), self.nests.place(lanes, indices))
+        self._parts[tensor] = self._divide(state, loops)
+        if monoid.by_blocks and element == "float32" and self._is_long(tensor, loops):
+            state = replace(state, element="float64")
+        self._states[tensor] = [self._memory(state, state.monoid.parts, tensor.name)]
 
-    def _registers(self, names: Sequence[str], state: State, init: Sequence[Scalar]) -> State:
-        """A state with the neutral value in it."""
-        buffers, count = tuple(self.builder.name(name) for name in names), state.size * state.width
-        for buffer, value in zip(buffers, init, strict=True):
-            self.builder.add(Allocate(Buffer(buffer, value.dtype, const(max(count, 1)), Memory.REGISTER)))
-        with self.builder.scope():
-            at = const(0) if count == 1 else self.builder.loop("s", const(count), "states", self._lanes)
-            for buffer, value in zip(buffers, init, strict=True):
-                self.builder.add(Store(buffer, at, value))
-        return replace(state, buffers=buffers)
+    def _check_threaded(self, tensor: TensorView, loop: IterDomain) -> IterDomain:
+        if loop.is_ragged or not loop.extent.is_const:
+            raise ScheduleError(
+                f"loop {loop} is reduced by {tensor} and run by threads, so that its number of indices must be a "
+                f"constant, each with a partial result: split it by a constant that is the extent of the outer part, "
+                f"and run that part as Thread",
+                tensor=tensor,
+            )
+        return loop
 
-    def _block(self, tensor: TensorView, loops: Sequence[IterDomain], state: State) -> None:
-        """Sum by blocks if lanes and threads do not make enough partial sums already."""
+    def _is_long(self, tensor: TensorView, loops: Sequence[IterDomain]) -> bool:
+        """Whether more elements than a block has may be gathered one after another."""
+        count = 1
+        for loop in loops:
+            if self.phased.is_reduced_by(tensor, loop) and loop.parallel_type == ParallelType.Serial:
+                if loop.is_ragged or not loop.extent.is_const:
+                    return True
+                count *= loop.extent.value
+        return count > BLOCK
+
+    def _divide(self, state: State, loops: Sequence[IterDomain]) -> list[Part]:
+        """The loops whose indices or blocks have partial states, outermost first."""
+        tensor = state.tensor
         reduced = [loop for loop in loops if self.phased.is_reduced_by(tensor, loop)]
-        spread = [loop.bound for loop in reduced if is_bound(loop)]
-        if any(not bound.is_const for bound in spread):
-            return
-        if state.width * math.prod(bound.value for bound in spread) >= _ENOUGH:
-            return
+        threaded = [loop for loop in reduced if loop.parallel_type == ParallelType.Thread]
+        made = [Part(loop, None, tuple(loops[loops.index(loop) + 1 :])) for loop in threaded]
+        if not state.monoid.by_blocks or state.element != "float32" or not self._is_long(tensor, loops):
+            return made
         length = BLOCK
         for loop in reversed([loop for loop in reduced if loop.parallel_type == ParallelType.Serial]):
             if not loop.is_ragged and loop.extent.is_const and loop.extent.value <= length:
                 length //= max(loop.extent.value, 1)
                 continue
-            inside = loops[loops.index(loop) :]
-            kept = tuple(axis for axis in state.kept if axis in inside)
-            lanes = tuple(axis for axis in state.lanes if axis in inside)
-            sizes = constant(tensor, kept), constant(tensor, lanes)
-            partial = State(state.monoid, state.element, (), state.dtypes, kept, sizes[0], lanes, sizes[1])
-            self._blocked[tensor] = Blocked(loop, max(length, 1), partial)
-            return
+            inside = tuple(loops[loops.index(loop) + 1 :])
+            if state.place.inside(inside).size.is_const:  # else each block would have to go through all of it
+                made.append(Part(loop, max(length, 1), inside))
+            break
+        order = list(self.phased.loops)
+        return sorted(made, key=lambda part: order.index(part.loop))
 
-    def blocks(self, tensors: Sequence[TensorView]) -> dict[IterDomain, int]:
-        """The loops that are to be walked by blocks, and how long those are."""
-        found: dict[IterDomain, int] = {}
-        for blocked in [self._blocked[tensor] for tensor in tensors if tensor in self._blocked]:
-            found[blocked.loop] = min(blocked.length, found.get(blocked.loop, blocked.length))
-        return found
+    def _memory(self, state: State, names: Sequence[str], prefix: str) -> State:
+        """The state in memory of its own, with the neutral value in it."""
+        init = state.monoid.init(state.element)
+        opened = list(self.nests.variables)
+        buffers = []
+        for name, value in zip(names, init, strict=True):
+            wanted = self.builder.name(f"{prefix}_{name}")
+            buffers.append(buffer_for(wanted, value.dtype, state.place, state.tensor, self.target, opened))
+            self.builder.add(Allocate(buffers[-1]))
+        with self.builder.scope():
+            at = self._each(state.place.size, "states")
+            for buffer, value in zip(buffers, init, strict=True):
+                self.builder.add(Store(buffer.name, at, value))
+        return replace(state, buffers=tuple(b.name for b in buffers), dtypes=tuple(i.dtype for i in init))
 
-    def begin_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
-        """Registers for the sums of one block of a loop."""
-        for tensor in tensors:
-            blocked = self._blocked.get(tensor)
-            if blocked is not None and blocked.loop is loop:
-                whole = self._states[tensor]
-                names = [f"{buffer}_block" for buffer in whole.buffers]
-                partial = self._registers(names, blocked.partial, whole.monoid.init(whole.element))
-                self._blocked[tensor] = replace(blocked, partial=partial)
+    def _each(self, count: Scalar, what: str) -> Scalar:
+        """Each of so many states: the index of a loop that is opened, unless there is only one."""
+        return const(0) if count == const(1) else self.builder.loop("s", count, what, self._lanes_of(count))
 
-    def end_block(self, tensors: Sequence[TensorView], loop: IterDomain) -> None:
-        """The sums of a block become part of the whole."""
-        for tensor in tensors:
-            blocked = self._blocked.get(tensor)
-            if blocked is None or blocked.loop is not loop:
-                continue
-            whole, partial = self._states[tensor], blocked.partial
-            walked = (*partial.lanes, *partial.kept)
-            variables = dict(self.nests.variables)
-            with self.builder.scope():
-                for axis in walked:
-                    lanes = self._lanes if axis is walked[-1] else ParallelType.Serial
-                    variable = self.builder.loop(axis_name(axis), axis.extent, "sums of blocks", lanes)
-                    self.nests.variables[axis] = variable
-                at, place = self._place((*whole.lanes, *whole.kept)), self._place(walked)
-                self._store(whole, at, whole.monoid.combine(whole.at(at), partial.at(place)))
-            self.nests.variables.update(variables)
+    def _lanes_of(self, count: Scalar) -> ParallelType:
+        lanes = self.target.state_loops
+        return lanes if count.is_const or lanes.is_lanes else ParallelType.Serial
 
-    def _place(self, loops: Sequence[IterDomain]) -> Scalar:
-        place = const(0)
-        for loop in loops:
-            place = place * loop.extent + self.nests.variables[loop]
-        return place
+    # While loops are open
+
+    def blocks(self, jobs: Sequence[Job], loop: IterDomain) -> int | None:
+        """How long the blocks of a loop are, if it is to be walked by blocks."""
+        lengths = [part.length for job in jobs for part in self._parts_at(job, loop) if part.length is not None]
+        return min(lengths, default=None)
+
+    def _parts_at(self, job: Job, loop: IterDomain) -> list[Part]:
+        if job.role != Role.REDUCE:
+            return []
+        return [part for part in self._parts[job.tensor] if part.loop is loop]
+
+    def is_parted(self, jobs: Sequence[Job], loop: IterDomain) -> bool:
+        """Whether some reduction has a partial state for each index, or each block, of a loop."""
+        return any(self._parts_at(job, loop) for job in jobs)
+
+    def begin(self, jobs: Sequence[Job], loop: IterDomain) -> None:
+        """Memory for the partial states of one index, or of one block, of a loop."""
+        for job in jobs:
+            for part in self._parts_at(job, loop):
+                states = self._states[job.tensor]
+                whole = states[-1]
+                element = whole.element if part.length is None else "float32"
+                kept, lanes = whole.kept.inside(part.inside), whole.lanes.inside(part.inside)
+                inner = State(job.tensor, whole.monoid, element, kept, lanes)
+                states.append(self._memory(inner, ["part"] * len(whole.buffers), whole.buffers[0]))
+
+    def end(self, jobs: Sequence[Job], loop: IterDomain) -> None:
+        """The partial states of an index or a block become part of the whole."""
+        for job in jobs:
+            for _ in self._parts_at(job, loop):
+                states = self._states[job.tensor]
+                part, whole = states.pop(), states[-1]
+                variables = dict(self.nests.variables)
+                with self.builder.scope():
+                    walked = part.place.loops
+                    for axis, extent in walked:
+                        lanes = self._lanes_of(extent) if axis is walked[-1][0] else ParallelType.Serial
+                        variable = self.builder.loop(axis_name(axis), extent, "partial results", lanes)
+                        self.nests.variables[axis] = variable
+                    at, place = (state.place.at(self.nests.variables) for state in (whole, part))
+                    made = [cast(x, dtype) for x, dtype in zip(part.at(place), whole.dtypes, strict=True)]
+                    self._store(whole, at, whole.monoid.combine(whole.at(at), tuple(made)))
+                self.nests.variables.clear()
+                self.nests.variables.update(variables)
 
     def accumulate(self, tensor: TensorView, elements: Elements) -> None:
         """Take in the element of the loops that are open."""
-        operation, state = tensor.definition, self._states[tensor]
-        assert operation is not None
-        if tensor in self._blocked:
-            state = self._blocked[tensor].partial
-        at = self._place((*state.lanes, *state.kept))
+        state = self._states[tensor][-1]
+        at = state.place.at(self.nests.variables)
         element = cast(elements.operand(tensor), state.element)
         gone = [axis for axis in tensor.domain.root if axis.is_reduction]
         position = elements.indices.of(gone[0]) if state.monoid.positions else const(0)
@@ -180,24 +227,26 @@ class States:
         for buffer, value in zip(state.buffers, values, strict=True):
             self.builder.add(Store(buffer, at, value))
 
-    def finish(self, tensor: TensorView, loops: Sequence[IterDomain]) -> None:
+    # When loops have ended
+
+    def finish(self, tensor: TensorView) -> None:
         """Lanes become one by a tree, then threads, then blocks."""
-        state = self._states[tensor]
-        width = state.width
+        state = self._states[tensor][0]
+        width, size = state.width, state.kept.size
         while width > 1:
             half = (width + 1) // 2
             with self.builder.scope():
-                count = (width - half) * state.size
-                at = const(0) if count == 1 else self.builder.loop("s", const(count), "partial results", self._lanes)
-                self._store(state, at, state.monoid.combine(state.at(at), state.at(at + half * state.size)))
+                at = self._each(size * (width - half), "partial results")
+                self._store(state, at, state.monoid.combine(state.at(at), state.at(at + size * half)))
             width = half
+        loops = self.phased.loops_of(Job(Role.REDUCE, tensor))
         crossed = [loop.parallel_type for loop in loops if self.phased.is_reduced_by(tensor, loop)]
         threads = tuple(kind for kind in THREADS if kind in crossed)
         blocks = tuple(kind for kind in BLOCKS if kind in crossed)
         rule = _rule(state)
         if threads:
             self._check_converged(tensor)
-            self.builder.add(BlockReduce(state.buffers, state.size, threads, rule))
+            self.builder.add(BlockReduce(state.buffers, size.value, threads, rule))
         if blocks:
             self._check_last(tensor, blocks)
             self._across_blocks(tensor, state, blocks, rule)
@@ -206,7 +255,7 @@ class States:
     def _settle(self, state: State) -> None:
         """The result in place of the state, once for all that read it."""
         with self.builder.scope():
-            at = const(0) if state.size == 1 else self.builder.loop("s", const(state.size), "results", self._lanes)
+            at = self._each(state.kept.size, "results")
             states = state.at(at)
             result = state.monoid.finish(states)
             if result != states[state.monoid.result]:
@@ -216,7 +265,7 @@ class States:
         self, tensor: TensorView, state: State, blocks: tuple[ParallelType, ...], rule: CombineRule
     ) -> None:
         """The last block to arrive goes on alone."""
-        groups, size = const(1), const(state.size)
+        groups, size = const(1), state.kept.size
         for kind, count in zip(BLOCKS, self.nests.launch.grid, strict=True):
             groups = groups * (1 if kind in blocks else count)
         for count in (*self.nests.launch.grid, *self.nests.launch.block):
@@ -226,46 +275,41 @@ class States:
         self.workspaces += [Buffer(n, d, size, written=True) for n, d in zip(names, state.dtypes, strict=True)]
         self.workspaces.append(Buffer(counter, "int32", groups, written=True))
         self.joined.update(blocks)
-        self.builder.last_block(GridReduce(state.buffers, state.size, blocks, rule, names, counter, ()))
+        self.builder.last_block(GridReduce(state.buffers, state.kept.size.value, blocks, rule, names, counter, ()))
 
     def _check_last(self, tensor: TensorView, blocks: tuple[ParallelType, ...]) -> None:
         """Nothing else may be left to do for the other blocks."""
-        for loop in self.phased.shared:
+        for loop in self.nests.variables:
             if not is_bound(loop):
-                raise ScheduleError(f"{tensor} is reduced across blocks inside loop {loop}, which each of them repeats")
-        for other in [t for phase in self.phased.phases for t in phase]:
-            walks = [loop for loop in self.phased.loops_of(other) if not self.phased.is_gone(other, loop)]
-            if (other is not tensor and is_reduction(other)) or any(loop.parallel_type in blocks for loop in walks):
+                raise ScheduleError(
+                    f"{tensor} is reduced across blocks inside loop {loop}, which each of them repeats", tensor=tensor
+                )
+        for job in self.phased.jobs:
+            other = job.tensor
+            walks = [loop for loop in self.phased.loops_of(job) if not self._is_gone(job, loop)]
+            again = other is not tensor and is_reduction(other)
+            if again or any(loop.parallel_type in blocks for loop in walks):
                 raise ScheduleError(
                     f"{tensor} is reduced across blocks ({', '.join(b.name for b in blocks)}), which must be the last "
-                    f"thing a kernel does; {other} is left: give it a kernel of its own"
+                    f"thing a kernel does; {other} is left: give it a kernel of its own",
+                    tensor=tensor,
                 )
+
+    def _is_gone(self, job: Job, loop: IterDomain) -> bool:
+        return job.role == Role.REDUCE and self.phased.is_reduced_by(job.tensor, loop)
 
     def _check_converged(self, tensor: TensorView) -> None:
-        for loop in self.phased.shared:
-            differs = self.nests.variables[loop] in self.builder.varying
-            if differs and not loop.parallel_type.is_thread:
+        for loop, variable in self.nests.variables.items():
+            if variable in self.builder.varying and not loop.parallel_type.is_thread:
                 raise ScheduleError(
-                    f"{tensor} is reduced across threads inside loop {loop}, whose bound they differ in"
+                    f"{tensor} is reduced across threads inside loop {loop}, whose bound they differ in", tensor=tensor
                 )
 
-    def value(self, tensor: TensorView) -> Scalar | None:
+    def value(self, tensor: TensorView) -> Scalar:
         """The result of a reduction, for the loops that are open."""
-        state = self._states.get(tensor)
-        return None if state is None else state.at(self._place(state.kept))[state.monoid.result]
-
-
-def constant(tensor: TensorView, loops: Sequence[IterDomain]) -> int:
-    """How many indices loops have together; each must have a number of them."""
-    count = 1
-    for loop in loops:
-        if loop.is_ragged or not loop.extent.is_const:
-            raise ScheduleError(
-                f"{tensor} needs a value for each index of loop {loop}, whose extent is not a constant: put the loop "
-                f"outside of what is reduced, or split it by a constant and put the outer part outside"
-            )
-        count *= loop.extent.value
-    return count
+        state = self._states[tensor][0]
+        result = state.at(state.kept.at(self.nests.variables))[state.monoid.result]
+        return cast(result, accumulator(tensor.dtype))
 
 
 def _rule(state: State) -> CombineRule:

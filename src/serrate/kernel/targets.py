@@ -31,8 +31,10 @@ class Target:
     """How the loops over the state of a reduction are run, which has a constant number of elements."""
     threads_per_block: int
     """How many threads a block has at most."""
+    bytes_kept: int
+    """How many bytes a value that each thread keeps may have, to be held in registers or on the stack."""
     scratch: bool
-    """Whether values that a thread keeps may be as many as is known only when the kernel runs."""
+    """Whether a thread has memory for more than that, and for as much as is known only when the kernel runs."""
     prefetch: bool
     """Whether the kernel fetches early what it will read soon."""
     narrow_indices: bool
@@ -70,6 +72,7 @@ CPP = Target(
     lanes=ParallelType.Simd,
     state_loops=ParallelType.Simd,
     threads_per_block=1,
+    bytes_kept=2**14,
     scratch=True,
     prefetch=True,
     narrow_indices=False,
@@ -86,6 +89,7 @@ CUDA = Target(
     lanes=ParallelType.Vectorize,
     state_loops=ParallelType.Unroll,
     threads_per_block=cuda.THREADS_PER_BLOCK,
+    bytes_kept=2**14,
     scratch=False,
     prefetch=False,
     narrow_indices=True,

@@ -19,7 +19,7 @@ from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, GridReduce, If, Kernel, Let, Statement, replace_body, walk
 from serrate.kernel.lanes import NATURAL, WIDEST, Known, Lanes, Wide
-from serrate.kernel.source import identifier
+from serrate.kernel.source import word
 
 
 def widened(kernel: Kernel, requirements: Sequence[Requirement] = ()) -> Kernel:
@@ -96,7 +96,7 @@ class _Widening:
 
     def register(self, name: str, count: int) -> Buffer:
         """Registers for so many elements of a parameter."""
-        wanted = identifier(f"{name}_lanes")
+        wanted = word(f"{name}_lanes")
         made, number = wanted, 2
         while made in self.taken:
             made, number = f"{wanted}{number}", number + 1
@@ -110,4 +110,4 @@ def _names(kernel: Kernel) -> set[str]:
     variables = [statement.var for statement in statements if isinstance(statement, (For, Let))]
     local = [statement.buffer.name for statement in statements if isinstance(statement, Allocate)]
     symbols = [str(name.value) for name in (*kernel.sizes, *variables)]
-    return set(map(identifier, [*symbols, *local, *(buffer.name for buffer in kernel.buffers)]))
+    return set(map(word, [*symbols, *local, *(buffer.name for buffer in kernel.buffers)]))

@@ -1,17 +1,17 @@
 // table[ids[c, r]]: an embedding of ragged ids, all of them as one axis.
 
-extern "C" void gather_rows(
-    const float* __restrict__ table,  // [entries * 64]
-    const int64_t* __restrict__ ids,  // [n]
-    float* __restrict__ y,  // [n * 64]
-    int64_t entries,
-    int64_t n) {
-#pragma omp parallel for schedule(dynamic, n / 64 + 1)
-  for (int64_t cr = 0; cr < n; ++cr) {  // c and r of y
+extern "C" void gather_rows_(
+    const float* __restrict__ table_,  // [entries_ * 64]
+    const int64_t* __restrict__ ids_,  // [n_]
+    float* __restrict__ y_,  // [n_ * 64]
+    int64_t entries_,
+    int64_t n_) {
+#pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
+  for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
 #pragma omp simd
-    for (int64_t d = 0; d < 64; ++d) {  // d of y
-      const int64_t t3_at = ids[cr];
-      y[cr * 64 + d] = 0 <= t3_at && t3_at < entries ? table[t3_at * 64 + d] : 0.0f;
+    for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
+      const int64_t t3_at_ = ids_[cr_];
+      y_[cr_ * 64 + d_] = 0 <= t3_at_ && t3_at_ < entries_ ? table_[t3_at_ * 64 + d_] : 0.0f;
     }
   }
 }

@@ -3,61 +3,61 @@
 
 #include <cuda_bf16.h>
 
-extern "C" __global__ void __launch_bounds__(128) half_mean_cuda(
-    const __nv_bfloat16* __restrict__ x,  // [n * 64]
-    const int64_t* __restrict__ offsets,  // [k + 1]
-    __nv_bfloat16* __restrict__ y,  // [k * 64]
-    int k,
-    int n) {
-  const int c = blockIdx.x;  // c of y, of k
-  const int r_extent = int(offsets[c + 1]) - int(offsets[c]);
-  const int d_outer = blockIdx.y;  // d of y, by 32, of 2
-  float y_mean;
-  int64_t y_count;
-  y_mean = 0.0f;
-  y_count = 0;
-  for (int r_outer_block = 0; r_outer_block < ((r_extent + 3) / 4 + 63) / 64; ++r_outer_block) {  // r of y, by 4, blocks of 64
-    float y_mean_block;
-    int64_t y_count_block;
-    y_mean_block = 0.0f;
-    y_count_block = 0;
-    for (int r_outer_step = 0; r_outer_step < sr::min((r_extent + 3) / 4 - r_outer_block * 64, 64); ++r_outer_step) {  // r of y, by 4, within a block
-      const int r_outer = r_outer_block * 64 + r_outer_step;
-      const int r_inner = threadIdx.y;  // r of y, within 4, of 4
-      const int r = r_outer * 4 + r_inner;
-      const bool inside = r < r_extent;
-      const int cr = int(offsets[c]) + r;
-      const int d_inner = threadIdx.x;  // d of y, within 32, of 32
-      const int d = d_outer * 32 + d_inner;
-      if (inside) {
-        const int64_t y_count_block_next = y_count_block + 1;
-        y_mean_block += float(x[cr * 64 + d]);
-        y_count_block = y_count_block_next;
+extern "C" __global__ void __launch_bounds__(128) half_mean_cuda_(
+    const __nv_bfloat16* __restrict__ x_,  // [n_ * 64]
+    const int64_t* __restrict__ offsets_,  // [k_ + 1]
+    __nv_bfloat16* __restrict__ y_,  // [k_ * 64]
+    int k_,
+    int n_) {
+  const int c_ = blockIdx.x;  // c of y, of k_
+  const int r_extent_ = int(offsets_[c_ + 1]) - int(offsets_[c_]);
+  const int d_outer_ = blockIdx.y;  // d of y, by 32, of 2
+  double y_mean_;
+  int64_t y_count_;
+  y_mean_ = 0.0;
+  y_count_ = 0;
+  for (int r_outer_block_ = 0; r_outer_block_ < ((r_extent_ + 3) / 4 + 63) / 64; ++r_outer_block_) {  // r of y, by 4, blocks of 64
+    float y_mean_part_;
+    int64_t y_mean_part2_;
+    y_mean_part_ = 0.0f;
+    y_mean_part2_ = 0;
+    for (int r_outer_step_ = 0; r_outer_step_ < sr::min((r_extent_ + 3) / 4 - r_outer_block_ * 64, 64); ++r_outer_step_) {  // r of y, by 4, within a block
+      const int r_outer_ = r_outer_block_ * 64 + r_outer_step_;
+      const int r_inner_ = threadIdx.y;  // r of y, within 4, of 4
+      const int r_ = r_outer_ * 4 + r_inner_;
+      const bool inside_ = r_ < r_extent_;
+      const int cr_ = int(offsets_[c_]) + r_;
+      const int d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+      const int d_ = d_outer_ * 32 + d_inner_;
+      if (inside_) {
+        const int64_t y_mean_part2_next_ = y_mean_part2_ + 1;
+        y_mean_part_ += float(x_[cr_ * 64 + d_]);
+        y_mean_part2_ = y_mean_part2_next_;
       }
     }
-    const int64_t y_count_next = y_count + y_count_block;
-    y_mean += y_mean_block;
-    y_count = y_count_next;
+    const int64_t y_count_next_ = y_count_ + y_mean_part2_;
+    y_mean_ += double(y_mean_part_);
+    y_count_ = y_count_next_;
   }
   {
-    // y_mean, y_count: combined over threadIdx.y
+    // y_mean_, y_count_: combined over threadIdx.y
     struct State {
-      float y_mean;
-      int64_t y_count;
+      double y_mean_;
+      int64_t y_count_;
     };
     const auto combine = [=](State left, State right) {
-      return State{left.y_mean + right.y_mean, left.y_count + right.y_count};
+      return State{left.y_mean_ + right.y_mean_, left.y_count_ + right.y_count_};
     };
-    const State state = sr::block_reduce<128>(State{y_mean, y_count}, int(threadIdx.y), 4, int(threadIdx.x), combine);
-    y_mean = state.y_mean;
-    y_count = state.y_count;
+    const State state = sr::block_reduce<128>(State{y_mean_, y_count_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    y_mean_ = state.y_mean_;
+    y_count_ = state.y_count_;
   }
-  y_mean /= float(y_count);
-  const int tidy = threadIdx.y;  // y is stored once, of 4
-  const bool inside = tidy == 0;
-  const int d_inner = threadIdx.x;  // d of y, within 32, of 32
-  const int d = d_outer * 32 + d_inner;
-  if (inside) {
-    y[c * 64 + d] = __nv_bfloat16(y_mean);
+  y_mean_ /= double(y_count_);
+  const int d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+  const int d_ = d_outer_ * 32 + d_inner_;
+  const int tidy_ = threadIdx.y;  // y is stored once, of 4
+  const bool inside_ = tidy_ == 0;
+  if (inside_) {
+    y_[c_ * 64 + d_] = __nv_bfloat16(float(y_mean_));
   }
 }

@@ -1,82 +1,82 @@
 // Layer norm over features, a row for each 32 threads, four rows to a block.
 // Launched as ((n + 3) / 4, 1, 1) blocks of (32, 4, 1) threads.
 
-extern "C" __global__ void __launch_bounds__(128) layer_norm_cuda(
-    const float* __restrict__ x,  // [n * 64]
-    const float* __restrict__ w,  // [64]
-    const float* __restrict__ b,  // [64]
-    float* __restrict__ y,  // [n * 64]
-    int64_t n) {
-  const int64_t cr_outer = blockIdx.x;  // cr of y, by 4, of (n + 3) / 4
-  const int64_t cr_inner = threadIdx.y;  // cr of y, within 4, of 4
-  const int64_t cr = cr_outer * 4 + cr_inner;
-  float t3_mean;
-  int64_t t3_count;
-  t3_mean = 0.0f;
-  t3_count = 0;
-  float t5_var;
-  float t5_mean;
-  int64_t t5_count;
-  t5_var = 0.0f;
-  t5_mean = 0.0f;
-  t5_count = 0;
-  for (int64_t d_outer = 0; d_outer < 2; ++d_outer) {  // d of y, by 32
-    const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
-    const int64_t d = d_outer * 32 + d_inner;
-    const bool inside = cr < n;
-    if (inside) {
-      const float x_at = x[cr * 64 + d];
-      const int64_t t3_count_next = t3_count + 1;
-      t3_mean += x_at;
-      t3_count = t3_count_next;
-      const float t5_var_term = x_at - t5_mean;
-      const int64_t t5_var_term2 = t5_count + 1;
-      const float t5_var_term3 = t5_mean + t5_var_term / float(t5_var_term2);
-      t5_var += t5_var_term * (x_at - t5_var_term3);
-      t5_mean = t5_var_term3;
-      t5_count = t5_var_term2;
+extern "C" __global__ void __launch_bounds__(128) layer_norm_cuda_(
+    const float* __restrict__ x_,  // [n_ * 64]
+    const float* __restrict__ w_,  // [64]
+    const float* __restrict__ b_,  // [64]
+    float* __restrict__ y_,  // [n_ * 64]
+    int64_t n_) {
+  const int64_t cr_outer_ = blockIdx.x;  // cr of y, by 4, of (n_ + 3) / 4
+  const int64_t cr_inner_ = threadIdx.y;  // cr of y, within 4, of 4
+  const int64_t cr_ = cr_outer_ * 4 + cr_inner_;
+  float t3_mean_;
+  int64_t t3_count_;
+  t3_mean_ = 0.0f;
+  t3_count_ = 0;
+  float t5_var_;
+  float t5_mean_;
+  int64_t t5_count_;
+  t5_var_ = 0.0f;
+  t5_mean_ = 0.0f;
+  t5_count_ = 0;
+  for (int64_t d_outer_ = 0; d_outer_ < 2; ++d_outer_) {  // d of y, by 32
+    const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+    const int64_t d_ = d_outer_ * 32 + d_inner_;
+    const bool inside_ = cr_ < n_;
+    if (inside_) {
+      const float x_at_ = x_[cr_ * 64 + d_];
+      const int64_t t3_count_next_ = t3_count_ + 1;
+      t3_mean_ += x_at_;
+      t3_count_ = t3_count_next_;
+      const float t5_var_term_ = x_at_ - t5_mean_;
+      const int64_t t5_var_term2_ = t5_count_ + 1;
+      const float t5_var_term3_ = t5_mean_ + t5_var_term_ / float(t5_var_term2_);
+      t5_var_ += t5_var_term_ * (x_at_ - t5_var_term3_);
+      t5_mean_ = t5_var_term3_;
+      t5_count_ = t5_var_term2_;
     }
   }
   {
-    // t3_mean, t3_count: combined over threadIdx.x
+    // t3_mean_, t3_count_: combined over threadIdx.x
     struct State {
-      float t3_mean;
-      int64_t t3_count;
+      float t3_mean_;
+      int64_t t3_count_;
     };
     const auto combine = [=](State left, State right) {
-      return State{left.t3_mean + right.t3_mean, left.t3_count + right.t3_count};
+      return State{left.t3_mean_ + right.t3_mean_, left.t3_count_ + right.t3_count_};
     };
-    const State state = sr::adjacent_reduce<128, 32>(State{t3_mean, t3_count}, int(threadIdx.y) * 32 + int(threadIdx.x), combine);
-    t3_mean = state.t3_mean;
-    t3_count = state.t3_count;
+    const State state = sr::adjacent_reduce<128, 32>(State{t3_mean_, t3_count_}, int(threadIdx.y) * 32 + int(threadIdx.x), combine);
+    t3_mean_ = state.t3_mean_;
+    t3_count_ = state.t3_count_;
   }
-  t3_mean /= float(t3_count);
+  t3_mean_ /= float(t3_count_);
   {
-    // t5_var, t5_mean, t5_count: combined over threadIdx.x
+    // t5_var_, t5_mean_, t5_count_: combined over threadIdx.x
     struct State {
-      float t5_var;
-      float t5_mean;
-      int64_t t5_count;
+      float t5_var_;
+      float t5_mean_;
+      int64_t t5_count_;
     };
     const auto combine = [=](State left, State right) {
-      return State{left.t5_count == 0 ? right.t5_var : right.t5_count == 0 ? left.t5_var : left.t5_var + right.t5_var + (right.t5_mean - left.t5_mean) * (right.t5_mean - left.t5_mean) * (float(left.t5_count) * (float(right.t5_count) / float(left.t5_count + right.t5_count))), left.t5_count == 0 ? right.t5_mean : right.t5_count == 0 ? left.t5_mean : left.t5_mean + (right.t5_mean - left.t5_mean) * (float(right.t5_count) / float(left.t5_count + right.t5_count)), left.t5_count + right.t5_count};
+      return State{left.t5_count_ == 0 ? right.t5_var_ : right.t5_count_ == 0 ? left.t5_var_ : left.t5_var_ + right.t5_var_ + (right.t5_mean_ - left.t5_mean_) * (right.t5_mean_ - left.t5_mean_) * (float(left.t5_count_) * (float(right.t5_count_) / float(left.t5_count_ + right.t5_count_))), left.t5_count_ == 0 ? right.t5_mean_ : right.t5_count_ == 0 ? left.t5_mean_ : left.t5_mean_ + (right.t5_mean_ - left.t5_mean_) * (float(right.t5_count_) / float(left.t5_count_ + right.t5_count_)), left.t5_count_ + right.t5_count_};
     };
-    const State state = sr::adjacent_reduce<128, 32>(State{t5_var, t5_mean, t5_count}, int(threadIdx.y) * 32 + int(threadIdx.x), combine);
-    t5_var = state.t5_var;
-    t5_mean = state.t5_mean;
-    t5_count = state.t5_count;
+    const State state = sr::adjacent_reduce<128, 32>(State{t5_var_, t5_mean_, t5_count_}, int(threadIdx.y) * 32 + int(threadIdx.x), combine);
+    t5_var_ = state.t5_var_;
+    t5_mean_ = state.t5_mean_;
+    t5_count_ = state.t5_count_;
   }
-  t5_var /= float(t5_count);
-  float t7_kept;
-  const bool inside = cr < n;
-  if (inside) {
-    t7_kept = rsqrtf(t5_var + 1e-05f);
+  t5_var_ /= float(t5_count_);
+  float t7_kept_;
+  const bool inside_ = cr_ < n_;
+  if (inside_) {
+    t7_kept_ = rsqrtf(t5_var_ + 1e-05f);
   }
-  for (int64_t d_outer = 0; d_outer < 2; ++d_outer) {  // d of y, by 32
-    const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
-    const int64_t d = d_outer * 32 + d_inner;
-    if (inside) {
-      y[cr * 64 + d] = (x[cr * 64 + d] - t3_mean) * t7_kept * w[d] + b[d];
+  for (int64_t d_outer_ = 0; d_outer_ < 2; ++d_outer_) {  // d of y, by 32
+    const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+    const int64_t d_ = d_outer_ * 32 + d_inner_;
+    if (inside_) {
+      y_[cr_ * 64 + d_] = (x_[cr_ * 64 + d_] - t3_mean_) * t7_kept_ * w_[d_] + b_[d_];
     }
   }
 }

@@ -1,18 +1,18 @@
 // Each row with one value before it and two after.
 
-extern "C" void pad_rows(
-    const float* __restrict__ x,  // [n]
-    const int64_t* __restrict__ offsets,  // [k + 1]
-    const int64_t* __restrict__ offsets_plus_3,  // [k + 1]
-    float* __restrict__ y,  // [y_size]
-    int64_t k,
-    int64_t n,
-    int64_t y_size) {
-#pragma omp parallel for schedule(dynamic, k / 64 + 1)
-  for (int64_t c = 0; c < k; ++c) {  // c of y
-    const int64_t r_extent = offsets[c + 1] - offsets[c] + 3;
-    for (int64_t r = 0; r < r_extent; ++r) {  // r of y
-      y[offsets_plus_3[c] + r] = 0 <= r - 1 && r - 1 < offsets[c + 1] - offsets[c] ? x[offsets[c] + r - 1] : -1.0f;
+extern "C" void pad_rows_(
+    const float* __restrict__ x_,  // [n_]
+    const int64_t* __restrict__ offsets_,  // [k_ + 1]
+    const int64_t* __restrict__ offsets_plus_3_,  // [k_ + 1]
+    float* __restrict__ y_,  // [y_size_]
+    int64_t k_,
+    int64_t n_,
+    int64_t y_size_) {
+#pragma omp parallel for schedule(dynamic, k_ / 64 + 1)
+  for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
+    const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_] + 3;
+    for (int64_t r_ = 0; r_ < r_extent_; ++r_) {  // r of y
+      y_[offsets_plus_3_[c_] + r_] = 0 <= r_ - 1 && r_ - 1 < offsets_[c_ + 1] - offsets_[c_] ? x_[offsets_[c_] + r_ - 1] : -1.0f;
     }
   }
 }

@@ -1,48 +1,48 @@
 // The sum over the rows of each component: 32 features × 4 rows at a time, rows combined across threads.
 // Launched as (k, 2, 1) blocks of (32, 4, 1) threads.
 
-extern "C" __global__ void __launch_bounds__(128) sum_by_component_cuda(
-    const float* __restrict__ x,  // [n * 64]
-    const int64_t* __restrict__ offsets,  // [k + 1]
-    float* __restrict__ y,  // [k * 64]
-    int64_t k,
-    int64_t n) {
-  const int64_t c = blockIdx.x;  // c of y, of k
-  const int64_t r_extent = offsets[c + 1] - offsets[c];
-  const int64_t d_outer = blockIdx.y;  // d of y, by 32, of 2
-  float y_sum = 0.0f;
-  for (int64_t r_outer_block = 0; r_outer_block < ((r_extent + 3) / 4 + 63) / 64; ++r_outer_block) {  // r of y, by 4, blocks of 64
-    float y_sum_block = 0.0f;
-    for (int64_t r_outer_step = 0; r_outer_step < sr::min((r_extent + 3) / 4 - r_outer_block * 64, 64); ++r_outer_step) {  // r of y, by 4, within a block
-      const int64_t r_outer = r_outer_block * 64 + r_outer_step;
-      const int64_t r_inner = threadIdx.y;  // r of y, within 4, of 4
-      const int64_t r = r_outer * 4 + r_inner;
-      const bool inside = r < r_extent;
-      const int64_t cr = offsets[c] + r;
-      const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
-      const int64_t d = d_outer * 32 + d_inner;
-      if (inside) {
-        y_sum_block += x[cr * 64 + d];
+extern "C" __global__ void __launch_bounds__(128) sum_by_component_cuda_(
+    const float* __restrict__ x_,  // [n_ * 64]
+    const int64_t* __restrict__ offsets_,  // [k_ + 1]
+    float* __restrict__ y_,  // [k_ * 64]
+    int64_t k_,
+    int64_t n_) {
+  const int64_t c_ = blockIdx.x;  // c of y, of k_
+  const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_];
+  const int64_t d_outer_ = blockIdx.y;  // d of y, by 32, of 2
+  double y_sum_ = 0.0;
+  for (int64_t r_outer_block_ = 0; r_outer_block_ < ((r_extent_ + 3) / 4 + 63) / 64; ++r_outer_block_) {  // r of y, by 4, blocks of 64
+    float y_sum_part_ = 0.0f;
+    for (int64_t r_outer_step_ = 0; r_outer_step_ < sr::min((r_extent_ + 3) / 4 - r_outer_block_ * 64, 64); ++r_outer_step_) {  // r of y, by 4, within a block
+      const int64_t r_outer_ = r_outer_block_ * 64 + r_outer_step_;
+      const int64_t r_inner_ = threadIdx.y;  // r of y, within 4, of 4
+      const int64_t r_ = r_outer_ * 4 + r_inner_;
+      const bool inside_ = r_ < r_extent_;
+      const int64_t cr_ = offsets_[c_] + r_;
+      const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+      const int64_t d_ = d_outer_ * 32 + d_inner_;
+      if (inside_) {
+        y_sum_part_ += x_[cr_ * 64 + d_];
       }
     }
-    y_sum += y_sum_block;
+    y_sum_ += double(y_sum_part_);
   }
   {
-    // y_sum: combined over threadIdx.y
+    // y_sum_: combined over threadIdx.y
     struct State {
-      float y_sum;
+      double y_sum_;
     };
     const auto combine = [=](State left, State right) {
-      return State{left.y_sum + right.y_sum};
+      return State{left.y_sum_ + right.y_sum_};
     };
-    const State state = sr::block_reduce<128>(State{y_sum}, int(threadIdx.y), 4, int(threadIdx.x), combine);
-    y_sum = state.y_sum;
+    const State state = sr::block_reduce<128>(State{y_sum_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    y_sum_ = state.y_sum_;
   }
-  const int64_t tidy = threadIdx.y;  // y is stored once, of 4
-  const bool inside = tidy == 0;
-  const int64_t d_inner = threadIdx.x;  // d of y, within 32, of 32
-  const int64_t d = d_outer * 32 + d_inner;
-  if (inside) {
-    y[c * 64 + d] = y_sum;
+  const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
+  const int64_t d_ = d_outer_ * 32 + d_inner_;
+  const int64_t tidy_ = threadIdx.y;  // y is stored once, of 4
+  const bool inside_ = tidy_ == 0;
+  if (inside_) {
+    y_[c_ * 64 + d_] = float(y_sum_);
   }
 }

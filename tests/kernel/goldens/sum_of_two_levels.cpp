@@ -1,28 +1,28 @@
 // The sum over both ragged axes of [k, r, s], where s depends on r.
 
-extern "C" void sum_of_two_levels(
-    const int64_t* __restrict__ offsets,  // [k + 1]
-    const int64_t* __restrict__ inner_offsets,  // [n + 1]
-    const float* __restrict__ x,  // [m]
-    float* __restrict__ y,  // [k]
-    int64_t k,
-    int64_t m,
-    int64_t n) {
-#pragma omp parallel for schedule(dynamic, k / 64 + 1)
-  for (int64_t c = 0; c < k; ++c) {  // c of y
-    const int64_t r_extent = offsets[c + 1] - offsets[c];
-    float y_sum = 0.0f;
-    for (int64_t r = 0; r < r_extent; ++r) {  // r of y
-      const int64_t cr = offsets[c] + r;
-      const int64_t s_extent = inner_offsets[cr + 1] - inner_offsets[cr];
-      for (int64_t s_block = 0; s_block < (s_extent + 63) / 64; ++s_block) {  // s of y, blocks of 64
-        float y_sum_block = 0.0f;
-        for (int64_t s_step = 0; s_step < sr::min(s_extent - s_block * 64, 64); ++s_step) {  // s of y, within a block
-          y_sum_block += x[inner_offsets[cr] + (s_block * 64 + s_step)];
+extern "C" void sum_of_two_levels_(
+    const int64_t* __restrict__ offsets_,  // [k_ + 1]
+    const int64_t* __restrict__ inner_offsets_,  // [n_ + 1]
+    const float* __restrict__ x_,  // [m_]
+    float* __restrict__ y_,  // [k_]
+    int64_t k_,
+    int64_t m_,
+    int64_t n_) {
+#pragma omp parallel for schedule(dynamic, k_ / 64 + 1)
+  for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
+    const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_];
+    double y_sum_ = 0.0;
+    for (int64_t r_ = 0; r_ < r_extent_; ++r_) {  // r of y
+      const int64_t cr_ = offsets_[c_] + r_;
+      const int64_t s_extent_ = inner_offsets_[cr_ + 1] - inner_offsets_[cr_];
+      for (int64_t s_block_ = 0; s_block_ < (s_extent_ + 63) / 64; ++s_block_) {  // s of y, blocks of 64
+        float y_sum_part_ = 0.0f;
+        for (int64_t s_step_ = 0; s_step_ < sr::min(s_extent_ - s_block_ * 64, 64); ++s_step_) {  // s of y, within a block
+          y_sum_part_ += x_[inner_offsets_[cr_] + (s_block_ * 64 + s_step_)];
         }
-        y_sum += y_sum_block;
+        y_sum_ += double(y_sum_part_);
       }
     }
-    y[c] = y_sum;
+    y_[c_] = float(y_sum_);
   }
 }

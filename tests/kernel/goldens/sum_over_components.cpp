@@ -1,42 +1,42 @@
 // The sum over components, position by position, of the rows that reach it: the gradient of what all share.
 
-extern "C" void sum_over_components(
-    const float* __restrict__ x,  // [n * 64]
-    const int64_t* __restrict__ offsets,  // [k + 1]
-    float* __restrict__ y,  // [512]
-    int64_t k,
-    int64_t n) {
+extern "C" void sum_over_components_(
+    const float* __restrict__ x_,  // [n_ * 64]
+    const int64_t* __restrict__ offsets_,  // [k_ + 1]
+    float* __restrict__ y_,  // [512]
+    int64_t k_,
+    int64_t n_) {
 #pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t r = 0; r < 8; ++r) {  // r of y
-    alignas(64) float y_sum[64];
+  for (int64_t r_ = 0; r_ < 8; ++r_) {  // r of y
+    alignas(64) double y_sum_[64];
 #pragma omp simd
-    for (int64_t s = 0; s < 64; ++s) {  // states
-      y_sum[s] = 0.0f;
+    for (int64_t s_ = 0; s_ < 64; ++s_) {  // states
+      y_sum_[s_] = 0.0;
     }
-    for (int64_t c_block = 0; c_block < (k + 63) / 64; ++c_block) {  // c of y, blocks of 64
-      alignas(64) float y_sum_block[64];
+    for (int64_t c_block_ = 0; c_block_ < (k_ + 63) / 64; ++c_block_) {  // c of y, blocks of 64
+      alignas(64) float y_sum_part_[64];
 #pragma omp simd
-      for (int64_t s = 0; s < 64; ++s) {  // states
-        y_sum_block[s] = 0.0f;
+      for (int64_t s_ = 0; s_ < 64; ++s_) {  // states
+        y_sum_part_[s_] = 0.0f;
       }
-      for (int64_t c_step = 0; c_step < sr::min(k - c_block * 64, 64); ++c_step) {  // c of y, within a block
-        const int64_t c = c_block * 64 + c_step;
-        if (r < offsets[c + 1] - offsets[c]) {
-          const int64_t cr = offsets[c] + r;
+      for (int64_t c_step_ = 0; c_step_ < sr::min(k_ - c_block_ * 64, 64); ++c_step_) {  // c of y, within a block
+        const int64_t c_ = c_block_ * 64 + c_step_;
+        if (r_ < offsets_[c_ + 1] - offsets_[c_]) {
+          const int64_t cr_ = offsets_[c_] + r_;
 #pragma omp simd
-          for (int64_t d = 0; d < 64; ++d) {  // d of y
-            y_sum_block[d] += x[cr * 64 + d];
+          for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
+            y_sum_part_[d_] += x_[cr_ * 64 + d_];
           }
         }
       }
 #pragma omp simd
-      for (int64_t d = 0; d < 64; ++d) {  // sums of blocks
-        y_sum[d] += y_sum_block[d];
+      for (int64_t d_ = 0; d_ < 64; ++d_) {  // partial results
+        y_sum_[d_] += double(y_sum_part_[d_]);
       }
     }
 #pragma omp simd
-    for (int64_t d = 0; d < 64; ++d) {  // d of y
-      y[r * 64 + d] = y_sum[d];
+    for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
+      y_[r_ * 64 + d_] = float(y_sum_[d_]);
     }
   }
 }

@@ -129,6 +129,13 @@ class GlobalMemory(SharedMemory):
         if self.fill is None and self.holes is not None and self.holes[index]:
             raise Violation(f"store to the hole {self.name}[{index}], for which no fill was asked")
 
+    def load(self, index: int, strand: Strand, entry: int = 0) -> Any:
+        """A draft, if it may be loaded: what an output is to hold is not read again."""
+        value = super().load(index, strand, entry)
+        if self.stored[index]:
+            raise Violation(f"load of {self.name}[{index}] after its element was stored there")
+        return value
+
     def draft(self, index: int, value: Any, strand: Strand) -> None:
         """Store a value that is not yet the element, which must be stored later."""
         super().store(index, value, strand)

@@ -172,7 +172,7 @@ class _Writer(ExpressionWriter):
             self.indented(loop.body, scope)
 
     def allocate(self, buffer: Buffer) -> None:
-        if not buffer.size.is_const and buffer.memory == Memory.SHARED:
+        if not buffer.size.is_const and buffer.memory != Memory.SCRATCH:
             raise self.wrong(f"the size of {buffer.name} is no constant")
         name, size = self.fresh(buffer.name), str(buffer.size.value)
         if not buffer.size.is_const:
