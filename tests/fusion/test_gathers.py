@@ -118,6 +118,22 @@ def test_along_rows_by_ragged_indices(name: str, target: str) -> None:
     agree(on(target, fusion, y), *inputs)
 
 
+@every_rows
+@each_target
+def test_rows_in_reverse_order(target: str, rows: Rows) -> None:
+    """Indices that are computed have all the axes of what they are taken of."""
+    fusion = Fusion()
+    x = rows.input(fusion, 2)
+    lengths = fusion.broadcast(fusion.row_lengths(x, rows.depth), [*[False] * rows.depth, True])
+    places = lengths - 1 - fusion.positions(x.domain.kept[: rows.depth + 1], rows.depth)
+    y = fusion.output(fusion.gather(x, places, rows.depth), "y")
+    values = rows.values(2)
+    inputs = rows.given(fusion, x=values)
+    want = [leaf for _, row in paths(rows.tree(values), rows.depth) for leaf in reversed(row)]
+    assert torch.equal(fusion.evaluate(*inputs)[0], packed(want, values))
+    agree(on(target, fusion, y), *inputs)
+
+
 @each_target
 def test_shared_regular_axes(target: str) -> None:
     fusion = Fusion()

@@ -8,6 +8,7 @@ from functools import reduce
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.derived_raggedness import Joined, Sliced, Stacked
+from serrate.fusion.domain import history
 from serrate.fusion.raggedness import Raggedness, Resized
 from serrate.fusion.shapes import Pairs, check_same_extent, clones, depends_on, translate_components
 from serrate.fusion.view import TensorView
@@ -89,6 +90,7 @@ def gather_axes(x: TensorView, indices: TensorView, at: int, batch: int | None) 
     made = dict(zip(axes[:shared], root[:shared], strict=True))
     rest = [axis for number, axis in enumerate(axes) if number >= shared and number != at]
     made.update((axis, axis.clone()) for axis in rest)
+    made.update((axis, axis) for step in history(root) for axis in step.outputs)  # what rows depend on already
     translate_components(made)
     fresh = [made[axis] for axis in rest]
     # The axes before the one that is chosen along, those of the indices, and the others.
