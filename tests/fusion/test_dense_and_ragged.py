@@ -11,6 +11,7 @@ from tests.fusion.samples import some
 from tests.fusion.test_values_of_indices import EVERY_DTYPE, each_target, on
 from tests.kernel.harness import agree
 
+from serrate.errors import RaggednessError
 from serrate.fusion import Fusion
 from serrate.kernel import lower
 
@@ -133,3 +134,12 @@ def test_padded_parts_of_rows() -> None:
     want = padded([row[-2:] for row in rows.tree(values)], [4, 2], -1, torch.tensor(0.0))
     assert torch.equal(fusion.evaluate(*inputs)[0], want)
     agree(lower(fusion, y), *inputs)
+
+
+def test_lengths_that_only_a_device_knows_are_not_strides() -> None:
+    """The host allocates what may be there, and cannot lay it out by what is."""
+    rows, fusion = EVERY_ROWS["one level"], Fusion()
+    y = fusion.output(fusion.to_dense(rows.input(fusion, 2)), "y")
+    agree(lower(fusion, y), *rows.given(fusion, x=rows.values(2)))
+    with pytest.raises(RaggednessError, match="whose extent only the device knows"):
+        lower(fusion, y, target="cuda")

@@ -361,7 +361,7 @@ def _unpadded(run: Run, tensor: TensorView, operation: Operation, known: Lists) 
             if axis.is_broadcast:
                 places[:, number] = 0
         sizes = [run.size(x.domain.kept[at]) for at in read]
-        inside = (places[:, list(read)] < np.array(sizes, np.int64)).all(1)
+        inside: np.ndarray = np.all(places[:, list(read)] < np.array(sizes, np.int64), axis=1)
         return _read(known[x], places, inside, value)
 
     return values

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from serrate.errors import ScheduleError
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import elementwise
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
@@ -156,6 +156,11 @@ class Elements:
         """Where the element lies in its buffer."""
         place = const(0)
         for axis in tensor.domain.allocation:
+            if place != const(0) and not self.lowering.target.host_lengths and _is_data(axis.extent):
+                raise RaggednessError(
+                    f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
+                    f"that the host knows (to_dense takes a length), or put the axis first"
+                )
             place = place * axis.extent + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
@@ -250,6 +255,10 @@ class Elsewhere(Elements):
         if is_reduction(tensor):
             raise _held_elsewhere(tensor)
         return None  # a kept value is computed again
+
+
+def _is_data(extent: Scalar) -> bool:
+    return any(node.op == "load" for node in extent.walk())
 
 
 def _is_risky(node: Scalar) -> bool:

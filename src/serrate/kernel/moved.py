@@ -83,7 +83,7 @@ def _joined(tensor: TensorView, operation: Operation, here: Here) -> Reads:
     for x in operation.inputs:
         within = [*places[:at], index - start, *places[at + 1 :]]
         end = here.named(start + here.extent(x, within, at))
-        reads.append(Read(x, within, both(less_equal(start, index), less(index, end))))
+        reads.append(Read(x, within, both(*([less_equal(start, index)] if reads else []), less(index, end))))
         start = end
     return Reads(tuple(reads))
 
