@@ -12,7 +12,7 @@ from tests.fusion.test_values_of_indices import EVERY_DTYPE, each_target, on
 from tests.kernel.harness import agree
 
 from serrate.errors import RaggednessError
-from serrate.fusion import Fusion, inject_offsets
+from serrate.fusion import Fusion, RaggedIterDomain, inject_offsets
 from serrate.kernel import lower
 
 
@@ -137,6 +137,27 @@ def test_rows_of_stacked_components_are_reduced() -> None:
     inputs = rows.given(fusion, x=values)
     sums = torch.stack([row.sum() for row in values.split(list(rows.levels[0]))])
     torch.testing.assert_close(fusion.evaluate(*inputs)[0], torch.cat([sums, sums * 2]))
+    agree(lower(fusion, y), *inputs)
+
+
+@pytest.mark.parametrize("step", ["flat", "tiles", "outside"])
+def test_stacked_components_in_other_loops(step: str) -> None:
+    """The first has the longest row."""
+    fusion, tensors, inputs = Fusion(), [], []
+    for number, offsets in enumerate(([0, 3, 3, 7], [0, 1, 2])):
+        starts = fusion.input(f"o{number}", [len(offsets)], "int32")
+        data = fusion.input(f"x{number}", [offsets[-1]])
+        rows = RaggedIterDomain.from_offsets(starts, size=offsets[-1], longest=[4, 1][number])
+        tensors.append(fusion.view_as_nested(data, rows.raggedness))
+        inputs += [torch.tensor(offsets, dtype=torch.int32), some(offsets[-1], seed=number)]
+    y = fusion.output(fusion.concat(tensors, 0), "y")
+    if step == "flat":
+        y.combine(0)
+    elif step == "tiles":
+        y.split(1, 2).combine(0)
+    else:
+        y.reorder([1, 0])
+    assert torch.equal(fusion.evaluate(*inputs)[0], torch.cat(inputs[1::2]))
     agree(lower(fusion, y), *inputs)
 
 

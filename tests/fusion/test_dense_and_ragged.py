@@ -84,7 +84,7 @@ def test_dense_tensors_at_positions_of_rows(target: str, rows: Rows) -> None:
     """Of a dense axis that is shorter than some rows: those end with a value."""
     fusion = Fusion()
     x = rows.input(fusion, 2)
-    sizes = [2, 3, 1][: rows.depth]
+    sizes = [2, 3, 1, 2][: rows.depth]
     z = fusion.input("z", ["n0", *sizes, 2])
     y = fusion.output(x + fusion.from_dense(z, x, -3), "y")
     values, dense = rows.values(2), some(len(rows.levels[0]), *sizes, 2, seed=1)

@@ -40,7 +40,8 @@ def concat_axes(tensors: Sequence[TensorView], at: int) -> list[IterDomain]:
         elif axis.is_ragged and depends_on(axis, first[at]):
             _check_stacked(here, along, shapes)
             rows = reduce(Stacked, [ragged(one).raggedness for one in here])
-            made[axis] = RaggedIterDomain.of(rows, component=ragged(axis).component, name=axis.name)
+            new = made[axis] = RaggedIterDomain.of(rows, name=axis.name)
+            new.component = ragged(axis).component  # until it is that of the new axes
         else:
             for other in here[1:]:
                 check_same_extent("concat", axis, other, shapes)

@@ -13,7 +13,7 @@ from serrate.fusion.domain import existing
 from serrate.fusion.expressions import Combine, Merge, component_of, divides_all
 from serrate.fusion.raggedness import Scaled
 from serrate.fusion.scalar import Scalar, const, multiply, symbol
-from serrate.fusion.shapes import depends_on, parents_of
+from serrate.fusion.shapes import depend_on, depends_on, parents_of
 from serrate.fusion.simplify import simplify
 from serrate.fusion.transforms import combine, merge, partition
 
@@ -50,13 +50,12 @@ def _levels_joined(root: Sequence[IterDomain], first: int, last: int) -> list[It
             rows = Scaled(rows, axis.extent, axis.bound)
     made: list[IterDomain] = list(partition(flat, rows))
     made[1].name = "".join(axis.name or "" for axis in group) or None
-    for axis in root[last + 1 :]:
-        if axis.is_ragged and component_of(axis) is flat:  # rows of what is one axis now
-            ragged(axis).component = combine(made[0], made[1])
+    rest = root[last + 1 :]
+    depend_on([*root[:begin], *made, *rest], {flat: combine(made[0], made[1])})
     for parent in reversed(parents[1:]):
-        component, level = partition(made[0], ragged(parent).raggedness)
-        ragged(made[1]).component = combine(component, level)  # the same axis, made of axes of the tensor
-        made[:1] = component, level
+        whole = made[0]
+        made[:1] = partition(whole, ragged(parent).raggedness)
+        depend_on([*root[:begin], *made, *rest], {whole: combine(made[0], made[1])})
     for parent, axis in zip(parents, made, strict=False):
         axis.name = parent.name
     return [*root[:begin], *made, *root[last + 1 :]]
