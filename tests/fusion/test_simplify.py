@@ -307,9 +307,9 @@ def test_hundreds_of_nodes_are_cheap() -> None:
     conditions = [less((index + number) // 4 % 9, symbol(f"n{number}")) for number in range(40)]
     expression = both(*conditions)
     nodes = sum(1 for _ in expression.walk())
-    start = time.perf_counter()
+    start = time.process_time()
     simplify(expression, bounds)
-    spent = time.perf_counter() - start
+    spent = time.process_time() - start
     assert spent < nodes * 0.005  # several times what it takes
 
 

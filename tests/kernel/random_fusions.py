@@ -177,6 +177,18 @@ class Program(Inputs):
         exact = name in ("max", "min", "argmax", "argmin", "count_nonzero") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
+    def scan(self, x: Value) -> Value:
+        """A scan along an axis; of numbers so small that no order of adding them matters much."""
+        at = self.random.randrange(len(self.axes))
+        name = self.random.choice(["max", "min", "sum"] if x.bound <= 8 else ["max", "min"])
+        options = {option: self.random.random() < 0.5 for option in ("exclusive", "reverse")}
+        made = self.fusion.scan(name, x.tensor, at, **options)
+        if options["exclusive"] and name != "sum":  # the neutral value of the first elements is infinite, or huge
+            low, high = (-2.0, 2.0) if x.is_float else (-2, 2)
+            made = self.fusion.binary("minimum", self.fusion.binary("maximum", made, low), high)
+        made = made if made.dtype == x.tensor.dtype else self.fusion.cast(made, x.tensor.dtype)
+        return replace(x, tensor=made, exact=False, bound=LARGE if name == "sum" else x.bound)
+
     def reduced_axes(self, x: Value, whole: bool) -> list[int]:
         """Some axes of `x`; `whole`: with each axis those nested in it."""
         axes = {at for at in range(x.tensor.ndim) if self.random.random() < 0.4}
@@ -228,9 +240,18 @@ def program(random: Random) -> Program:
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kind = random.choice(["pointwise", "reduction", "reduction", "normalization", "move"])
-    {"pointwise": _pointwise, "reduction": _reduction, "normalization": _normalization, "move": _move}[kind](made, x)
+    kinds = [_pointwise, _reduction, _reduction, _normalization, _move, _network, _network, _scan]
+    random.choice(kinds)(made, x)
     return made
+
+
+def _scan(made: Program, x: Value) -> None:
+    values = made.chain(x, 0, 1)
+    values.append(made.scan(values[-1]))
+    values.append(made.unary(replace(values[-1], moved=True)))
+    made.reference = made.fusion.output(values[-1].tensor, "y")
+    if made.random.random() < 0.4:
+        made.fusion.output(made.scan(values[0]).tensor, "z")
 
 
 def _pointwise(made: Program, x: Value) -> None:
@@ -274,6 +295,37 @@ def _normalization(made: Program, x: Value) -> None:
     made.reduced = tuple(made.reference.domain.logical[at] for at in axes)
     if made.random.random() < 0.2:
         made.fusion.output(statistic.tensor, "z")
+
+
+def _network(made: Program, x: Value) -> None:
+    """Several statistics, each over axes of its own, of what others were made of; and results of some of them."""
+    reduced: set[int] = set()
+    x, outputs = made.chain(x, 0, 1)[-1], 0
+    for _ in range(made.random.randint(2, 3)):
+        axes = made.reduced_axes(x, whole=True)
+        reduced.update(axes)
+        if made.random.random() < 0.2:
+            x = made.scan(x)
+        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
+        statistic = made.reduce(x, axes, True, names)
+        if outputs < 2 and made.random.random() < 0.3:
+            outputs += 1
+            other = made.reduce(x, axes, False, names)
+            rest = list(range(other.tensor.ndim))
+            # The other axes too, in a second reduction: a reduction inside of what is reduced.
+            if rest and made.random.random() < 0.5 and not any(a.is_ragged for a in other.tensor.domain.kept):
+                reduced.update(at for at in range(len(made.axes)) if at not in axes)
+                other = made.reduce(replace(other, bound=1.0), rest, False, ["max", "min"])
+            made.fusion.output(other.tensor, f"z{outputs}")
+        bounded = statistic.tensor if not x.is_float else made.fusion.unary("tanh", statistic.tensor)
+        if bounded.dtype != x.tensor.dtype:
+            bounded = made.fusion.cast(bounded, x.tensor.dtype)
+        name = made.random.choice(["subtract", "add", "maximum"])
+        x = Value(made.fusion.binary(name, x.tensor, bounded), False, LARGE, True)
+        if x.is_float:
+            x = Value(made.fusion.unary(made.random.choice(["tanh", "sigmoid"]), x.tensor), False, 1, True)
+    made.reference = made.fusion.output(x.tensor, "y")
+    made.reduced = tuple(made.reference.domain.logical[at] for at in sorted(reduced))
 
 
 def _move(made: Program, x: Value) -> None:

@@ -11,7 +11,7 @@ from tests.kernel.random_fusions import Program, program
 from serrate.fusion import IterDomain, Memory, ParallelType, TensorView
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import ragged
-from serrate.kernel import Lowered, lower
+from serrate.kernel import Lowered, choose_kept, lower
 
 P = ParallelType
 MOST_THREADS = 2000  # of a launch, which the interpreter runs one by one
@@ -145,8 +145,11 @@ class Case:
     def run_by_cpu(self, random: Random) -> None:
         loops = self.reference.loop
         kept = [at for at, loop in enumerate(loops) if not self.is_reduced(loop) and not loop.is_broadcast]
+        reduced = [at for at, loop in enumerate(loops) if self.is_reduced(loop) and _is_constant(loop)]
         if kept and random.random() < 0.4:
             self.do("parallelize", kept[0], P.Thread)
+        elif reduced and random.random() < 0.4:
+            self.do("parallelize", reduced[0], P.Thread)
         for at, loop in enumerate(loops):
             if loop.parallel_type == P.Serial and _is_constant(loop) and random.random() < 0.35:
                 lanes = at == len(loops) - 1 and random.random() < 0.7
@@ -193,6 +196,24 @@ class Case:
                 positions = [made.domain.logical.index(axis) for axis in self.program.reduced]
                 self.program.reduced = tuple(self.reference.domain.logical[at] for at in positions)
 
+    def keep(self, random: Random) -> None:
+        """Values kept for later phases: those that are worth it, or any."""
+        fusion = self.program.fusion
+        if random.random() < 0.4:
+            chosen = choose_kept(fusion, self.reference, target=self.target)
+            self.steps.append(f"choose_kept: {chosen}")
+            return
+        values = [t for t in fusion.tensors if t.definition is not None and t.definition.kind == "pointwise"]
+        for tensor in random.sample(values, min(len(values), random.randint(1, 3))):
+            outputs = [output for output in fusion.outputs if output is not tensor]
+            if outputs and tensor not in fusion.outputs and random.random() < 0.6:
+                output = random.choice(outputs)
+                self.steps.append(f"{tensor.name}.keep_in({output.name})")
+                tensor.keep_in(output)
+            elif tensor not in fusion.outputs:
+                self.steps.append(f"{tensor.name}.set_memory_type(Memory.REGISTER)")
+                tensor.set_memory_type(Memory.REGISTER)
+
     def lay_out(self, random: Random) -> None:
         """An output with holes, or in another order."""
         output = random.choice(self.program.fusion.outputs)
@@ -233,6 +254,8 @@ def schedule(case: Case, random: Random) -> None:
         case.cache(random)
     if random.random() < 0.15:
         case.lay_out(random)
+    if random.random() < 0.25:
+        case.keep(random)
     steps = [case.splits, case.splits, case.merges, case.combines, case.combines, case.swizzles, case.reorders]
     for _ in range(random.randint(0, 5)):
         random.choice(steps)(random)

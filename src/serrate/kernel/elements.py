@@ -19,7 +19,7 @@ from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
 from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
 from serrate.kernel.moved import Here, reads_elsewhere
-from serrate.kernel.phases import is_reduction
+from serrate.kernel.phases import is_gathered
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
@@ -196,9 +196,9 @@ class Elements:
 
     def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Asking:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
-        if is_reduction(operand):
+        if is_gathered(operand):
             raise _held_elsewhere(operand)
-        indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
+        indices = self._indices_at(operand, places, axes_read(operand, is_gathered))
         outer = self.lowering.builder.let("inside", self.inside)
         return (yield Elsewhere(self.lowering, indices, operand, both(outer, inside)), operand)
 
@@ -252,7 +252,7 @@ class Elsewhere(Elements):
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
-        if is_reduction(tensor):
+        if is_gathered(tensor):
             raise _held_elsewhere(tensor)
         return None  # a kept value is computed again
 

@@ -26,7 +26,7 @@ from serrate.kernel.launching import check_parallel_types, dimensions, index_bou
 from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Nests, label
 from serrate.kernel.parameters import parameters
-from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_reduction
+from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_gathered
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named
@@ -88,7 +88,7 @@ class Lowering:
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: the result of a reduction, or a kept value."""
-        if is_reduction(tensor):
+        if is_gathered(tensor):
             return self.states.value(tensor)
         return self.keeping.value(tensor, elements) if tensor in self.nests.known else None
 
@@ -123,6 +123,8 @@ class Lowering:
             self.keeping.allocate(tensor, depth, phases, indices)
         for tensor in phase.reductions:
             self.states.allocate(tensor, depth, indices)
+        for tensor in phase.scans:
+            self.states.begin_scan(tensor, depth, indices)
         loop = self.phased.loops[depth]
         along = [job for job in phase.jobs if self.phased.involves(job, loop)]
         aside = [job for job in phase.jobs if job not in along]
@@ -151,10 +153,11 @@ class Lowering:
             nests.advance(local, everything)
             length = self.states.blocks(jobs, loop)
             within = None
+            backward = any(self.phased.direction(job, loop) for job in jobs)
             if length is None:
-                nests.open(loop, local, jobs)
+                nests.open(loop, local, jobs, backward=backward)
             else:
-                within = nests.open_blocks(loop, length, local, jobs)
+                within = nests.open_blocks(loop, length, local, jobs, backward=backward)
             if self.states.is_parted(jobs, loop):
                 self.states.begin(jobs, loop)
                 opened.callback(self.states.end, jobs, loop)
@@ -190,6 +193,8 @@ class Lowering:
             match job.role:
                 case Role.REDUCE:
                     self.states.accumulate(job.tensor, elements)
+                case Role.SCAN:
+                    self.states.scan(job.tensor, elements)
                 case Role.KEEP:
                     self.keeping.store(job.tensor, elements)
                 case Role.STORE:

@@ -79,7 +79,7 @@ def _joined(tensor: TensorView, operation: Operation, here: Here) -> Reads:
     at = operation.options[0]
     places = here.places(tensor)
     index, start = places[at], const(0)
-    reads = []
+    reads: list[Read] = []
     for x in operation.inputs:
         within = [*places[:at], index - start, *places[at + 1 :]]
         end = here.named(start + here.extent(x, within, at))

@@ -24,11 +24,12 @@ class Place:
 
     @cached_property
     def size(self) -> Scalar:
-        """The number of elements, at least 1, since memory of no elements is not memory."""
+        """The number of elements; a loop that is known to have no index counts as one, since memory of no elements is
+        not memory."""
         size = const(1)
         for _, extent in self.loops:
-            size = size * extent
-        return const(1) if size == const(0) else size
+            size = size if extent == const(0) else size * extent
+        return size
 
     @property
     def axes(self) -> tuple[IterDomain, ...]:
