@@ -53,7 +53,7 @@ def input_of_a_kernel_of_another_size() -> Any:
     return lowered(copied(5))(torch.ones(4))
 
 
-@refused(IndexError, "t2[iS_i{1}] float32 = gather(table, ids, 1): an index is outside of iS_i{3}, of 3")
+@refused(IndexError, "t2[iS_i{1}] float32 = gather(table, ids, 0, 0): an index is outside of iS_i{3}, of 3")
 def index_that_the_table_does_not_have() -> Any:
     fusion = Fusion()
     fusion.output(fusion.gather(fusion.input("table", [3]), fusion.input("ids", [1], "int64")))

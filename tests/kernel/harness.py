@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from serrate.fusion.binding import Run, bind, compute_offsets
-from serrate.fusion.reference import ElementList, coordinates_of, in_memory
+from serrate.fusion.element_lists import ElementList, coordinates_of
+from serrate.fusion.reference import in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
 

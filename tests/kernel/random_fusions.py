@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.kernel.random_layouts import FLOATS, LONGEST, Inputs, layout
+from tests.kernel.random_moves import moved
 
 from serrate.fusion import IterDomain, TensorView
 from serrate.fusion.shapes import parents_of
@@ -135,23 +136,12 @@ class Program(Inputs):
     # Operands read elsewhere
 
     def move(self, x: Value) -> Value:
-        """Pad, slice, gather or select."""
-        return self.random.choice([self.pad, self.cut, self.gather, self.select])(x)
-
-    def _resizable(self, x: Value) -> list[int]:
-        return [at for at in range(len(self.axes)) if not any(at in other.parents for other in self.axes)]
-
-    def pad(self, x: Value) -> Value:
-        at, (left, right) = self.random.choice(self._resizable(x)), (self.random.randint(0, 2) for _ in range(2))
-        made = self.fusion.pad(x.tensor, at, left, right, self.random.choice([0, 1]))
-        return replace(x, tensor=made, moved=True)
-
-    def cut(self, x: Value) -> Value:
-        at = self.random.choice(self._resizable(x))
-        most = 3 if self.axes[at].parents else self.axes[at].actual
-        start = self.random.randint(0, min(most, 2))
-        stop = self.random.randint(0, min(most - start, 2))
-        return replace(x, tensor=self.fusion.slice(x.tensor, at, start, -stop), moved=True)
+        """Rows of a table, one row or column of `x`, or its elements moved."""
+        if self.random.random() < 0.15:
+            return self.gather(x)
+        if not x.moved and self.random.random() < 0.15:
+            return self.select(x)
+        return replace(x, tensor=moved(self.random, self.fusion, x.tensor), moved=True)
 
     def gather(self, x: Value) -> Value:
         """Rows of a table by indices that have the axes of the layout."""
@@ -168,7 +158,7 @@ class Program(Inputs):
         deep = {at for axis in self.axes if len(axis.parents) > 1 for at in axis.parents}
         choices = [at for at in regular if at not in deep]
         if not choices:
-            return self.pad(x)
+            return self.gather(x)
         at = self.random.choice(choices)
         made = self.fusion.select(x.tensor, at, self.random.randrange(self.axes[at].actual))
         return replace(x, tensor=made, moved=True)
@@ -340,7 +330,8 @@ def _network(made: Program, x: Value) -> None:
 
 def _move(made: Program, x: Value) -> None:
     x = made.chain(x, 0, 1)[-1]
-    x = made.chain(made.move(x), 0, 2)[-1]
+    for _ in range(made.random.choice([1, 1, 2, 3])):
+        x = made.chain(made.move(x), 0, 2)[-1]
     if x.tensor.ndim and made.random.random() < 0.3:
         result = made.reduce(x, [made.random.randrange(x.tensor.ndim)])
         made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)

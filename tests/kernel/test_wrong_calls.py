@@ -97,7 +97,7 @@ def test_what_is_held_is_not_read_elsewhere():
     fusion = Fusion()
     x = fusion.input("x", [4, 3])
     total = fusion.reduce("sum", x, [1])
-    next_total = fusion.pad(fusion.slice(total, 0, 1, 0), 0, 0, 1)
+    next_total = fusion.pad(fusion.slice(total, 0, 1, None), 0, 0, 1)
     y = fusion.output(x - fusion.broadcast(next_total, [False, True]), "y")
     with pytest.raises(ScheduleError, match="held by the kernel"):
         lower(fusion, y)

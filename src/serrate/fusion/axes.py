@@ -325,7 +325,8 @@ class RaggedIterDomain(IterDomain):
         if isinstance(self.raggedness, Stored) or not count.is_const:
             return f"[{self.raggedness.array}]"
         extents = [self.raggedness.extent_at(scalar(c)) for c in range(count.value)]
-        return repr(extents) if all(e.op != "load" for e in extents) else f"[{self.raggedness.array}]"
+        is_data = any(node.op == "load" for extent in extents for node in extent.walk())
+        return f"[{self.raggedness.array}]" if is_data else repr(extents)
 
 
 def ragged(axis: IterDomain) -> RaggedIterDomain:

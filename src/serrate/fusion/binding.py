@@ -11,6 +11,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.domain import history
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
@@ -33,6 +34,13 @@ class Run:
 
     sizes: dict[str, int]
     arrays: dict[str, torch.Tensor]
+    fusion: Fusion | None = None  # that was called
+
+    def array(self, name: str) -> torch.Tensor:
+        """An array that was given, or offsets that follow from such."""
+        if name not in self.arrays and self.fusion is not None:
+            self.arrays[name] = raggedness_of(self.fusion.tensors)[name].offsets(self.arrays, self.sizes)
+        return self.arrays[name]
 
     def number(self, expression: Scalar) -> int:
         if expression.op == "const":
@@ -43,7 +51,7 @@ class Run:
         if expression.op == "symbol":
             return self.sizes[expression.value]
         read = {node.value for node in expression.walk() if node.op in ("load", "search")}
-        lists = {name: self.arrays[name].tolist() for name in read}
+        lists = {name: self.array(name).tolist() for name in read}
         return int(evaluate(expression, self.sizes, lists))
 
     def size(self, axis: IterDomain) -> int:
@@ -69,7 +77,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     if len(inputs) != len(fusion.inputs):
         names = ", ".join(tensor.name for tensor in fusion.inputs)
         raise TypeError(f"the fusion has {len(fusion.inputs)} inputs ({names}), got {len(inputs)}")
-    run = Run({}, {})
+    run = Run({}, {}, fusion)
     compound: list[tuple[Scalar, int, TensorView]] = []
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(given, torch.Tensor):
@@ -187,3 +195,28 @@ def stored_raggedness(fusion: Fusion) -> list[Stored]:
             if axis.is_ragged:
                 found.update(dict.fromkeys(ragged(axis).raggedness.bases))
     return [raggedness for raggedness in found if isinstance(raggedness, Stored)]
+
+
+def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
+    array is given that is named like offsets that follow from others, it is those that follow."""
+    found: dict[str, Raggedness] = {}
+    for tensor in tensors:
+        domain = tensor.domain
+        axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
+        made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
+        for axis in dict.fromkeys((*axes, *made)):
+            if axis.is_ragged:
+                _add(ragged(axis).raggedness, found)
+        for option in () if tensor.definition is None else tensor.definition.options:
+            if isinstance(option, Raggedness):
+                _add(option, found)
+    return found
+
+
+def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
+    if raggedness.array not in found or isinstance(found[raggedness.array], Stored):
+        found[raggedness.array] = raggedness
+    for part in ("base", "left", "right"):
+        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
+            _add(inner, found)

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from serrate.fusion.indices import Step
 
 Pairs = Sequence[tuple[IterDomain, IterDomain]]
-MOVED = ("resize", "gather", "select")  # kinds of operations whose operands are read elsewhere
+MOVED = (
+    "resize",
+    "gather",
+    "select",
+    "concat",
+    "pad_rows",
+    "unpad_rows",
+)  # kinds of operations whose operands are read elsewhere
 
 
 def read_elsewhere(operation: Operation) -> tuple[TensorView, ...]:

@@ -25,7 +25,7 @@ class Operation:
     """How a tensor is computed. `axes` pairs axes of the inputs (logical) with axes of the output (root) that have the
     same indices."""
 
-    kind: str  # "pointwise", "reduce", "copy", "broadcast", "nest", "resize", "gather", "select", "offsets"
+    kind: str  # "pointwise", "reduce", "broadcast", "nest", "offsets", or one of mapping.MOVED
     name: str  # the row of its table
     inputs: tuple[TensorView, ...]
     axes: tuple[tuple[IterDomain, IterDomain], ...]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from serrate.errors import ScheduleError
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import elementwise
 from serrate.fusion.analysis import common, may_fail
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import INDEX, accumulator
+from serrate.fusion.dtypes import accumulator
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
@@ -155,6 +156,11 @@ class Elements:
         """Where the element lies in its buffer."""
         place = const(0)
         for axis in tensor.domain.allocation:
+            if place != const(0) and not self.lowering.target.host_lengths and _is_data(axis.extent):
+                raise RaggednessError(
+                    f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
+                    f"that the host knows (to_dense takes a length), or put the axis first"
+                )
             place = place * axis.extent + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
@@ -202,6 +208,8 @@ class Elements:
         axes = x.domain.kept
         for axis, place in zip(axes, places, strict=True):
             indices.set(axis, place)
+        if all(indices.has(axis) for axis in wanted):
+            return indices
         steps = route(self.lowering.phased.graph, axes, wanted)
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
@@ -210,9 +218,10 @@ class Elements:
         """The element of an operation that reads operands at other indices; what it reads here are indices."""
         chosen: list[Scalar] = []
         for x in read_here(operation):
-            index = cast((yield self, x), INDEX)
+            index = cast((yield self, x), "int64")
             chosen.append(self._bound(x, index))
-        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, chosen))
+        here = Here(self.indices, self._indices_at, partial(self._bound, tensor), chosen)
+        found = reads_elsewhere(tensor, operation, here)
         values: list[Scalar] = []
         for read in found.reads:
             value = yield from self._moved(read.operand, read.places, read.inside)
@@ -246,6 +255,10 @@ class Elsewhere(Elements):
         if is_gathered(tensor):
             raise _held_elsewhere(tensor)
         return None  # a kept value is computed again
+
+
+def _is_data(extent: Scalar) -> bool:
+    return any(node.op == "load" for node in extent.walk())
 
 
 def _reads(tensor: TensorView) -> Counter[TensorView]:

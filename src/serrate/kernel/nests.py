@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.indices import Indices, Step, route
@@ -17,7 +18,6 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.parameters import raggedness_of
 from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered, is_reduction
 from serrate.kernel.places import Place
 from serrate.kernel.source import word

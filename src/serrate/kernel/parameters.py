@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serrate.fusion.axes import ragged
-from serrate.fusion.domain import history
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.view import TensorView
@@ -76,25 +75,3 @@ def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launc
     bound = {statement.var for statement in walk(body) if hasattr(statement, "var")}
     found = {symbol for expression in everything for symbol in expression.symbols}
     return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
-
-
-def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
-    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
-    array is given that is named like offsets that follow from others, it is those that follow."""
-    found: dict[str, Raggedness] = {}
-    for tensor in tensors:
-        domain = tensor.domain
-        axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
-        made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
-        for axis in dict.fromkeys((*axes, *made)):
-            if axis.is_ragged:
-                _add(ragged(axis).raggedness, found)
-    return found
-
-
-def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
-    if raggedness.array not in found or isinstance(found[raggedness.array], Stored):
-        found[raggedness.array] = raggedness
-    for part in ("base", "left", "right"):
-        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
-            _add(inner, found)

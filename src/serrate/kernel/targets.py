@@ -46,6 +46,8 @@ class Target:
     """Prints the source of a kernel."""
     compile: Callable[[Kernel], Callable[..., None]]
     """Compiles a kernel. The function that it returns takes the buffers and then the sizes, and launches the kernel."""
+    host_lengths: bool = False
+    """Whether the host can read lengths that are data without waiting, and lay out memory by them."""
 
 
 def _cpp_source(kernel: Kernel) -> str:
@@ -79,6 +81,7 @@ CPP = Target(
     wide_accesses=False,
     source=_cpp_source,
     compile=_compile_cpp,
+    host_lengths=True,
 )
 
 CUDA = Target(

@@ -10,8 +10,8 @@ extern "C" void gather_rows_(
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
 #pragma omp simd
     for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
-      const int64_t t3_at_ = ids_[cr_];
-      y_[cr_ * 64 + d_] = 0 <= t3_at_ && t3_at_ < entries_ ? table_[t3_at_ * 64 + d_] : 0.0f;
+      const int64_t ids_at_ = ids_[cr_];
+      y_[cr_ * 64 + d_] = 0 <= ids_at_ && ids_at_ < entries_ ? table_[ids_at_ * 64 + d_] : 0.0f;
     }
   }
 }
