@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from serrate.fusion.binding import Run, bind
+from serrate.fusion.binding import bind
 from serrate.fusion.reference import ElementList, coordinates_of, in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
+from serrate.kernel.parameters import faults
 
 EPS = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52}
 
@@ -32,14 +34,16 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
 
 def check(lowered: Lowered, inputs: list[torch.Tensor], seed: int = 0) -> None:
     """The kernel in the checking interpreter: no violation, and what `evaluate` says."""
-    bound: Run = bind(lowered.fusion, inputs)
-    made = lowered.buffers(inputs)
+    made, sizes = lowered.arguments(inputs)
     written = {buffer.name for buffer in lowered.kernel.buffers if buffer.written}
     outputs = {tensor.name for tensor in lowered.fusion.outputs}
     arrays = {name: as_numpy(t) for name, t in made.items() if name not in written & outputs}
-    sizes = lowered.sizes(bound, made)
     fill = {t.name: t.fill for t in lowered.fusion.outputs if t.fill is not None}
     results = run(lowered.kernel, arrays, sizes, valid=valid_positions(lowered, inputs), fill=fill, seed=seed)
+    if any(results[name][0] for name in faults(lowered.kernel.body)):
+        with pytest.raises(IndexError):
+            lowered.fusion.evaluate(*inputs)
+        return
     compare(lowered, inputs, {n: torch.from_numpy(np.array(r)) for n, r in results.items()})
 
 

@@ -2,6 +2,6 @@
 
 from serrate.kernel.ir import Kernel
 from serrate.kernel.lower import lower
-from serrate.kernel.lowered import Lowered
+from serrate.kernel.lowered import Lowered, compile_together
 
-__all__ = ["Kernel", "Lowered", "lower"]
+__all__ = ["Kernel", "Lowered", "compile_together", "lower"]

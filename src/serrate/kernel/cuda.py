@@ -25,20 +25,26 @@ from serrate.kernel.ir import (
     walk,
 )
 from serrate.kernel.lanes import Wide
-from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
+from serrate.kernel.source import Printer, check_distinct, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 THREADS_PER_BLOCK = 1024  # the most that every device can run
 
 
-def source(kernel: Kernel) -> str:
-    """The CUDA source of a kernel, which needs nothing but the headers of half precision where it has such buffers."""
+def source(*kernels: Kernel) -> str:
+    """One CUDA source of kernels, which needs nothing but the headers of half precision where they have such."""
+    check_distinct(kernels)
+    found = frozenset[str]().union(*map(dtypes, kernels))
+    headers = "".join(_HEADERS[dtype] for dtype in sorted(found & _HEADERS.keys()))
+    return "\n".join([headers + prelude("prelude.cuh"), *map(_function, kernels)])
+
+
+def _function(kernel: Kernel) -> str:
     printer = _CudaPrinter(kernel)
     block = kernel.launch.block
     bounds = f" __launch_bounds__({math.prod(d.value for d in block)})" if all(d.is_const for d in block) else ""
     head = f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(\n{printer.parameters()}'
-    headers = "".join(_HEADERS[dtype] for dtype in sorted(dtypes(kernel) & _HEADERS.keys()))
-    return "\n".join([headers + prelude("prelude.cuh"), head, *printer.indented(kernel.body), "}", ""])
+    return "\n".join([head, *printer.indented(kernel.body), "}", ""])
 
 
 def _names(kernel: Kernel) -> set[str]:

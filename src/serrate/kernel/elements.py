@@ -10,12 +10,14 @@ from serrate.errors import ScheduleError
 from serrate.fusion import elementwise
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import room
 from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
 from serrate.fusion.expressions import component_of
+from serrate.fusion.fusion import Fusion
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, where
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, less, less_equal, load, logical_not, where
 from serrate.fusion.view import Operation, TensorView
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
         else:
             stack.extend(operation.inputs)
     return list(found)
+
+
+def gathers(fusion: Fusion) -> list[TensorView]:
+    """The tensors that are gathered; the faults of the first have the number 1."""
+    return [t for t in fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
 
 
 class Elements:
@@ -126,7 +133,8 @@ class Elements:
         """Where the element lies in its buffer."""
         place = const(0)
         for axis in tensor.domain.allocation:
-            place = place * axis.extent + self.indices.of(axis)
+            known = room(axis)  # which rows whose lengths are data need not fill
+            place = place * (axis.extent if known is None else known) + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
     def _pointwise(self, tensor: TensorView, operation: Operation) -> Scalar:
@@ -184,13 +192,16 @@ class Elements:
         return self._chosen(inside, value, rest[0])
 
     def _gathered(self, tensor: TensorView, operation: Operation) -> Scalar:
-        """x[index]; 0 where the index is out of range, which is never read."""
+        """x[index]; 0 where the index is out of range, which is not read but reported."""
         x, chosen = operation.inputs
-        row = self._bound(chosen, cast(self.value(chosen), INDEX))
+        row = self._bound(chosen, cast(self.value(chosen), "int64"))  # before it is cut to the bits of an index
         count = operation.options[0]
         rest = [self.indices.of(axis) for axis in tensor.domain.kept[count:]]
-        inside = both(less_equal(const(0), row), less(row, x.domain.kept[0].extent))
-        return self._chosen(inside, self._moved(x, [row, *rest], inside))
+        extent = cast(x.domain.kept[0].extent, "int64")
+        inside = both(less_equal(const(0, "int64"), row), less(row, extent))
+        number = 1 + gathers(self.lowering.phased.fusion).index(tensor)
+        self.lowering.builder.report(both(self.inside, logical_not(inside)), number)
+        return self._chosen(inside, self._moved(x, [cast(row, INDEX), *rest], inside))
 
     def _selected(self, tensor: TensorView, operation: Operation) -> Scalar:
         """x at one index; 0 where a row whose length is data, and not seen by the host, does not have it."""

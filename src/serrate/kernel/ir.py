@@ -7,6 +7,7 @@
     Allocate  memory in registers (per thread) or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
     Prefetch  a hint that an element will be needed soon
+    Fault     a report to the caller, where something went wrong
     Barrier   all threads of a block arrive before any goes on
     BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
 
@@ -92,6 +93,16 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A report to the caller, where a condition holds: buffer[0] = number, which is not 0. Many threads may report at
+    once; the number of one of them stays."""
+
+    condition: Scalar
+    buffer: str
+    number: int
+
+
+@dataclass(frozen=True)
 class Barrier:
     """No thread of a block goes on before all have arrived."""
 
@@ -136,7 +147,7 @@ class GridReduce:
     body: tuple[Statement, ...]
 
 
-Statement = For | If | Let | Allocate | Store | Prefetch | Barrier | BlockReduce | GridReduce
+Statement = For | If | Let | Allocate | Store | Prefetch | Fault | Barrier | BlockReduce | GridReduce
 
 
 @dataclass(frozen=True)
@@ -210,6 +221,8 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
             return (statement.buffer.size,)
         case Prefetch():
             return (statement.index,)
+        case Fault():
+            return (statement.condition,)
     return ()
 
 
@@ -226,6 +239,8 @@ def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) ->
             return replace(statement, index=change(statement.index), value=change(statement.value))
         case Prefetch():
             return replace(statement, index=change(statement.index))
+        case Fault():
+            return replace(statement, condition=change(statement.condition))
         case Allocate():
             return replace(statement, buffer=replace(statement.buffer, size=change(statement.buffer.size)))
     return statement
@@ -260,6 +275,8 @@ def head(statement: Statement) -> str:
             return f"{buffer}[{index}] = {value}"
         case Prefetch(buffer, index):
             return f"prefetch {buffer}[{index}]"
+        case Fault(condition, buffer, number):
+            return f"fault {number} if {condition}: {buffer}"
         case Barrier():
             return "barrier"
         case BlockReduce(state, size, over, _):

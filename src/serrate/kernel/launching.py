@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.binding import Run
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Partition, Split
-from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum, multiply
+from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
 from serrate.kernel.phases import PhasedFusion, is_reduction
@@ -53,7 +52,7 @@ def is_bound(loop: IterDomain) -> bool:
 def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
     """Refuse what the target does not have, and what cannot be run so."""
     reference = phased.reference
-    for loop in phased.loops:
+    for place, loop in enumerate(phased.loops):
         kind = loop.parallel_type
         if kind not in target.parallel_types:
             instead = f"; its lanes are {target.lanes.name}" if kind.is_lanes else ""
@@ -62,9 +61,20 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
             )
         if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
             raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
+        if kind == ParallelType.Thread and any(other.parallel_type.is_lanes for other in phased.loops[:place]):
+            lanes = next(other for other in phased.loops if other.parallel_type.is_lanes)
+            raise ScheduleError(
+                f"loop {loop} of {reference.name} is Thread inside loop {lanes}, whose lanes belong to one thread: put "
+                f"the Thread loop outside"
+            )
         once = is_bound(loop) or kind == ParallelType.Thread
         if once and sum(other.parallel_type == kind for other in phased.loops) > 1:
             raise ScheduleError(f"loop {loop} of {reference.name}: another loop is {kind.name} already")
+        if kind.is_lanes and loop in phased.shared and reduces_across_threads(phased):
+            raise ScheduleError(
+                f"loop {loop} of {reference.name} is {kind.name} around a reduction across threads or blocks; lanes "
+                f"cannot wait for those: put the loop inside of what is reduced, or do not run it as {kind.name}"
+            )
 
 
 def launch_of(phased: PhasedFusion, target: Target) -> Launch:
@@ -77,11 +87,23 @@ def launch_of(phased: PhasedFusion, target: Target) -> Launch:
         lacking = any(not phased.involves(t, loop) for t in phased.outputs)  # stored by the first along that axis
         sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced or lacking else loop.bound
     x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
-    threads, most = x * y * z, target.threads_per_block
-    if threads.is_const and threads.value > most:
-        raise ScheduleError(f"{phased.reference}: a block has at most {most} threads, the schedule asks for {threads}")
     grid = (sizes.get(BLOCKS[0], const(1)), sizes.get(BLOCKS[1], const(1)), sizes.get(BLOCKS[2], const(1)))
-    return Launch(grid, (x, y, z))
+    launch = Launch(grid, (x, y, z))
+    for what, size, most in _limited(launch, target):
+        if size.is_const and size.value > most:
+            raise ScheduleError(f"{phased.reference}: {what}, the schedule asks for {size}")
+    return launch
+
+
+def _limited(launch: Launch, target: Target) -> Iterator[tuple[str, Scalar, int]]:
+    """What a target limits of a launch: the limit in words, what the launch asks for, and the limit."""
+    limits = target.limits
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    yield f"a block has at most {limits.threads_per_block} threads", threads, limits.threads_per_block
+    for name, size, most in zip("xyz", launch.block, limits.block, strict=True):
+        yield f"a block has at most {most} threads along {name}", size, most
+    for name, size, most in zip("xyz", launch.grid, limits.grid, strict=True):
+        yield f"a launch has at most {most} blocks along {name}", size, most
 
 
 def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
@@ -115,11 +137,10 @@ def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...
             axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
             why = f"{axis} cannot be cut into rows of {total} indices together"
             made.append(Requirement(less_equal(total, axis.extent), RaggednessError, why))
-    threads = [loop.bound for loop in phased.loops if loop.parallel_type.is_thread]
-    if any(not size.is_const for size in threads):
-        block, most = functools.reduce(multiply, threads), target.threads_per_block
-        why = f"a block has at most {most} threads, {phased.reference} asks for {block}: split the axis by a constant"
-        made.append(Requirement(less_equal(block, most), ScheduleError, why))
+    for what, size, most in _limited(launch_of(phased, target), target):
+        if not size.is_const:
+            why = f"{what}, {phased.reference} asks for {size}: split the axis by a constant"
+            made.append(Requirement(less_equal(size, most), ScheduleError, why))
     for tensor in phased.fusion.tensors:
         operation = tensor.definition
         if operation is not None and operation.kind == "select":

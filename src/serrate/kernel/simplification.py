@@ -11,6 +11,7 @@ from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
 from serrate.fusion.simplify import simplify
 from serrate.kernel.ir import (
     Allocate,
+    Fault,
     For,
     GridReduce,
     If,
@@ -53,7 +54,7 @@ def _simplify(body: tuple[Statement, ...], bounds: Bounds, launch: Launch) -> tu
     made: list[Statement] = []
     for statement in body:
         changed = map_expressions(statement, lambda expression: _expression(expression, bounds))
-        if isinstance(changed, If) and changed.condition == FALSE:
+        if isinstance(changed, (If, Fault)) and changed.condition == FALSE:
             continue
         if isinstance(changed, For):
             launched = launch.size(changed.parallel)
