@@ -284,7 +284,9 @@ class _Writer:
             variable = self.tensors[buffer.name] = f"buffer{number}"
             dtype = self.meaning("dtype", TORCH[buffer.dtype])
             self.meanings |= {"empty": empty, "new": torch.empty, "zeros": torch.zeros, "device": self.device}
-            if buffer.name not in outputs:
+            if buffer.name in faults(self.lowered.kernel.body):
+                self.line(f"{variable} = zeros((), dtype={dtype}, device=device)")
+            elif buffer.name not in outputs:
                 self.line(f"{variable} = zeros({self._size(buffer.size)}, dtype={dtype}, device=device)")
             elif self.device.type == "cpu":
                 self.line(f"{variable} = empty({self._shape(outputs[buffer.name])}, {dtype})")
@@ -304,8 +306,8 @@ class _Writer:
         if self.device.type != "cpu":
             return self.text(axis.bound)
         capacity = self.meaning("capacity", lambda run: run.capacity(axis))
-        bases, symbols = _rows_of(axis)
-        return self._remembered(object(), bases, symbols, capacity)
+        arrays, symbols = _rows_of(axis)
+        return self._remembered(object(), [name for name in arrays if name in self.arrays], symbols, capacity)
 
     def _size(self, size: Scalar) -> str:
         return python_text(size, {symbol: self._size_of(str(symbol.value)) for symbol in size.symbols})
@@ -340,7 +342,8 @@ class _Writer:
         self.line(f"launches[{' + '.join(f'({part})' for part in variant)}]({arguments})")
         for name in faults(lowered.kernel.body):
             self.meanings |= {"defer": host.defer, "fault": lowered.fault}
-            self.line(f"defer({self.tensors[name]}[0], lambda place: fault(place, [{', '.join(self.inputs)}]))")
+            asked = f"if {self.tensors[name]}.item(): " if self.device.type == "cpu" else ""  # at hand
+            self.line(f"{asked}defer({self.tensors[name]}, lambda place: fault(place, [{', '.join(self.inputs)}]))")
 
     def results(self) -> list[str]:
         """The outputs in their order, in the memory that was given for them."""
@@ -393,8 +396,7 @@ def _rows_of(axis: IterDomain) -> tuple[list[str], list[Scalar]]:
     """The arrays and sizes that decide how many indices an axis has that was made of rows."""
     axes = [axis, *(x for step in history([axis]) for x in (*step.inputs, *step.outputs))]
     found = [x.raggedness for x in axes if hasattr(x, "raggedness")]
-    bases = dict.fromkeys(base for raggedness in found for base in raggedness.base_arrays)
-    symbols = dict.fromkeys(
-        s for part in (*found, *(x.extent for x in axes if not x.is_ragged)) for s in _symbols(part)
-    )
-    return list(bases), list(symbols)
+    extents = [x.extent for x in axes if not x.is_ragged]
+    bases = [base for raggedness in found for base in raggedness.base_arrays]
+    bases += [name for extent in extents for name in _arrays_read(extent)]
+    return list(dict.fromkeys(bases)), list(dict.fromkeys(s for part in (*found, *extents) for s in _symbols(part)))

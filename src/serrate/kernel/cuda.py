@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
+from serrate.fusion.binding import TORCH
 from serrate.fusion.forms import POSTFIX, PRODUCT, Written
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.types import Memory, ParallelType
@@ -19,6 +20,7 @@ from serrate.kernel.ir import (
     For,
     GridReduce,
     Kernel,
+    Launch,
     Statement,
     Store,
     expressions,
@@ -45,6 +47,41 @@ def _function(kernel: Kernel) -> str:
     bounds = f" __launch_bounds__({math.prod(d.value for d in block)})" if all(d.is_const for d in block) else ""
     head = f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(\n{printer.parameters()}'
     return "\n".join([head, *printer.indented(kernel.body), "}", ""])
+
+
+def reduction_bytes(kernel: Kernel, reduction: BlockReduce | GridReduce) -> int:
+    """The shared memory that prelude.cuh takes for a reduction: what is exchanged by way of it."""
+    if isinstance(reduction, GridReduce):
+        return 1  # whether this block is the last
+    local = {s.buffer.name: s.buffer.dtype for s in walk(kernel.body) if isinstance(s, Allocate)}
+    widths = [TORCH[local[name]].itemsize for name in reduction.state]
+    state = 0
+    for width in (*widths, max(widths)):  # a struct: each part, and the end, at a multiple of its width
+        state = -(-state // width) * width + width
+    state -= max(widths)
+    adjacent = _adjacent(kernel.launch, reduction.over)
+    if adjacent is None:
+        return _threads(kernel.launch) * state
+    threads, count = adjacent
+    return 0 if count <= 32 else threads // 32 * state
+
+
+def _threads(launch: Launch) -> int:
+    """How many threads a block has at most."""
+    block = launch.block
+    return math.prod(dim.value for dim in block) if all(dim.is_const for dim in block) else THREADS_PER_BLOCK
+
+
+def _adjacent(launch: Launch, over: tuple[ParallelType, ...]) -> tuple[int, int] | None:
+    """How many threads a block has, and how many of them are combined, if these are adjacent and fill whole warps."""
+    if not all(dim.is_const for dim in launch.block):
+        return None
+    mine, others = _divide("TID", over)
+    sizes = [dim.value for dim in launch.block]
+    threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
+    last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
+    adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
+    return (threads, count) if adjacent and threads % 32 == 0 and count & (count - 1) == 0 else None
 
 
 def _names(kernel: Kernel) -> set[str]:
@@ -139,21 +176,18 @@ class _CudaPrinter(Printer):
 
     def _reduced(self, reduce: BlockReduce) -> str:
         """The call that combines the states of threads: in registers if they are adjacent, else in shared memory."""
-        block, mine, others = self.kernel.launch.block, *_divide("TID", reduce.over)
+        launch, mine, others = self.kernel.launch, *_divide("TID", reduce.over)
         components = (self._component(name, reduce.size) for name in reduce.state)
         state, combine = f"{self.fresh('State')}{{{', '.join(components)}}}", self.fresh("combine")
-        if all(dim.is_const for dim in block):
-            sizes = [dim.value for dim in block]
-            threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
-            last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
-            adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
-            if adjacent and threads % 32 == 0 and count & (count - 1) == 0:
-                thread = self._position((0, 1, 2), "thread")
-                return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, {combine})"
-        else:
-            threads = THREADS_PER_BLOCK
+        adjacent = _adjacent(launch, reduce.over)
+        if adjacent is not None:
+            threads, together = adjacent
+            thread = self._position((0, 1, 2), "thread")
+            return f"sr::adjacent_reduce<{threads}, {together}>({state}, {thread}, {combine})"
         rank, group = self._position(mine, "thread"), self._position(others, "thread")
-        return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, {combine})"
+        return (
+            f"sr::block_reduce<{_threads(launch)}>({state}, {rank}, {self._count(mine, 'block')}, {group}, {combine})"
+        )
 
     def _grid_reduce(self, reduce: GridReduce) -> Iterator[str]:
         where = ", ".join(parallel.value for parallel in reduce.over)

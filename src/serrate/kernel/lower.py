@@ -18,6 +18,7 @@ from serrate.fusion.scalar import TRUE, Scalar, both, cast, ceildiv, const, equa
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
+from serrate.kernel.costs import check_needs
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
@@ -94,6 +95,7 @@ class Lowering:
         body = simplified(self.builder.body, self.launch)
         buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
+        check_needs(kernel, self.target)
         required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
         return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
 

@@ -16,6 +16,7 @@ from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 from serrate.kernel.calling import NARROW, Arguments, Call, arguments_of, call_of, overlap
+from serrate.kernel.costs import Needs, moved_bytes, needs, raggedness_by_array
 from serrate.kernel.elements import gathers
 from serrate.kernel.ir import Kernel
 from serrate.kernel.launching import Requirement
@@ -89,6 +90,18 @@ class Lowered:
     def source(self) -> str:
         """The generated source; where the target has wide accesses, that for aligned buffers."""
         return self.target.source(self.wide if self.target.wide_accesses else self.kernel)
+
+    # Questions before it runs
+
+    @cached_property
+    def moved_bytes(self) -> Scalar:
+        """The bytes of all that the kernel reads or writes, each once, in terms of sizes."""
+        return moved_bytes(self.kernel, self.fusion)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """The registers, shared memory, scratch memory and workspaces that the schedule asks for."""
+        return needs(self.kernel, self.target, {**self.raggedness, **raggedness_by_array(self.fusion)})
 
     # Calls
 

@@ -13,7 +13,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel import cpp, cuda
-from serrate.kernel.ir import Kernel
+from serrate.kernel.ir import BlockReduce, GridReduce, Kernel
 from serrate.kernel.signatures import signature
 from serrate.runtime.signature import Compiled
 
@@ -56,6 +56,8 @@ class Target:
     wide_accesses: bool
     """Whether lanes load and store adjacent elements at once, so that a variant that does is called where the buffers
     are aligned."""
+    reduction_bytes: Callable[[Kernel, BlockReduce | GridReduce], int]
+    """How much of a block's shared memory a reduction takes."""
     source: Callable[[Kernel], str]
     """Prints the source of a kernel."""
     compile_together: Callable[[Sequence[Kernel]], tuple[Compiled, ...]]
@@ -97,6 +99,7 @@ CPP = Target(
     prefetch=True,
     narrow_indices=False,
     wide_accesses=False,
+    reduction_bytes=lambda kernel, reduction: 0,  # there are none
     source=_cpp_source,
     compile_together=_compile_cpp,
 )
@@ -119,6 +122,7 @@ CUDA = Target(
     prefetch=False,
     narrow_indices=True,
     wide_accesses=True,
+    reduction_bytes=cuda.reduction_bytes,
     source=cuda.source,
     compile_together=_compile_cuda,
 )
