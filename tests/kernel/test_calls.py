@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from serrate.errors import RaggednessError
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, RaggedIterDomain, TensorView, inject_offsets, remembering, symbol
 from serrate.fusion import ParallelType as P
 from serrate.fusion.raggedness import Pieces, listed
@@ -294,3 +294,23 @@ def test_kernels_of_one_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
         assert torch.equal(kernel(x, offsets)[0], x * factor)
     assert len(runs) == 1
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_narrow_indices_reach_all_outputs() -> None:
+    """Two small inputs, and an output of more elements than 32 bits count."""
+    fusion = Fusion()
+    a, b = fusion.input("a", ["n"], "int8"), fusion.input("b", ["m"], "int8")
+    y = fusion.output(fusion.broadcast(a, [False, True]) * fusion.broadcast(b, [True, False]), "y")
+    kernel = lower(fusion, y, index="int32")
+    ones = torch.ones(50_000, dtype=torch.int8)
+    with pytest.raises(ScheduleError, match="do not reach 2500000000"):
+        kernel(ones, ones)
+    assert kernel(ones[:3], ones[:2])[0].tolist() == [[1, 1]] * 3
+
+
+def test_offsets_made_in_inference_mode_are_used_outside() -> None:
+    kernel, x, offsets = doubled(by_tile=True), torch.randn(5, 2), torch.tensor([0, 2, 5])
+    with torch.inference_mode():
+        kernel(x, offsets)
+    assert not any(isinstance(made, torch.Tensor) and made.is_inference() for made in memory_of(offsets).values())
+    assert torch.equal(kernel(x, offsets)[0], x * 2)

@@ -10,8 +10,7 @@ the function was written for: it does not ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,11 +26,12 @@ from serrate.fusion.binding import (
     size_and_number,
     stored_raggedness,
 )
-from serrate.fusion.domain import history
-from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.remembering import memory_of, remembered
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
+from serrate.kernel.dependencies import arrays_read, rows_of, symbols_in
+from serrate.kernel.generated import GeneratedFunction
 from serrate.kernel.parameters import faults, is_offsets
 from serrate.kernel.signatures import python_functions, python_text
 from serrate.native.loading import empty
@@ -55,7 +55,8 @@ def call_of(lowered: Lowered, devices: Sequence[torch.device], given_outputs: bo
     """
     writer = _Writer(lowered, devices, given_outputs, checked)
     writer.launch()
-    return writer.function(f"return [{', '.join(writer.results())}]")
+    writer.line(f"return [{', '.join(writer.results())}]")
+    return writer.call()
 
 
 def arguments_of(lowered: Lowered, devices: Sequence[torch.device], given_outputs: bool) -> Callable[..., Arguments]:
@@ -63,61 +64,52 @@ def arguments_of(lowered: Lowered, devices: Sequence[torch.device], given_output
     writer = _Writer(lowered, devices, given_outputs, checked=False)
     buffers = ", ".join(f"{buffer.name!r}: {writer.tensors[buffer.name]}" for buffer in lowered.kernel.buffers)
     sizes = ", ".join(f"{name!r}: {text}" for name, text in writer.kernel_sizes().items())
-    return writer.function(f"return {{{buffers}}}, {{{sizes}}}")
+    writer.line(f"return {{{buffers}}}, {{{sizes}}}")
+    return writer.call()
 
 
-class _Writer:
+class _Writer(GeneratedFunction):
     """The function line by line. Tensors and sizes are its variables."""
 
     def __init__(self, lowered: Lowered, devices: Sequence[torch.device], given_outputs: bool, checked: bool) -> None:
+        super().__init__(f"call of {lowered.kernel.name}", {**python_functions(), **_MEANINGS})
         self.lowered, self.fusion = lowered, lowered.fusion
         self.given_outputs, self.checked = given_outputs, checked
         self.inputs = [f"input{number}" for number in range(len(self.fusion.inputs))]
         self.outputs = [f"output{number}" for number in range(len(self.fusion.outputs))]
-        self.lines: list[str] = []
         self.tensors: dict[str, str] = {}  # variables of inputs, offsets and outputs, by name
         self.arrays: dict[str, str] = {}  # those of integer vectors, which may be offsets
         self.devices: dict[str, torch.device] = {}  # of arrays
         self.sizes: dict[str, str] = {}
         self.memories: dict[str, str] = {}  # by the variable of a tensor, that of what is remembered about it
-        self.meanings: dict[str, Any] = python_functions()
+        self.shapes: dict[TensorView, list[str]] = {}
         used = {buffer.name for buffer in lowered.kernel.buffers}
         named = dict(zip((tensor.name for tensor in self.fusion.inputs), devices, strict=True))
         self.device = next((on for name, on in named.items() if name in used), torch.device(lowered.target.device))
+        self.meanings |= {"device": self.device, "refuse": lowered.refuse, "otherwise": lowered.otherwise}
         if checked:
             self._check_arguments(named)
         self._bind(named)
-        self._offsets(named)
+        self._offsets()
         self._requirements()
         self._narrow_indices()
         self._memory()
 
     # What is written
 
-    def line(self, text: str) -> None:
-        self.lines.append(text)
+    def call(self) -> Callable[..., Any]:
+        """The function, as it is written so far."""
+        return self.function([*self.inputs, *(self.outputs if self.given_outputs else ())])
 
-    def meaning(self, name: str, value: Any) -> str:
-        """A name of its own for something that the function uses."""
-        name = f"{name}{len(self.meanings)}"
-        self.meanings[name] = value
-        return name
+    @property
+    def given(self) -> str:
+        """The arguments of the function, as others take them."""
+        outputs = f"[{', '.join(self.outputs)}]" if self.given_outputs else "None"
+        return f"[{', '.join(self.inputs)}], {outputs}"
 
     def refuse_unless(self, condition: str) -> None:
         """A line that finds out what is wrong, and raises it, unless a condition holds."""
-        if "refuse" not in self.meanings:
-            self.meanings["refuse"] = self.lowered.refuse
-        given = f"[{', '.join(self.outputs)}]" if self.given_outputs else "None"
-        self.line(f"if not ({condition}): refuse([{', '.join(self.inputs)}], {given})")
-
-    def function(self, last: str) -> Callable[..., Any]:
-        """The function, which ends with this line."""
-        parameters = ", ".join([*self.inputs, *(self.outputs if self.given_outputs else ())])
-        body = "\n".join(f"    {line}" for line in (*self.lines, last))
-        made = dict(self.meanings)
-        exec(compile(f"def call({parameters}):\n{body}\n", f"<call of {self.lowered.kernel.name}>", "exec"), made)
-        call: Callable[..., Any] = made["call"]
-        return call
+        self.line(f"if not ({condition}): refuse({self.given})")
 
     def text(self, expression: Scalar) -> str:
         """An expression of sizes."""
@@ -138,18 +130,14 @@ class _Writer:
                     asked += self._layout(variable, tensor, self.device)
                 others = (*self.inputs, *self.outputs[:number])
                 asked += [f"not overlap({variable}, {other})" for other in others]
-        self.meanings |= {"is_grad_enabled": torch.is_grad_enabled, "otherwise": self.lowered.otherwise}
-        self.meanings["overlap"] = overlap
-        given = f"[{', '.join(self.outputs)}]" if self.given_outputs else "None"
-        condition = " and ".join(asked) or "True"
-        self.line(f"if not ({condition}): return otherwise([{', '.join(self.inputs)}], {given})")
+        if asked:
+            self.line(f"if not ({' and '.join(asked)}): return otherwise({self.given})")
 
     def _layout(self, variable: str, tensor: TensorView, device: torch.device) -> list[str]:
-        place = f"is_{device.type}" + (f" and {variable}.get_device() == {device.index}" if device.index else "")
-        rank = len(tensor.domain.allocation)
-        dtype = self.meaning("dtype", TORCH[tensor.dtype])
-        self.meanings["Tensor"] = torch.Tensor
-        parts = [f"dtype is {dtype}", place, "is_contiguous()", f"ndim == {rank}"]
+        parts = [f"dtype is {self.meaning('dtype', TORCH[tensor.dtype])}", f"is_{device.type}", "is_contiguous()"]
+        parts.append(f"ndim == {len(tensor.domain.allocation)}")
+        if device.index is not None:
+            parts.append(f"get_device() == {device.index}")
         asked = [f"{variable}.{part}" for part in parts]
         return [f"isinstance({variable}, Tensor)", *asked, f"not {variable}.is_neg()"]
 
@@ -175,7 +163,7 @@ class _Writer:
                         self.line(f"{name} = {text}")
                 elif base.is_const:
                     self.refuse_unless(f"{place} == {base.value}")
-                elif not _arrays_read(axis.extent):  # that of rows is checked with their offsets
+                elif not arrays_read(axis.extent):  # that of rows is checked with their offsets
                     later.append((axis.extent, place))
             if tensor.dtype in ("int32", "int64") and len(axes) == 1:
                 self.arrays[tensor.name], self.devices[tensor.name] = variable, devices[tensor.name]
@@ -183,7 +171,7 @@ class _Writer:
             known = all(symbol.value in self.sizes for symbol in extent.symbols)
             self.refuse_unless(f"{place} == {self.text(extent)}" if known else "False")
 
-    def _offsets(self, devices: dict[str, torch.device]) -> None:
+    def _offsets(self) -> None:
         """Offsets that follow from extents and from other offsets; and the checks of those that are given."""
         for tensor in self.fusion.tensors:
             operation = tensor.definition
@@ -191,49 +179,47 @@ class _Writer:
                 continue
             raggedness, bases = operation.options[0] if operation.options else None, offset_bases(operation)
             if all(base in self.arrays for base in bases):
-                make = self.meaning("offsets", lambda run, operation=operation: computed_offsets(operation, run))
-                variable = self._remembered(f"{operation.name} {raggedness!r}", bases, _symbols(raggedness), make)
+                make = partial(computed_offsets, operation)
+                variable = self._remembered(f"{operation.name} {raggedness!r}", bases, symbols_in(raggedness), make)
                 self.tensors[tensor.name] = self.arrays[tensor.name] = variable
                 self.devices[tensor.name] = self.devices[bases[0]] if bases else torch.device("cpu")
         for rows in stored_raggedness(self.fusion):
             if rows.array in self.arrays and self.devices[rows.array].type == "cpu":
-                check = self.meaning("check", lambda run, rows=rows: check_offsets([rows], run) or True)
-                self._remembered(f"check {rows!r}", [rows.array], _symbols(rows), check)
+                self._remembered(f"check {rows!r}", [rows.array], symbols_in(rows), partial(_checked, rows))
 
-    def _derived(self, name: str, raggedness: Raggedness) -> str:
+    def _derived(self, raggedness: Raggedness) -> str:
         """Offsets that only the kernel needs, such as those of tiles."""
         device = self.device
 
         def make(run: Run) -> torch.Tensor:
             return raggedness.offsets(run.arrays, run.sizes).to(device, torch.int64, non_blocking=True)
 
-        key = f"offsets on {device} {raggedness!r}"
-        bases = list(raggedness.base_arrays)
-        return self._remembered(key, bases, _symbols(raggedness), self.meaning("offsets", make))
+        return self._remembered(
+            f"offsets on {device} {raggedness!r}", raggedness.base_arrays, symbols_in(raggedness), make
+        )
 
-    def _remembered(self, key: Hashable, arrays: Sequence[str], symbols: Iterable[Scalar], make: str) -> str:
-        """A variable for what `make` gives for a Run, which depends on some arrays and sizes: made once for those."""
+    def _remembered(
+        self, key: Hashable, arrays: Sequence[str], symbols: Iterable[Scalar], make: Callable[[Run], object]
+    ) -> str:
+        """A variable for what `make` gives, which depends on some arrays and sizes: made once for those."""
         sizes = [self.sizes[str(symbol.value)] for symbol in symbols if symbol.value in self.sizes]
         variables = [self.arrays[name] for name in arrays]
-        self.meanings |= {"Run": Run, "memory_of": memory_of, "remembered": remembered}
         named = ", ".join(f"{name!r}: {variable}" for name, variable in self.sizes.items())
         given = ", ".join(f"{name!r}: {variable}" for name, variable in self.arrays.items())
         run = f"Run({{{named}}}, {{{given}}})"
         parts = ", ".join([self.meaning("key", key), *sizes])
-        found = f"found{len(self.meanings)}"
-        self.meanings[found] = None
+        found = f"found{len(self.lines)}"
         if not variables:
-            function, names = self.meanings[make], [n for n, v in self.sizes.items() if v in sizes]
-            made = lru_cache(maxsize=64)(lambda *values: function(Run(dict(zip(names, values, strict=True)), {})))
-            order = [self.sizes[name] for name in names]
-            self.line(f"{found} = {self.meaning('listed', made)}({', '.join(order)})")
+            names = [name for name, variable in self.sizes.items() if variable in sizes]
+            listed = self.meaning("listed", _of_sizes(names, make))
+            self.line(f"{found} = {listed}({', '.join(self.sizes[name] for name in names)})")
         elif len(variables) == 1:
-            memory = self._memory_of(variables[0])
+            memory, maker = self._memory_of(variables[0]), self.meaning("make", _lasting(make))
             self.line(f"{found} = {memory}.get(({parts},))")
-            self.line(f"if {found} is None: {found} = {memory}[{parts},] = {make}({run})")
+            self.line(f"if {found} is None: {found} = {memory}[{parts},] = {maker}({run})")
         else:
-            tensors = f"({', '.join(variables)})"
-            self.line(f"{found} = remembered({tensors}, ({parts},), lambda: {make}({run}))")
+            tensors, maker = f"({', '.join(variables)})", self.meaning("make", _lasting(make))
+            self.line(f"{found} = remembered({tensors}, ({parts},), lambda: {maker}({run}))")
         return found
 
     def _memory_of(self, variable: str) -> str:
@@ -246,13 +232,12 @@ class _Writer:
 
     def _requirements(self) -> None:
         for required in self.lowered.requirements:
-            read = _arrays_read(required.condition)
+            read = arrays_read(required.condition)
             if not read:
                 self.refuse_unless(self.text(required.condition))
             elif all(name in self.arrays and self.devices[name].type == "cpu" for name in read):
-                holds = self.meaning("holds", lambda run, required=required: 1 if required.holds(run) else 0)
-                key = f"holds {required.condition!r}"
-                self.refuse_unless(self._remembered(key, read, required.condition.symbols, holds))
+                symbols = symbols_in(required.condition)
+                self.refuse_unless(self._remembered(f"holds {required.condition!r}", read, symbols, required.holds))
 
     def _narrow_indices(self) -> None:
         """Whether no index can leave 32 bits, where somebody asks."""
@@ -261,7 +246,10 @@ class _Writer:
         if asked or self.lowered.target.narrow_indices:
             texts = [self.text(bound) for bound in self.lowered.bounds if not bound.is_const or bound.value >= NARROW]
             texts += [f"{variable}.numel()" for variable in self.inputs]
-            self.narrow = " and ".join(f"{text} < {NARROW}" for text in dict.fromkeys(texts)) or "True"
+            texts += [
+                " * ".join(["1", *self._shape(tensor)]) for tensor in self.fusion.outputs if not is_offsets(tensor)
+            ]
+            self.narrow = " and ".join(f"{text} < {NARROW}" for text in dict.fromkeys(texts))
             if asked:
                 self.refuse_unless(self.narrow)
 
@@ -273,29 +261,33 @@ class _Writer:
         if self.given_outputs:
             for variable, tensor in zip(self.outputs, self.fusion.outputs, strict=True):
                 if not is_offsets(tensor):
-                    self.refuse_unless(f"{variable}.shape == {self._shape(tensor)}")
+                    self.refuse_unless(f"{variable}.shape == {self._shape_text(tensor)}")
                     self.tensors[tensor.name] = variable
         for number, buffer in enumerate(self.lowered.kernel.buffers):
             if buffer.name in self.tensors:
                 continue
             if buffer.name in self.lowered.raggedness:
-                self.tensors[buffer.name] = self._derived(buffer.name, self.lowered.raggedness[buffer.name])
+                self.tensors[buffer.name] = self._derived(self.lowered.raggedness[buffer.name])
                 continue
             variable = self.tensors[buffer.name] = f"buffer{number}"
             dtype = self.meaning("dtype", TORCH[buffer.dtype])
-            self.meanings |= {"empty": empty, "new": torch.empty, "zeros": torch.zeros, "device": self.device}
             if buffer.name in faults(self.lowered.kernel.body):
                 self.line(f"{variable} = zeros((), dtype={dtype}, device=device)")
             elif buffer.name not in outputs:
                 self.line(f"{variable} = zeros({self._size(buffer.size)}, dtype={dtype}, device=device)")
             elif self.device.type == "cpu":
-                self.line(f"{variable} = empty({self._shape(outputs[buffer.name])}, {dtype})")
+                self.line(f"{variable} = empty({self._shape_text(outputs[buffer.name])}, {dtype})")
             else:
-                shape = self._shape(outputs[buffer.name])
+                shape = self._shape_text(outputs[buffer.name])
                 self.line(f"{variable} = new({shape}, dtype={dtype}, device=device)")
 
-    def _shape(self, tensor: TensorView) -> str:
-        return f"({''.join(self._capacity(axis) + ', ' for axis in tensor.domain.allocation)})"
+    def _shape_text(self, tensor: TensorView) -> str:
+        return f"({''.join(size + ', ' for size in self._shape(tensor))})"
+
+    def _shape(self, tensor: TensorView) -> list[str]:
+        if tensor not in self.shapes:
+            self.shapes[tensor] = [self._capacity(axis) for axis in tensor.domain.allocation]
+        return self.shapes[tensor]
 
     def _capacity(self, axis: IterDomain) -> str:
         """How many indices an output has room for. Where only data tells it, lengths on the host are looked at, and
@@ -305,9 +297,9 @@ class _Writer:
             return self.text(known)
         if self.device.type != "cpu":
             return self.text(axis.bound)
-        capacity = self.meaning("capacity", lambda run: run.capacity(axis))
-        arrays, symbols = _rows_of(axis)
-        return self._remembered(object(), [name for name in arrays if name in self.arrays], symbols, capacity)
+        arrays, symbols = rows_of(axis)
+        known_arrays = [name for name in arrays if name in self.arrays]
+        return self._remembered(object(), known_arrays, symbols, lambda run: run.capacity(axis))
 
     def _size(self, size: Scalar) -> str:
         return python_text(size, {symbol: self._size_of(str(symbol.value)) for symbol in size.symbols})
@@ -336,12 +328,11 @@ class _Writer:
             variant.append(f"2 * aligned({', '.join(addresses[name] for name in lowered.alignments)})")
         self.meanings["launches"] = _launches(lowered, self.device)
         if self.checked and self.given_outputs:
-            self.meanings["increment_version"] = torch.autograd.graph.increment_version
             self.line(f"increment_version([{', '.join(self.outputs)}])")  # torch cannot see that they are written to
         arguments = ", ".join([*addresses.values(), *self.kernel_sizes().values()])
         self.line(f"launches[{' + '.join(f'({part})' for part in variant)}]({arguments})")
         for name in faults(lowered.kernel.body):
-            self.meanings |= {"defer": host.defer, "fault": lowered.fault}
+            self.meanings["fault"] = lowered.fault
             asked = f"if {self.tensors[name]}.item(): " if self.device.type == "cpu" else ""  # at hand
             self.line(f"{asked}defer({self.tensors[name]}, lambda place: fault(place, [{', '.join(self.inputs)}]))")
 
@@ -360,6 +351,36 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return start < begin + other.nbytes and begin < start + one.nbytes and one.numel() > 0 and other.numel() > 0
 
 
+_MEANINGS: dict[str, Any] = {
+    "Run": Run, "memory_of": memory_of, "remembered": remembered, "overlap": overlap, "Tensor": torch.Tensor,
+    "is_grad_enabled": torch.is_grad_enabled, "increment_version": torch.autograd.graph.increment_version,
+    "empty": empty, "new": torch.empty, "zeros": torch.zeros, "defer": host.defer,
+}  # fmt: skip
+"""What the functions of all kernels use."""
+
+
+def _checked(rows: Stored, run: Run) -> bool:
+    """True, if nothing is wrong with offsets; else it is raised."""
+    check_offsets([rows], run)
+    return True
+
+
+def _lasting(make: Callable[[Run], object]) -> Callable[[Run], object]:
+    """As `make`, but what it makes can be kept, wherever it is first asked for."""
+
+    def made(run: Run) -> object:
+        with host.lasting():
+            return make(run)
+
+    return made
+
+
+def _of_sizes(names: Sequence[str], make: Callable[[Run], object]) -> Callable[..., object]:
+    """What `make` gives, which depends on these sizes alone, and is kept for the last ones."""
+    lasting = _lasting(make)
+    return lru_cache(maxsize=64)(lambda *values: lasting(Run(dict(zip(names, values, strict=True)), {})))
+
+
 def _launches(lowered: Lowered, device: torch.device) -> list[Callable[..., None]]:
     """What launches each variant of a kernel: with indices of 32 bits, + 1, and with wide accesses, + 2. One that was
     not called yet is compiled first."""
@@ -374,29 +395,3 @@ def _launches(lowered: Lowered, device: torch.device) -> list[Callable[..., None
 
     made.extend(map(compiled_first, range(4)))
     return made
-
-
-def _arrays_read(expression: Scalar) -> list[str]:
-    """The arrays that an expression looks at."""
-    return list(dict.fromkeys(str(node.value) for node in expression.walk() if node.op in ("load", "search")))
-
-
-def _symbols(value: Any) -> list[Scalar]:
-    """The sizes that occur in raggedness, each once."""
-    if isinstance(value, Scalar):
-        return sorted(value.symbols, key=lambda symbol: str(symbol.value))
-    if isinstance(value, Raggedness):
-        parts: Iterable[Any] = (getattr(value, field.name) for field in fields(value))  # type: ignore[arg-type]
-    else:
-        parts = value if isinstance(value, tuple) else ()
-    return list(dict.fromkeys(symbol for part in parts for symbol in _symbols(part)))
-
-
-def _rows_of(axis: IterDomain) -> tuple[list[str], list[Scalar]]:
-    """The arrays and sizes that decide how many indices an axis has that was made of rows."""
-    axes = [axis, *(x for step in history([axis]) for x in (*step.inputs, *step.outputs))]
-    found = [x.raggedness for x in axes if hasattr(x, "raggedness")]
-    extents = [x.extent for x in axes if not x.is_ragged]
-    bases = [base for raggedness in found for base in raggedness.base_arrays]
-    bases += [name for extent in extents for name in _arrays_read(extent)]
-    return list(dict.fromkeys(bases)), list(dict.fromkeys(s for part in (*found, *extents) for s in _symbols(part)))

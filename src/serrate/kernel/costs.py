@@ -108,7 +108,7 @@ def _registers(body: tuple[Statement, ...]) -> int:
     """What is declared at once: bodies that follow each other do not hold theirs at the same time."""
     own = [s.buffer for s in body if isinstance(s, Allocate) and s.buffer.memory == Memory.REGISTER]
     inside = max((_registers(children(statement)) for statement in body), default=0)
-    return inside + sum(buffer.size.value * _width(buffer) for buffer in own if buffer.size.is_const)
+    return inside + sum(int(buffer.size.value) * _width(buffer) for buffer in own if buffer.size.is_const)
 
 
 def _bound(size: Scalar, values: Mapping[Scalar, Scalar], raggedness: Mapping[str, Raggedness]) -> Scalar:

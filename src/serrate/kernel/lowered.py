@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -219,6 +220,8 @@ class Lowered:
             if not required.holds(run):
                 raise required.error(f"{required.message}, where {run.sizes}")
         counts = [given.numel() for given in inputs]
+        stored = [tensor for tensor in self.fusion.outputs if not is_offsets(tensor)]
+        counts += [math.prod(self._shape(run, tensor, inputs[0].device)) for tensor in stored]
         largest = max([*counts, *(evaluate(bound, run.sizes) for bound in self.bounds)], default=0)
         if self.kernel.index == "int32" and largest >= NARROW:
             raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
