@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,12 @@ def test_what_is_remembered_goes_with_the_tensor() -> None:
     del offsets
     gc.collect()
     assert len(remembering._known) <= before
+
+
+def test_another_tensor_at_the_same_address_is_not_known() -> None:
+    offsets, gone = torch.tensor([0, 2]), torch.tensor([0, 2])
+    remembering._known[id(offsets)] = weakref.ref(gone), offsets._version, {"last": 3}
+    assert memory_of(offsets) == {}
 
 
 def test_a_view_of_offsets_is_written_to() -> None:

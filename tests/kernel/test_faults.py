@@ -110,6 +110,25 @@ def test_where_nothing_is_read_nothing_is_wrong() -> None:
     kernel = lower(fusion, y)
     assert kernel(torch.arange(2.0), torch.tensor([1, 0]))[0].tolist() == [-1, 1, 0, -1]
     check(kernel, [torch.arange(2.0), torch.tensor([1, 2])])
+    nothing = [torch.empty(0), torch.empty(0, dtype=torch.int64)]
+    assert kernel(*nothing)[0].tolist() == [-1, -1]
+    check(kernel, nothing)
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+def test_indices_that_differ_between_lanes(lanes: bool) -> None:
+    """The report stands inside of the loop whose indices it depends on, though that has a constant number of them."""
+    fusion = Fusion()
+    table, chosen = fusion.input("table", ["rows"]), fusion.input("chosen", ["n", 4], "int64")
+    y = fusion.output(fusion.gather(table, chosen), "y")
+    kernel = lower(fusion, y.parallelize(1, P.Simd) if lanes else y)
+    indices = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
+    assert torch.equal(kernel(torch.arange(3.0), indices)[0], indices.float())
+    check(kernel, [torch.arange(3.0), indices])
+    indices[1, 3] = 3
+    check(kernel, [torch.arange(3.0), indices])
+    with pytest.raises(IndexError, match="position 7 holds 3"):
+        kernel(torch.arange(3.0), indices)
 
 
 def test_a_table_without_rows() -> None:

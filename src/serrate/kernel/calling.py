@@ -246,9 +246,8 @@ class _Writer(GeneratedFunction):
         if asked or self.lowered.target.narrow_indices:
             texts = [self.text(bound) for bound in self.lowered.bounds if not bound.is_const or bound.value >= NARROW]
             texts += [f"{variable}.numel()" for variable in self.inputs]
-            texts += [
-                " * ".join(["1", *self._shape(tensor)]) for tensor in self.fusion.outputs if not is_offsets(tensor)
-            ]
+            stored = [tensor for tensor in self.fusion.outputs if not is_offsets(tensor)]
+            texts += [" * ".join(["1", *self._shape(tensor)]) for tensor in stored]
             self.narrow = " and ".join(f"{text} < {NARROW}" for text in dict.fromkeys(texts))
             if asked:
                 self.refuse_unless(self.narrow)
