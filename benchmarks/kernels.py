@@ -2,6 +2,8 @@
 
 Ragged softmax `[B, r, D]` over r reads and writes every value once at least: its measure is a plain copy into existing
 memory. A sum over r reads every value once: its measure is the sum of all values as one flat vector.
+
+Calls are measured on small tensors, so that what a call costs beyond its kernel is seen.
 `python -m benchmarks.kernels cuda` measures on a GPU.
 
 First of all, what it takes to build a fusion, lower it and print its source, without compiling it: for 30 pointwise
@@ -22,10 +24,10 @@ from benchmarks.eager import log_normal, runs
 from benchmarks.tensor import lengths_of
 from benchmarks.timing import interleaved
 from serrate.fusion import Fusion, ParallelType, TensorView, symbol
-from serrate.fusion.binding import bind
 from serrate.kernel import Lowered, lower
 
 ROWS, FEATURES = 1024, 128
+TIMES = 2000  # calls in a row
 
 
 def nested(fusion: Fusion) -> TensorView:
@@ -152,11 +154,74 @@ def batches() -> dict[str, torch.Tensor]:
 
 def prepared(lowered: Lowered, inputs: list[torch.Tensor], output: torch.Tensor) -> Callable[[], object]:
     """The kernel alone, its output preallocated: called again and again with arguments that were checked once."""
-    run = bind(lowered.fusion, inputs)
-    made = lowered.buffers(inputs, [output])
-    function = lowered.variant(run, made)
-    arguments = [*(made[buffer.name] for buffer in lowered.kernel.buffers), *lowered.sizes(run, made).values()]
-    return lambda: function(*arguments)
+    made, sizes = lowered.arguments(inputs, [output])
+    function = lowered.variant(narrow=lowered.target.narrow_indices, wide=lowered.is_aligned(made))
+    launch = function.launcher(output.device)
+    arguments = [*(made[buffer.name].data_ptr() for buffer in lowered.kernel.buffers), *sizes.values()]
+
+    def call(kept: object = made) -> None:  # its memory must stay
+        launch(*arguments)
+
+    return call
+
+
+def scaled_by_tile(target: str) -> Lowered:
+    """x · w, a tile of 4 rows at a time, whose offsets follow from those of the rows."""
+    fusion = Fusion()
+    x, w = nested(fusion), fusion.input("w", ["k", FEATURES])
+    y = fusion.output(x * fusion.broadcast(w, [False, True, False]), "y").split(1, 4).combine(0)
+    if target == "cuda":
+        y.parallelize(0, ParallelType.BIDx).parallelize(2, ParallelType.TIDx)
+    return lower(fusion, y, name="scaled_by_tile", target=target)
+
+
+def looked_up(target: str) -> Lowered:
+    """Rows of a table by index: a fault is looked for after each call."""
+    fusion = Fusion()
+    table, ids = fusion.input("table", ["rows", FEATURES]), fusion.input("ids", ["n"], "int64")
+    y = fusion.output(fusion.gather(table, ids), "y")
+    if target == "cuda":
+        y.parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDx)
+    return lower(fusion, y, name="looked_up", target=target)
+
+
+def repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
+    def calls() -> None:
+        for _ in range(times):
+            call()
+
+    return calls
+
+
+def measure_calls(device: str) -> None:
+    """Microseconds that a call takes beyond its kernel, which is launched alone with the same addresses."""
+    torch.set_num_threads(1)
+    values, offsets = torch.randn(6, FEATURES, device=device), torch.tensor([0, 2, 2, 6], device=device)
+    weights, ids = torch.randn(3, FEATURES, device=device), torch.tensor([5, 0, 3], device=device)
+    target = "cpp" if device == "cpu" else "cuda"
+    cases = {
+        "sum by component": (total() if device == "cpu" else total_on_cuda(), [values, offsets]),
+        "scale by tile": (scaled_by_tile(target), [values, offsets, weights]),
+        "gather": (looked_up(target), [values, ids]),
+    }
+    print("\ncalls, µs beyond the kernel: minimum, median")
+    for name, (lowered, inputs) in cases.items():
+        (output,) = lowered(*inputs)
+        call = lowered.prepared([given.device for given in inputs])
+        into = lowered.prepared([given.device for given in inputs], given_outputs=True)
+        candidates = {
+            "kernel": prepared(lowered, inputs, output),
+            "call": lambda lowered=lowered, inputs=inputs: lowered(*inputs),
+            "call with `out`": lambda lowered=lowered, inputs=inputs, output=output: lowered(*inputs, out=output),
+            "prepared": lambda call=call, inputs=inputs: call(*inputs),
+            "prepared, given output": lambda into=into, inputs=inputs, output=output: into(*inputs, output),
+        }
+        rounds = {who: repeated(what, TIMES) for who, what in candidates.items()}
+        times = interleaved(rounds, rounds=25, seconds=10)
+        kernel = times.pop("kernel")
+        print(f"  {name}: kernel alone {kernel[0] / TIMES * 1e6:.2f} | {kernel[1] / TIMES * 1e6:.2f}")
+        for who, (least, middle) in times.items():
+            print(f"    {who:24} {(least - kernel[0]) / TIMES * 1e6:6.2f} | {(middle - kernel[1]) / TIMES * 1e6:6.2f}")
 
 
 def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None:
@@ -206,6 +271,7 @@ def main(device: str = "cpu") -> None:
     if device == "building":
         return
     with torch.no_grad():
+        measure_calls(device)
         for name, lengths in batches().items():
             for threads in (1, 2) if device == "cpu" else (1,):
                 measure(name, lengths if device == "cpu" else lengths.repeat(16), threads, device)

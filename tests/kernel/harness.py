@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from serrate.fusion.binding import Run, bind, compute_offsets
+from serrate.fusion.binding import bind, compute_offsets
 from serrate.fusion.element_lists import ElementList, coordinates_of
 from serrate.fusion.reference import in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
+from serrate.kernel.parameters import faults
 
 EPS = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52}
 
@@ -34,14 +35,14 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
 
 def check(lowered: Lowered, inputs: list[torch.Tensor], seed: int = 0) -> None:
     """The kernel in the checking interpreter: no violation, and what `evaluate` says."""
-    bound: Run = bind(lowered.fusion, inputs)
-    made = lowered.buffers(inputs)
+    made, sizes = lowered.arguments(inputs)
     written = {buffer.name for buffer in lowered.kernel.buffers if buffer.written}
     outputs = {tensor.name for tensor in lowered.fusion.outputs}
     arrays = {name: as_numpy(t) for name, t in made.items() if name not in written & outputs}
-    sizes = lowered.sizes(bound, made)
     fill = {t.name: t.fill for t in lowered.fusion.outputs if t.fill is not None}
     results = run(lowered.kernel, arrays, sizes, valid=valid_positions(lowered, inputs), fill=fill, seed=seed)
+    if is_refused(lowered, inputs, any(results[name][0] for name in faults(lowered.kernel.body))):
+        return
     compare(lowered, inputs, {n: torch.from_numpy(np.array(r)) for n, r in results.items()})
 
 
@@ -51,6 +52,21 @@ def agree(lowered: Lowered, *inputs: torch.Tensor) -> None:
     if lowered.target.name == "cpp":
         results = dict(zip((t.name for t in lowered.fusion.outputs), lowered(*inputs), strict=True))
         compare(lowered, list(inputs), results)
+
+
+def is_refused(lowered: Lowered, inputs: list[torch.Tensor], faulted: bool) -> bool:
+    """Whether `evaluate` finds an index out of range. So must the kernel, unless no output reads the index."""
+    kinds = {tensor.definition.kind for tensor in lowered.fusion.tensors if tensor.definition is not None}
+    if "gather" not in kinds:
+        assert not faulted
+        return False
+    try:
+        lowered.fusion.evaluate(*inputs)
+        refused = False
+    except IndexError:
+        refused = True
+    assert refused == faulted or (refused and kinds & {"resize", "select"}), f"reported: {faulted}, wrong: {refused}"
+    return refused
 
 
 def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, torch.Tensor]) -> None:

@@ -150,7 +150,10 @@ class Program(Inputs):
         table = self.fusion.input(name, [rows, width][: self.random.randint(1, 2)], self.dtype)
         self.inputs.append(self._data([axis.extent.value for axis in table.domain.logical], self.dtype))
         places = self.input([True] * len(self.axes), self.random.choice(["int32", "int64"]))
-        self.inputs[-1] = self.inputs[-1].abs() % rows
+        if self.random.random() < 0.15:
+            self.inputs[-1] = self.inputs[-1] % (rows + 2) - 1  # some of them out of range
+        else:
+            self.inputs[-1] = self.inputs[-1].abs() % rows
         return Value(self.fusion.gather(table, places), moved=True)
 
     def select(self, x: Value) -> Value:

@@ -15,9 +15,9 @@ from serrate.fusion.domain import history
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import Scalar
-from serrate.fusion.view import TensorView
+from serrate.fusion.raggedness import Listed, Raggedness, Scaled, Stored
+from serrate.fusion.scalar import Scalar, ceildiv
+from serrate.fusion.view import Operation, TensorView
 from serrate.tensor import host
 
 TORCH = {
@@ -67,9 +67,46 @@ class Run:
                 return self.size(step.inputs[0]) * self.size(step.inputs[1])
         return self.number(axis.extent)
 
+    def capacity(self, axis: IterDomain) -> int:
+        """How many indices of a regular axis there is room for in memory. See `room`; where nothing is said about the
+        room for rows, the sum of their lengths."""
+        known = room(axis)
+        return self.size(axis) if known is None else self.number(known)
+
     def offsets(self, axis: IterDomain) -> np.ndarray:
         """The offsets of a ragged axis, on the host."""
         return ragged(axis).raggedness.offsets(self.arrays, self.sizes).cpu().numpy()
+
+
+def room(axis: IterDomain) -> Scalar | None:
+    """How many indices of a regular axis there is room for in memory, in terms of sizes; None if only data tells it.
+
+    Rows whose lengths are data have the room of the axis that they were cut from, which they need not fill.
+    """
+    match axis.definition:
+        case Combine() as step:
+            return _room_for_rows(ragged(step.inputs[1]).raggedness)
+        case Split() as step if not step.inputs[0].is_ragged:
+            if step.outputs.index(axis) == (1 if step.inner_split else 0):
+                return step.factor
+            whole = room(step.inputs[0])
+            return None if whole is None else ceildiv(whole, step.factor)
+        case Merge() as step if not axis.is_ragged:
+            outer, inner = room(step.inputs[0]), room(step.inputs[1])
+            return None if outer is None or inner is None else outer * inner
+    return None if any(node.op in ("load", "search") for node in axis.extent.walk()) else axis.extent
+
+
+def _room_for_rows(raggedness: Raggedness) -> Scalar | None:
+    match raggedness:
+        case Stored():
+            return raggedness.size
+        case Listed():
+            return raggedness.total
+        case Scaled():
+            base = _room_for_rows(raggedness.base)
+            return None if base is None else base * raggedness.by
+    return None
 
 
 def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
@@ -105,11 +142,17 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     return run
 
 
+def size_and_number(extent: Scalar) -> tuple[Scalar, int]:
+    """An extent as the name of a size and the number that is added to it; itself and 0 if it is not of that form."""
+    if extent.op in ("add", "subtract") and extent.args[0].op == "symbol" and extent.args[1].is_const:
+        return extent.args[0], extent.args[1].value if extent.op == "add" else -extent.args[1].value
+    return extent, 0
+
+
 def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorView) -> bool:
     """Bind the size that an extent is, alone or with a number added; False if it is more than that."""
-    if extent.op in ("add", "subtract") and extent.args[0].op == "symbol" and extent.args[1].is_const:
-        size -= extent.args[1].value if extent.op == "add" else -extent.args[1].value
-        extent = extent.args[0]
+    extent, added = size_and_number(extent)
+    size -= added
     if extent.op == "symbol" and sizes.setdefault(extent.value, size) == size:
         return True
     if extent.is_const and extent.value == size:
@@ -127,14 +170,24 @@ def compute_offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
         operation = tensor.definition
         if operation is None or operation.kind != "offsets":
             continue
-        if operation.name == "offsets_of_extents":
-            extents = run.arrays.get(operation.inputs[0].name)
-            if extents is None:
-                continue  # computed by the fusion itself
-            made[tensor.name] = torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
-        elif all(base in run.arrays for base in operation.options[0].base_arrays):
-            made[tensor.name] = operation.options[0].offsets(run.arrays, run.sizes).long()
-        run.arrays.update(made)
+        if all(base in run.arrays for base in offset_bases(operation)):  # else computed by the fusion itself
+            made[tensor.name] = run.arrays[tensor.name] = computed_offsets(operation, run)
+    return made
+
+
+def offset_bases(operation: Operation) -> tuple[str, ...]:
+    """The arrays that an operation makes offsets of."""
+    if operation.name == "offsets_of_extents":
+        return (operation.inputs[0].name,)
+    bases: tuple[str, ...] = operation.options[0].base_arrays
+    return bases
+
+
+def computed_offsets(operation: Operation, run: Run) -> torch.Tensor:
+    """The offsets that an operation gives, made of extents or of other offsets."""
+    if operation.name == "offsets_of_extents":
+        return torch.nn.functional.pad(run.arrays[operation.inputs[0].name].long().cumsum(0), (1, 0))
+    made: torch.Tensor = operation.options[0].offsets(run.arrays, run.sizes).long()
     return made
 
 

@@ -50,7 +50,7 @@ def _computed(values: torch.Tensor) -> torch.Tensor:
 
 def in_memory(run: Run, tensor: TensorView, elements: ElementList) -> tuple[torch.Tensor, torch.Tensor]:
     """(the tensor as it lies in memory, where it has elements): holes hold the fill, or 0."""
-    shape = [run.size(axis) for axis in tensor.domain.allocation]
+    shape = [run.capacity(axis) for axis in tensor.domain.allocation]
     dtype = TORCH[tensor.dtype]
     memory = torch.full((int(np.prod(shape)),), tensor.fill or 0, dtype=dtype)
     valid = torch.zeros(memory.shape, dtype=torch.bool)
@@ -65,7 +65,7 @@ def _places(run: Run, tensor: TensorView, coordinates: Coordinates) -> np.ndarra
     known = {axis: coordinates[:, number] for number, axis in enumerate(tensor.domain.kept)}
     flat = np.zeros(len(coordinates), np.int64)
     for axis in tensor.domain.allocation:
-        flat = flat * run.size(axis) + index_of(run, axis, known, len(coordinates))
+        flat = flat * run.capacity(axis) + index_of(run, axis, known, len(coordinates))
     return flat
 
 

@@ -3,7 +3,7 @@
 from serrate.kernel.choosing import Answer, can_lower, choose_kept, choose_reference
 from serrate.kernel.ir import Kernel
 from serrate.kernel.lower import lower
-from serrate.kernel.lowered import Lowered
+from serrate.kernel.lowered import Lowered, compile_together
 from serrate.kernel.staged import Staged, lower_stages
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "can_lower",
     "choose_kept",
     "choose_reference",
+    "compile_together",
     "lower",
     "lower_stages",
 ]

@@ -17,7 +17,7 @@ from serrate.fusion.dtypes import BOOL
 from serrate.fusion.indices import is_natural
 from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
-from serrate.kernel.ir import For, GridReduce, If, Let, Statement
+from serrate.kernel.ir import Fault, For, GridReduce, If, Let, Statement
 from serrate.kernel.source import word
 
 
@@ -27,7 +27,10 @@ class Builder:
     def __init__(self, converged: bool, taken: set[str]) -> None:
         self._bodies: list[list[Statement]] = [[]]
         self._open: list[Statement] = []
-        self._taken = frozenset(taken)
+        self.faults = "faults"  # the buffer that faults are reported in
+        while self.faults in taken:
+            self.faults += "_"
+        self._taken = frozenset(taken | {self.faults})
         self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
         self._lets: list[dict[Scalar, Scalar]] = [{}]  # by scope: values that have names
         self._known: dict[Scalar, Scalar] = {}  # those of all open scopes
@@ -119,6 +122,22 @@ class Builder:
         for _ in inside:
             expression = expression.substitute(inside)
         self._before.setdefault(depth, []).append(statement(expression.substitute({var: const(0)})))
+
+    def report(self, condition: Scalar, number: int) -> None:
+        """A fault where a condition holds: before the loops around here whose indices it does not depend on."""
+        depth = len(self._open)
+        while depth and isinstance(loop := self._open[depth - 1], For):
+            outside, inside = condition, {name: value for value, name in self._lets[depth].items()}
+            for _ in inside:
+                outside = outside.substitute(inside)
+            bound = loop.parallel.is_block or loop.parallel.is_thread
+            if bound or loop.var in outside.symbols or not (loop.extent.is_const and loop.extent.value > 0):
+                break
+            condition, depth = outside, depth - 1
+        if depth == len(self._open):
+            self.add(Fault(self.by_names(condition), self.faults, number))
+        else:
+            self._before.setdefault(depth, []).append(Fault(condition, self.faults, number))
 
     def last_block(self, statement: GridReduce) -> None:
         """What follows, to the end of the scope, is done by the last block to arrive."""

@@ -11,11 +11,13 @@ from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import elementwise
 from serrate.fusion.analysis import common, may_fail
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import room
 from serrate.fusion.dtypes import accumulator
+from serrate.fusion.fusion import Fusion
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, logical_not, where
 from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
 from serrate.kernel.moved import Here, reads_elsewhere
@@ -75,6 +77,11 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             found[axis] = None
         stack.extend(read_here(operation))
     return list(found)
+
+
+def gathers(fusion: Fusion) -> list[TensorView]:
+    """The tensors that are gathered; the faults of the first have the number 1."""
+    return [t for t in fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
 
 
 class Elements:
@@ -156,12 +163,14 @@ class Elements:
         """Where the element lies in its buffer."""
         place = const(0)
         for axis in tensor.domain.allocation:
-            if place != const(0) and not self.lowering.target.host_lengths and _is_data(axis.extent):
+            known = room(axis)  # which rows whose lengths are data need not fill
+            unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
+            if place != const(0) and unknown:
                 raise RaggednessError(
                     f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
                     f"that the host knows (to_dense takes a length), or put the axis first"
                 )
-            place = place * axis.extent + self.indices.of(axis)
+            place = place * (axis.extent if known is None else known) + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
     def _pointwise(self, tensor: TensorView, operation: Operation) -> Asking:
@@ -222,6 +231,9 @@ class Elements:
             chosen.append(self._bound(x, index))
         here = Here(self.indices, self._indices_at, partial(self._bound, tensor), chosen)
         found = reads_elsewhere(tensor, operation, here)
+        if operation.kind == "gather":  # an index out of range is not read but reported
+            number = 1 + gathers(self.lowering.phased.fusion).index(tensor)
+            self.lowering.builder.report(both(self.inside, logical_not(found.reads[0].inside)), number)
         values: list[Scalar] = []
         for read in found.reads:
             value = yield from self._moved(read.operand, read.places, read.inside)

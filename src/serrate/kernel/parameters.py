@@ -8,7 +8,7 @@ from serrate.fusion.binding import raggedness_of
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Buffer, GridReduce, Launch, Statement, Store, expressions, walk
+from serrate.kernel.ir import Buffer, Fault, GridReduce, Launch, Statement, Store, expressions, walk
 from serrate.kernel.phases import PhasedFusion
 
 
@@ -32,6 +32,7 @@ def parameters(
             buffers.append(Buffer(name, "int64", known[name].count + 1))
     buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in phased.outputs]
     buffers += workspaces
+    buffers += [Buffer(name, "int64", const(1), written=True) for name in faults(body)]
     sizes = _sizes(body, buffers, launch)
     for size in sizes:
         if size.value in derived:
@@ -41,6 +42,11 @@ def parameters(
 
 def _taken(name: str, other: str) -> ValueError:
     return ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {other}")
+
+
+def faults(body: tuple[Statement, ...]) -> list[str]:
+    """The buffers in which faults are reported, which hold one number: that of a fault, or 0."""
+    return list(dict.fromkeys(statement.buffer for statement in walk(body) if isinstance(statement, Fault)))
 
 
 def is_offsets(tensor: TensorView) -> bool:

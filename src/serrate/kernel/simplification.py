@@ -12,6 +12,7 @@ from serrate.fusion.simplify import Simplifier
 from serrate.kernel.ir import (
     DEEPEST,
     Allocate,
+    Fault,
     For,
     GridReduce,
     If,
@@ -59,7 +60,7 @@ def _simplify(body: tuple[Statement, ...], simplifier: Simplifier, launch: Launc
     made: list[Statement] = []
     for statement in body:
         changed = map_expressions(statement, partial(_expression, simplifier))
-        if isinstance(changed, If) and changed.condition == FALSE:
+        if isinstance(changed, (If, Fault)) and changed.condition == FALSE:
             continue
         if isinstance(changed, For):
             launched = launch.size(changed.parallel)

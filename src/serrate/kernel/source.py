@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import ClassVar
@@ -17,7 +17,20 @@ from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Wr
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import Memory
-from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
+from serrate.kernel.ir import (
+    Allocate,
+    Buffer,
+    Fault,
+    For,
+    If,
+    Kernel,
+    Let,
+    Prefetch,
+    Statement,
+    Store,
+    expressions,
+    walk,
+)
 
 _LONGEST = 12  # operations of an expression that may be written twice
 # C computes these in int, so that their results have to be narrowed.
@@ -50,6 +63,16 @@ def identifier(name: str) -> str:
     ('x_', 'round_', 'my_axis_', 'x2nd_')
     """
     return f"{word(name)}_"
+
+
+def check_distinct(kernels: Sequence[Kernel]) -> None:
+    """Refuse kernels of one source that would have one name."""
+    names: dict[str, str] = {}
+    for kernel in kernels:
+        other = names.get(identifier(kernel.name))
+        if other is not None:
+            raise ValueError(f"kernels {other!r} and {kernel.name!r} cannot stand in one source: they have one name")
+        names[identifier(kernel.name)] = kernel.name
 
 
 def dtypes(kernel: Kernel) -> frozenset[str]:
@@ -237,6 +260,8 @@ class Printer:
                 yield self.allocation(buffer)
             case Store():
                 yield self._store(statement)
+            case Fault(condition, name, number):
+                yield f"if ({self.expression(condition)}) {identifier(name)}[0] = {number};"
             case Prefetch(name, index):
                 yield f"__builtin_prefetch({identifier(name)} + {self.expression(index, PRODUCT)});"
             case _:
