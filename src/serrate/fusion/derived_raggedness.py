@@ -26,7 +26,7 @@ def slice_bounds(start: int | None, stop: int | None, length: Scalar) -> tuple[S
     begin, cut = start or 0, -(stop if stop is not None else 0)
     if begin >= 0 and (stop is None or stop < 0):  # from both ends: what is cut away decides
         return const(begin), maximum(length - (begin + cut), 0) if begin + cut else length
-    first = minimum(length, begin) if begin >= 0 else maximum(length + begin, 0)
+    first = const(0) if begin == 0 else minimum(length, begin) if begin > 0 else maximum(length + begin, 0)
     if stop is None:
         return first, minimum(length, -begin)
     last = minimum(length, stop) if stop >= 0 else maximum(length + stop, 0)
