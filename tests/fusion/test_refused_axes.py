@@ -59,6 +59,11 @@ def offsets_that_are_no_whole_numbers() -> Any:
     return RaggedIterDomain.from_offsets(Fusion().input("offsets", [3]))
 
 
+@refused(TypeError, "extents must be int32 or int64, got extents[iS_i{3}] float32")
+def extents_that_are_no_whole_numbers() -> Any:
+    return RaggedIterDomain.from_extents(Fusion().input("extents", [3]))
+
+
 @refused(RaggednessError, "3 components have 4 offsets, got offsets[iS_i{5}] int64", of_an_axis=False)
 def offsets_of_another_number() -> Any:
     return RaggedIterDomain.from_offsets(Fusion().input("offsets", [5], "int64"), count=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from serrate.fusion.binding import Run, bind
+from serrate.fusion.binding import Run, bind, compute_offsets
 from serrate.fusion.element_lists import ElementList, coordinates_of
 from serrate.fusion.reference import in_memory
 from serrate.kernel import Lowered
@@ -23,6 +23,7 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
     run_ = bind(lowered.fusion, inputs)
     for tensor, given in zip(lowered.fusion.inputs, inputs, strict=True):
         run_.arrays.setdefault(tensor.name, given)
+    compute_offsets(lowered.fusion, run_)
     found = {}
     for tensor in lowered.fusion.outputs:
         coordinates = coordinates_of(run_, tensor.domain.kept)

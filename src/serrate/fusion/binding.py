@@ -45,6 +45,9 @@ class Run:
     def number(self, expression: Scalar) -> int:
         if expression.op == "const":
             return int(expression.value)
+        unknown = [str(size) for size in expression.symbols if size.value not in self.sizes]
+        if unknown:
+            raise ValueError(f"no input says what {', '.join(unknown)} is")
         if expression.op == "symbol":
             return self.sizes[expression.value]
         read = {node.value for node in expression.walk() if node.op in ("load", "search")}

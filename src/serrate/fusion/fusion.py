@@ -146,6 +146,8 @@ class Fusion(Renaming, Reductions, Rewriting):
         """Offsets of components whose extents are data."""
         if len(extents.domain.kept) != 1:
             raise RaggednessError(f"extents must have one axis, got {extents}")
+        if extents.dtype not in ("int32", "int64"):
+            raise TypeError(f"extents must be int32 or int64, got {extents}")
         domain = TensorDomain([IterDomain(extents.domain.kept[0].extent + 1)])
         return self._add(domain, "int64", Operation("offsets", "offsets_of_extents", (extents,), ()))
 

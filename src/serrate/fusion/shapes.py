@@ -146,7 +146,8 @@ def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterD
         concrete = [axis for axis in here if not axis.is_broadcast]
         new = (concrete or here)[0].clone()
         for axis in concrete or here[:1]:
-            check_same_extent(name, (concrete or here)[0], axis, " and ".join(map(repr, tensors)))
+            if axis is not (concrete or here)[0]:
+                check_same_extent(name, (concrete or here)[0], axis, " and ".join(map(repr, tensors)))
             made[axis] = new
         root.append(new)
     translate_components(made)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from serrate.fusion.analysis import PARTIAL
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.indices import is_natural
@@ -18,8 +19,6 @@ from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import For, GridReduce, If, Let, Statement
 from serrate.kernel.source import word
-
-_RISKY = ("load", "search", "index_divide", "index_remainder")  # may fault where their guard does not hold
 
 
 class Builder:
@@ -30,7 +29,8 @@ class Builder:
         self._open: list[Statement] = []
         self._taken = frozenset(taken)
         self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
-        self._lets: list[dict[Scalar, Scalar]] = [{}]
+        self._lets: list[dict[Scalar, Scalar]] = [{}]  # by scope: values that have names
+        self._known: dict[Scalar, Scalar] = {}  # those of all open scopes
         self._noted: list[Scalar] = []
         self._before: dict[int, list[Statement]] = {}  # what is to stand before a loop that is open, by its depth
         self.converged = converged  # whether threads must stay together
@@ -70,7 +70,8 @@ class Builder:
 
     def _close(self) -> None:
         body, statement = tuple(self._bodies.pop()), self._open.pop()
-        self._lets.pop()
+        for value in self._lets.pop():
+            del self._known[value]
         self._names.pop()
         if not body:
             return
@@ -133,7 +134,7 @@ class Builder:
             yield
 
     def _under_noted(self, expression: Scalar) -> Scalar:
-        risky = any(node.op in _RISKY and self.differs(node) for node in expression.walk())
+        risky = any(node.op in PARTIAL and self.differs(node) for node in expression.walk())
         if not self._noted or expression.dtype == BOOL or not risky:
             return expression
         return where(self._noted[-1], expression, const(0, expression.dtype))
@@ -147,12 +148,13 @@ class Builder:
         var = symbol(self.name(name), value.dtype)
         (self.varying.add if self.differs(guarded) else self.varying.discard)(var)
         self.add(Let(var, guarded))
-        self._lets[-1][value] = self._lets[-1][whole] = var
+        for known in {value, whole} - self._known.keys():
+            self._lets[-1][known] = self._known[known] = var
         return var
 
     def by_names(self, value: Scalar) -> Scalar:
         """The value in terms of what has a name already."""
-        return value.substitute({known: name for scope in self._lets for known, name in scope.items()})
+        return value.substitute(self._known)
 
     def index(self, axis: IterDomain, value: Scalar) -> Scalar:
         """An index of an axis by a name of its own; one that may be negative stays as it is, to be predicated so."""

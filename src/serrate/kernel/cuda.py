@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
-from serrate.fusion.forms import POSTFIX, PRODUCT, Written
-from serrate.fusion.scalar import Scalar, const
+from serrate.fusion.forms import PRODUCT
+from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import (
     Barrier,
@@ -41,10 +41,6 @@ def source(kernel: Kernel) -> str:
 class _CudaPrinter(Printer):
     target = "cuda"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "__half", "bfloat16": "__nv_bfloat16"}
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
-        self.combining: dict[Scalar, str] = {}  # the states' components, inside a combine
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         if loop.parallel == ParallelType.Thread:
@@ -172,15 +168,12 @@ class _CudaPrinter(Printer):
             yield f"  {self.type(self._buffer(name).dtype)} {identifier(name)};"
         yield "};"
         for side, symbols in (("left", rule.left), ("right", rule.right)):
-            self.combining.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
-        values = ", ".join(map(self.expression, rule.values))
-        self.combining.clear()
+            self.named.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
         yield "const auto combine = [=](State left, State right) {"
-        yield f"  return State{{{values}}};"
+        yield from ("  " + line for line in self.parts(*rule.values))
+        yield f"  return State{{{', '.join(map(self.expression, rule.values))}}};"
+        self.named.clear()
         yield "};"
-
-    def _text(self, node: Scalar, operands: list[Written]) -> Written:
-        return (self.combining[node], POSTFIX) if node in self.combining else super()._text(node, operands)
 
     def _unpacked(self, reduce: BlockReduce | GridReduce) -> Iterator[str]:
         """The combined state, back in the buffers."""

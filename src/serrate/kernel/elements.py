@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import elementwise
-from serrate.fusion.analysis import common
+from serrate.fusion.analysis import common, may_fail
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import FLOATS, accumulator
+from serrate.fusion.dtypes import accumulator
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
@@ -248,7 +248,7 @@ class Elsewhere(Elements):
         return self._reads[tensor] > 1
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
-        if any(map(_is_risky, value.walk())):
+        if any(map(may_fail, value.walk())):
             value = where(self.lowering.builder.let("inside", self.inside), value, const(0, value.dtype))
         return super()._bound(tensor, value)
 
@@ -260,12 +260,6 @@ class Elsewhere(Elements):
 
 def _is_data(extent: Scalar) -> bool:
     return any(node.op == "load" for node in extent.walk())
-
-
-def _is_risky(node: Scalar) -> bool:
-    """Whether a node may fault, or mean nothing, where its guard does not hold."""
-    whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
-    return whole or node.op in ("load", "search", "index_divide", "index_remainder")
 
 
 def _reads(tensor: TensorView) -> Counter[TensorView]:

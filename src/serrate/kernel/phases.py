@@ -431,7 +431,8 @@ def _check_offsets(fusion: Fusion) -> None:
         for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
             if x.definition is not None and x.definition.kind != "offsets":
                 raise ScheduleError(
-                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input", tensor=x
+                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input, as stages_of does",
+                    tensor=x,
                 )
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from serrate.fusion.analysis import repeated
 from serrate.fusion.dtypes import INDEX, INTEGERS
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
 from serrate.fusion.functions import FUNCTIONS
@@ -18,6 +19,7 @@ from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import Memory
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
+_LONGEST = 12  # operations of an expression that may be written twice
 # C computes these in int, so that their results have to be narrowed.
 _NARROW = ("bool", "uint8", "int8", "int16")
 
@@ -70,6 +72,8 @@ class Printer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.named: dict[Scalar, str] = {}  # what is called so in the statement that is being written
+        self._parts = 0  # how many names were made for what occurs twice
 
     # Expressions
 
@@ -85,12 +89,30 @@ class Printer:
     def _written(self, root: Scalar) -> Written:
         """The text of an expression, and how strongly its outermost operator binds."""
         made: dict[Scalar, Written] = {}
-        for node in root.walk():
-            made[node] = self._text(node, [made[argument] for argument in node.args])
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self.named:
+                made[node] = self.named[node], POSTFIX
+            elif missing := [argument for argument in node.args if argument not in made]:
+                stack += reversed(missing)
+                continue
+            elif node not in made:
+                made[node] = self._text(node, [made[argument] for argument in node.args])
+            stack.pop()
         return made[root]
+
+    def parts(self, *values: Scalar) -> Iterator[str]:
+        """Names for long parts of expressions that occur in them more than once, on lines of their own."""
+        for part in repeated(values, _LONGEST):
+            self._parts += 1
+            yield f"const {self.type(part.dtype)} part{self._parts} = {self.assigned(part)};"
+            self.named[part] = f"part{self._parts}"
 
     def assigned(self, node: Scalar) -> str:
         """The text of an expression whose value is assigned to a variable of its type, as C then converts integers."""
+        if node in self.named:
+            return self.named[node]
         if node.op == "load" and node.dtype in INTEGERS and self._buffer(node.value).dtype in INTEGERS:
             return self.element(node.value, node.args[0])
         if self._is_narrowed(node):
@@ -170,6 +192,7 @@ class Printer:
 
     def lines(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """The lines of a body, not indented."""
+        self.named.clear()  # what is stored in a loop may change what was read before it
         skip = False
         for position, statement in enumerate(body):
             following = body[position + 1] if position + 1 < len(body) else None
@@ -179,10 +202,14 @@ class Printer:
             elif isinstance(statement, Allocate) and first is not None:
                 buffer = statement.buffer
                 self.buffers[buffer.name] = buffer
+                yield from self.parts(first)
                 yield f"{self.type(buffer.dtype)} {identifier(buffer.name)} = {self.assigned(first)};"
                 skip = True
             else:
+                if isinstance(statement, (If, Let, Store)):
+                    yield from self.parts(*expressions(statement))
                 yield from self.statement(statement, following is None)
+            self.named.clear()
 
     def _first_value(self, statement: Statement, following: Statement | None) -> Scalar | None:
         """What the next statement gives a variable that this one declares."""
