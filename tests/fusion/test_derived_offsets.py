@@ -28,8 +28,8 @@ KINDS: dict[str, tuple[Callable[[Raggedness, Raggedness], Raggedness], Callable[
     "stacked": (Stacked, lambda a, b: [*a, *b]),
     "composed": (Composed, lambda a, b: [sum(b[s:e]) for s, e in _pairs(a)]),
     "interleaved": (
-        lambda a, b: Interleaved(Composed(a, b), Composed(a, b)),
-        lambda a, b: [length for s, e in _pairs(a) for length in (*b[s:e], *b[s:e])],
+        lambda a, b: Interleaved(Composed(a, b), Composed(a, Sliced(b, None, 1))),
+        lambda a, b: [length for s, e in _pairs(a) for length in (*b[s:e], *(min(n, 1) for n in b[s:e]))],
     ),
     "longest": (lambda a, b: Longest(a), lambda a, b: [max(a, default=0)]),
 }
@@ -48,6 +48,12 @@ def two(kind: str, random: Random) -> tuple[list[int], list[int]]:
     return left, [random.randint(0, 4) for _ in range(count)]
 
 
+def parts(rows: Raggedness) -> list[Raggedness]:
+    """A raggedness with all that it is made of."""
+    made = [getattr(rows, name, None) for name in ("base", "left", "right")]
+    return [rows, *(part for one in made if isinstance(one, Raggedness) for part in parts(one))]
+
+
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_extents_offsets_and_bounds(kind: str, dtype: torch.dtype) -> None:
@@ -64,7 +70,7 @@ def test_extents_offsets_and_bounds(kind: str, dtype: torch.dtype) -> None:
         want = lengths(left, right)
         offsets = made.offsets(arrays, {})
         assert offsets.tolist() == offsets_of(want).tolist()
-        read = {name: array.tolist() for name, array in arrays.items()} | {made.array: offsets.tolist()}
+        read = {part.array: part.offsets(arrays, {}).tolist() for part in parts(made)}
         assert evaluate(made.count, {}) == len(want)
         assert [evaluate(made.extent_at(const(c)), {}, read) for c in range(len(want))] == want
         assert [evaluate(made.offset_at(const(c)), {}, read) for c in range(len(want))] == offsets[:-1].tolist()
