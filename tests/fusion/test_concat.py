@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,7 @@ from tests.fusion.samples import some
 from tests.fusion.test_values_of_indices import EVERY_DTYPE, each_target, on
 from tests.kernel.harness import agree
 
-from serrate.errors import RaggednessError
-from serrate.fusion import Fusion, RaggedIterDomain, inject_offsets
+from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, inject_offsets, symbol
 from serrate.kernel import lower
 
 
@@ -174,11 +174,70 @@ def test_a_row_of_stacked_components(component: int) -> None:
     agree(lower(fusion, y), *inputs)
 
 
-def test_rows_of_rows_cannot_be_joined() -> None:
-    fusion = Fusion()
-    x = EVERY_ROWS["two levels"].input(fusion)
-    with pytest.raises(RaggednessError, match="depends on the ragged axis"):
-        fusion.concat([x, x], 1)
+DEEP = {
+    "two levels": [((2, 0, 3), (3, 0, 1, 2, 0)), ((1, 1, 0), (2, 1)), ((0, 2, 1), (1, 0, 2))],
+    "three levels": [((2, 0, 1), (2, 0, 1), (1, 0, 3)), ((0, 1, 2), (1, 0, 2), (2, 2, 1))],
+    "four levels": [((1, 2), (1, 0, 2), (2, 1, 1), (1, 0, 2, 1)), ((2, 0), (1, 1), (0, 2), (3, 1))],
+    "empty": [((0, 0), ()), ((0, 1), (0,))],
+}
+
+
+@each_target
+@pytest.mark.parametrize("name", DEEP)
+def test_rows_of_rows_are_joined(name: str, target: str) -> None:
+    """Along every ragged axis: what is below comes along."""
+    parts = [Rows(levels) for levels in DEEP[name]]
+    for axis in range(1, parts[0].depth + 1):
+        same = [Rows((*parts[0].levels[: axis - 1], *_fitting(part, parts[0], axis))) for part in parts]
+        fusion, tensors, given = Fusion(), [], {}
+        for number, rows in enumerate(same):
+            shared = {f"offsets{level}": f"p{number}_offsets{level}" for level in range(axis - 1, rows.depth)}
+            tensors.append(_input(fusion, rows, axis, number))
+            given |= {new: rows.offsets[int(old[-1])] for old, new in shared.items()}
+            given[f"x{number}"] = rows.values(2, seed=number)
+        given |= {f"offsets{level}": parts[0].offsets[level] for level in range(axis - 1)}
+        y = fusion.output(fusion.concat(tensors, axis), "y")
+        inputs = [given[tensor.name] for tensor in fusion.inputs]
+        trees = [rows.tree(given[f"x{number}"]) for number, rows in enumerate(same)]
+        tree = _joined(trees, axis)
+        got = inject_offsets(fusion).evaluate(*inputs)
+        assert torch.equal(got[0], packed([leaf for _, leaf in paths(tree, parts[0].depth + 1)], given["x0"]))
+        for level in range(parts[0].depth):
+            assert got[1 + level].diff().tolist() == [len(row) for _, row in paths(tree, level + 1)]
+        agree(on(target, fusion, y), *inputs)
+
+
+def _joined(trees: list[Any], axis: int) -> list[Any]:
+    """Nested lists, of which those at a depth are put behind each other."""
+    if axis == 0:
+        return [row for tree in trees for row in tree]
+    return [_joined(list(rows), axis - 1) for rows in zip(*trees, strict=True)]
+
+
+def _fitting(part: Rows, first: Rows, axis: int) -> list[tuple[int, ...]]:
+    """Lengths for the levels from an axis on, as many as there are rows above it; drawn from those of a part."""
+    count = len(first.levels[axis - 1])
+    made: list[tuple[int, ...]] = []
+    for lengths in part.levels[axis - 1 :]:
+        known = lengths or (1,)
+        made.append(tuple(known[at % len(known)] for at in range(count)))
+        count = sum(made[-1])
+    return made
+
+
+def _input(fusion: Fusion, rows: Rows, axis: int, number: int) -> TensorView:
+    """An input whose levels above an axis are those of all inputs, and whose others are its own."""
+    axes: list[IterDomain] = [IterDomain("n0", name="c")]
+    component, size = axes[0], symbol("n0")
+    for level in range(rows.depth):
+        own = level >= axis - 1
+        name = f"p{number}_offsets{level}" if own else f"offsets{level}"
+        known = [tensor for tensor in fusion.inputs if tensor.name == name]
+        offsets = known[0] if known else fusion.input(name, [size + 1], "int64")
+        size = symbol(f"p{number}_n{level + 1}" if own else f"n{level + 1}")
+        axes.append(RaggedIterDomain.from_offsets(offsets, size=size, component=component, name=f"r{level}"))
+        component = IterDomain.combine(component, axes[-1])
+    return fusion.input(f"x{number}", [*axes, IterDomain(2, name="d")])
 
 
 def test_concat_of_many_is_linear() -> None:

@@ -13,7 +13,7 @@ from tests.kernel.harness import agree
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, const
 from serrate.fusion.analysis import evaluate
-from serrate.fusion.derived_raggedness import Composed, Joined, Longest, Sliced, Stacked
+from serrate.fusion.derived_raggedness import Composed, Interleaved, Joined, Longest, Sliced, Stacked
 from serrate.fusion.raggedness import Raggedness, Stored, listed
 from serrate.kernel import lower
 
@@ -27,6 +27,10 @@ KINDS: dict[str, tuple[Callable[[Raggedness, Raggedness], Raggedness], Callable[
     "joined": (Joined, lambda a, b: [m + n for m, n in zip(a, b, strict=True)]),
     "stacked": (Stacked, lambda a, b: [*a, *b]),
     "composed": (Composed, lambda a, b: [sum(b[s:e]) for s, e in _pairs(a)]),
+    "interleaved": (
+        lambda a, b: Interleaved(Composed(a, b), Composed(a, Sliced(b, None, 1))),
+        lambda a, b: [length for s, e in _pairs(a) for length in (*b[s:e], *(min(n, 1) for n in b[s:e]))],
+    ),
     "longest": (lambda a, b: Longest(a), lambda a, b: [max(a, default=0)]),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -40,8 +44,14 @@ def _pairs(lengths: Lengths) -> list[tuple[int, int]]:
 def two(kind: str, random: Random) -> tuple[list[int], list[int]]:
     """Lengths of two raggednesses; those of what is composed are as many as there are rows."""
     left = [random.choice([0, 1, 2, 3, 6]) for _ in range(random.randint(0, 5))]
-    count = sum(left) if kind == "composed" else len(left)
+    count = sum(left) if kind in ("composed", "interleaved") else len(left)
     return left, [random.randint(0, 4) for _ in range(count)]
+
+
+def parts(rows: Raggedness) -> list[Raggedness]:
+    """A raggedness with all that it is made of."""
+    made = [getattr(rows, name, None) for name in ("base", "left", "right")]
+    return [rows, *(part for one in made if isinstance(one, Raggedness) for part in parts(one))]
 
 
 @every_kind
@@ -60,7 +70,7 @@ def test_extents_offsets_and_bounds(kind: str, dtype: torch.dtype) -> None:
         want = lengths(left, right)
         offsets = made.offsets(arrays, {})
         assert offsets.tolist() == offsets_of(want).tolist()
-        read = {name: array.tolist() for name, array in arrays.items()} | {made.array: offsets.tolist()}
+        read = {part.array: part.offsets(arrays, {}).tolist() for part in parts(made)}
         assert evaluate(made.count, {}) == len(want)
         assert [evaluate(made.extent_at(const(c)), {}, read) for c in range(len(want))] == want
         assert [evaluate(made.offset_at(const(c)), {}, read) for c in range(len(want))] == offsets[:-1].tolist()

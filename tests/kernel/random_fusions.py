@@ -243,7 +243,7 @@ def program(random: Random) -> Program:
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kinds = [_pointwise, _reduction, _reduction, _normalization, _move, _network, _network, _scan]
+    kinds = [_pointwise, _reduction, _reduction, _normalization, move_elements, _network, _network, _scan]
     random.choice(kinds)(made, x)
     return made
 
@@ -331,7 +331,7 @@ def _network(made: Program, x: Value) -> None:
     made.reduced = tuple(made.reference.domain.logical[at] for at in sorted(reduced))
 
 
-def _move(made: Program, x: Value) -> None:
+def move_elements(made: Program, x: Value) -> None:
     x = made.chain(x, 0, 1)[-1]
     for _ in range(made.random.choice([1, 1, 2, 3])):
         x = made.chain(made.move(x), 0, 2)[-1]

@@ -106,7 +106,13 @@ def _reversed_rows(random: Random, fusion: Fusion, x: TensorView) -> TensorView 
 
 
 def _permute(random: Random, fusion: Fusion, x: TensorView) -> TensorView | None:
-    return fusion.permute(x, random.sample(range(x.ndim), x.ndim)) if x.ndim > 1 else None
+    """An order in which ragged axes stand behind those that they depend on."""
+    axes, order = x.domain.kept, list[int]()
+    while len(order) < x.ndim:
+        at = random.choice([at for at in range(x.ndim) if at not in order])
+        waits = axes[at].is_ragged and any(axes.index(other) not in order for other in parents_of(axes[at], axes))
+        order += [] if waits else [at]
+    return fusion.permute(x, order) if order != sorted(order) else None
 
 
 def _flatten(random: Random, fusion: Fusion, x: TensorView) -> TensorView | None:

@@ -26,7 +26,7 @@ def slice_bounds(start: int | None, stop: int | None, length: Scalar) -> tuple[S
     begin, cut = start or 0, -(stop if stop is not None else 0)
     if begin >= 0 and (stop is None or stop < 0):  # from both ends: what is cut away decides
         return const(begin), maximum(length - (begin + cut), 0) if begin + cut else length
-    first = minimum(length, begin) if begin >= 0 else maximum(length + begin, 0)
+    first = const(0) if begin == 0 else minimum(length, begin) if begin > 0 else maximum(length + begin, 0)
     if stop is None:
         return first, minimum(length, -begin)
     last = minimum(length, stop) if stop >= 0 else maximum(length + stop, 0)
@@ -188,6 +188,49 @@ class Composed(Raggedness):
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
         outer, inner = (part.offsets(arrays, sizes).long() for part in (self.left, self.right))
         return inner[outer.to(inner.device)]
+
+
+@dataclass(frozen=True)
+class Interleaved(_OfTwo):
+    """The rows of rows that are joined: of each component first those of one, and then those of the other."""
+
+    left: Composed
+    right: Composed
+
+    @property
+    def count(self) -> Scalar:  # type: ignore[override]
+        return self.left.right.count + self.right.right.count
+
+    @property
+    def array(self) -> str:  # type: ignore[override]
+        return _name("interleaved", self.left, self.right)
+
+    def extent_at(self, component: Scalar) -> Scalar:
+        return load(self.array, component + 1) - load(self.array, component)
+
+    @property
+    def longest_bound(self) -> Scalar:
+        return maximum(self.left.right.longest_bound, self.right.right.longest_bound)
+
+    def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
+        parts = (self.left, self.right)
+        before, other = (part.left.offsets(arrays, sizes).long() for part in parts)
+        lengths = [part.right.lengths(arrays, sizes).long().to(before.device) for part in parts]
+        made = before.new_zeros(len(lengths[0]) + len(lengths[1]))
+        # Before the rows of one come the rows that the other has in components before, or in this one too.
+        made[_places(before, other[:-1].to(before.device), len(lengths[0]))] = lengths[0]
+        made[_places(other.to(before.device), before[1:], len(lengths[1]))] = lengths[1]
+        return _accumulated(made)
+
+
+def _places(offsets: torch.Tensor, further: torch.Tensor, count: int) -> torch.Tensor:
+    """Where rows come to lie that `further` others come to lie before, of each component."""
+    return torch.arange(count, device=offsets.device) + further.repeat_interleave(offsets.diff(), output_size=count)
+
+
+def interleaved(left: Composed, right: Composed) -> Composed:
+    """The rows of two that are joined, and the rows of those."""
+    return Composed(Joined(left.left, right.left), Interleaved(left, right))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from functools import reduce
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
-from serrate.fusion.derived_raggedness import Joined, Sliced, Stacked
+from serrate.fusion.derived_raggedness import Composed, Joined, Sliced, Stacked, interleaved
 from serrate.fusion.domain import history
+from serrate.fusion.expressions import Combine, component_of
 from serrate.fusion.raggedness import Raggedness, Resized
 from serrate.fusion.shapes import Pairs, check_same_extent, clones, depends_on, translate_components
 from serrate.fusion.view import TensorView
@@ -38,8 +39,7 @@ def concat_axes(tensors: Sequence[TensorView], at: int) -> list[IterDomain]:
         if number == at:
             made[axis] = _behind(here)
         elif axis.is_ragged and depends_on(axis, first[at]):
-            _check_stacked(here, along, shapes)
-            rows = reduce(Stacked, [ragged(one).raggedness for one in here])
+            rows = _below(tensors, number, at, shapes)
             new = made[axis] = RaggedIterDomain.of(rows, name=axis.name)
             new.component = ragged(axis).component  # until it is that of the new axes
         else:
@@ -61,15 +61,31 @@ def _behind(axes: Sequence[IterDomain]) -> IterDomain:
     return IterDomain(extent, name=axes[0].name).bounded_by(bound)
 
 
-def _check_stacked(axes: Sequence[IterDomain], along: Sequence[IterDomain], shapes: str) -> None:
-    """Refuse to put rows behind each other where their components would not be."""
-    if along[0].is_ragged:
-        raise RaggednessError(f"concat of {shapes}: {axes[0]} depends on the ragged axis {along[0]}; join those first")
-    for axis in axes:
-        component = ragged(axis).component
-        assert component is not None
-        if not axis.is_ragged or component.extent != ragged(axis).raggedness.count:
-            raise RaggednessError(f"concat of {shapes}: {axis} does not have a row for each index of {component}")
+def _below(tensors: Sequence[TensorView], number: int, at: int, shapes: str) -> Raggedness:
+    """The rows of an axis that depends on the one that tensors are put behind each other along."""
+    here = [x.domain.kept[number] for x in tensors]
+    for axis in here:
+        if not axis.is_ragged or component_of(axis).extent != ragged(axis).raggedness.count:
+            raise RaggednessError(
+                f"concat of {shapes}: {axis} does not have a row for each index of its component axis"
+            )
+    if not tensors[0].domain.kept[at].is_ragged:
+        return reduce(Stacked, [ragged(axis).raggedness for axis in here])
+    nested = [
+        Composed(_rows_above(axis, x.domain.kept[at]), ragged(axis).raggedness)
+        for x, axis in zip(tensors, here, strict=True)
+    ]
+    return reduce(interleaved, nested).right
+
+
+def _rows_above(axis: IterDomain, top: IterDomain) -> Raggedness:
+    """The rows that a ragged axis has rows for, of each component of an axis further up."""
+    step = component_of(axis).definition
+    if not isinstance(step, Combine):
+        raise RaggednessError(f"{axis} is not a level below {top}: its component axis is made otherwise")
+    level = step.inputs[1]
+    rows = ragged(level).raggedness
+    return rows if level is top else Composed(_rows_above(level, top), rows)
 
 
 def gather_axes(x: TensorView, indices: TensorView, at: int, batch: int | None) -> tuple[list[IterDomain], Pairs, int]:

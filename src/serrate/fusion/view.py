@@ -40,11 +40,16 @@ class Operation:
 
     def __repr__(self) -> str:
         if self.kind == "pointwise":
-            operands = [x.name if isinstance(x, TensorView) else repr(x) for x in self.operands]
+            operands = [x.name if isinstance(x, TensorView) else _option(x) for x in self.operands]
             operands += [f"{name}={value!r}" for name, value in self.settings]
             return f"{self.name}({', '.join(operands)})"
-        given = [tensor.name for tensor in self.inputs] + [repr(option) for option in self.options]
+        given = [tensor.name for tensor in self.inputs] + [_option(option) for option in self.options]
         return f"{self.name}({', '.join(given)})"
+
+
+def _option(option: Any) -> str:
+    """An option as text: rows by the name of their offsets."""
+    return f"[{option.array}]" if isinstance(option, Raggedness) else repr(option)
 
 
 class TensorView:

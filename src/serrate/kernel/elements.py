@@ -238,9 +238,10 @@ class Elements:
         for read in found.reads:
             value = yield from self._moved(read.operand, read.places, read.inside)
             values.append(value)
-        made = const(found.otherwise, values[-1].dtype)
-        for read, value in reversed(list(zip(found.reads, values, strict=True))):
-            made = where(self.lowering.builder.by_names(read.inside), value, made)
+        made = values.pop() if found.otherwise is None else const(found.otherwise, values[-1].dtype)
+        for read, value in reversed(list(zip(found.reads, values, strict=False))):
+            test = read.inside if read.test is None else read.test
+            made = where(self.lowering.builder.by_names(test), value, made)
         return made
 
 

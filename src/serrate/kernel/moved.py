@@ -43,19 +43,21 @@ class Here:
 
 @dataclass(frozen=True)
 class Read:
-    """An element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
+    """An element of an operand at these indices of its logical axes, to be read only where `inside` holds. Where that
+    is known of it or of a read after it, `test` tells which."""
 
     operand: TensorView
     places: list[Scalar]
     inside: Scalar = TRUE
+    test: Scalar | None = None
 
 
 @dataclass(frozen=True)
 class Reads:
-    """An element: that of the first read whose condition holds; where none does, `otherwise`."""
+    """An element: that of the first read whose condition holds; where none does, `otherwise`, if that can be."""
 
     reads: tuple[Read, ...]
-    otherwise: float = 0
+    otherwise: float | None = 0
 
 
 def reads_elsewhere(tensor: TensorView, operation: Operation, here: Here) -> Reads:
@@ -83,9 +85,10 @@ def _joined(tensor: TensorView, operation: Operation, here: Here) -> Reads:
     for x in operation.inputs:
         within = [*places[:at], index - start, *places[at + 1 :]]
         end = here.named(start + here.extent(x, within, at))
-        reads.append(Read(x, within, both(*([less_equal(start, index)] if reads else []), less(index, end))))
+        inside = both(*([less_equal(start, index)] if reads else []), less(index, end))
+        reads.append(Read(x, within, inside, less(index, end)))
         start = end
-    return Reads(tuple(reads))
+    return Reads(tuple(reads), None)
 
 
 def _padded(tensor: TensorView, operation: Operation, here: Here) -> Reads:
