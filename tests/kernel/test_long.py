@@ -58,7 +58,7 @@ def joined(count: int, left: bool) -> Fusion:
     x = fusion.input("x", ["n", 2])
     for number in range(count):
         other = fusion.input(f"x{number}", ["n", 1])
-        x = fusion.concat(x, other, 1) if left else fusion.concat(other, x, 1)
+        x = fusion.concat([x, other] if left else [other, x], 1)
     fusion.output(x, "y")
     return fusion
 

@@ -22,10 +22,12 @@ from serrate.fusion.binding import (
     check_offsets,
     computed_offsets,
     offset_bases,
+    raggedness_of,
     room,
     size_and_number,
     stored_raggedness,
 )
+from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.remembering import memory_of, remembered
 from serrate.fusion.scalar import Scalar
@@ -86,7 +88,12 @@ class _Writer(GeneratedFunction):
         used = {buffer.name for buffer in lowered.kernel.buffers}
         named = dict(zip((tensor.name for tensor in self.fusion.inputs), devices, strict=True))
         self.device = next((on for name, on in named.items() if name in used), torch.device(lowered.target.device))
-        self.meanings |= {"device": self.device, "refuse": lowered.refuse, "otherwise": lowered.otherwise}
+        self.meanings |= {
+            "device": self.device,
+            "fusion": self.fusion,
+            "refuse": lowered.refuse,
+            "otherwise": lowered.otherwise,
+        }
         if checked:
             self._check_arguments(named)
         self._bind(named)
@@ -184,7 +191,7 @@ class _Writer(GeneratedFunction):
                 self.tensors[tensor.name] = self.arrays[tensor.name] = variable
                 self.devices[tensor.name] = self.devices[bases[0]] if bases else torch.device("cpu")
         for rows in stored_raggedness(self.fusion):
-            if rows.array in self.arrays and self.devices[rows.array].type == "cpu":
+            if rows.array in self.arrays:  # those on a device are checked without waiting for them
                 self._remembered(f"check {rows!r}", [rows.array], symbols_in(rows), partial(_checked, rows))
 
     def _derived(self, raggedness: Raggedness) -> str:
@@ -206,12 +213,12 @@ class _Writer(GeneratedFunction):
         variables = [self.arrays[name] for name in arrays]
         named = ", ".join(f"{name!r}: {variable}" for name, variable in self.sizes.items())
         given = ", ".join(f"{name!r}: {variable}" for name, variable in self.arrays.items())
-        run = f"Run({{{named}}}, {{{given}}})"
+        run = f"Run({{{named}}}, {{{given}}}, fusion)"
         parts = ", ".join([self.meaning("key", key), *sizes])
         found = f"found{len(self.lines)}"
         if not variables:
             names = [name for name, variable in self.sizes.items() if variable in sizes]
-            listed = self.meaning("listed", _of_sizes(names, make))
+            listed = self.meaning("listed", _of_sizes(self.fusion, names, make))
             self.line(f"{found} = {listed}({', '.join(self.sizes[name] for name in names)})")
         elif len(variables) == 1:
             memory, maker = self._memory_of(variables[0]), self.meaning("make", _lasting(make))
@@ -221,6 +228,16 @@ class _Writer(GeneratedFunction):
             tensors, maker = f"({', '.join(variables)})", self.meaning("make", _lasting(make))
             self.line(f"{found} = remembered({tensors}, ({parts},), lambda: {maker}({run}))")
         return found
+
+    def _given_arrays(self, names: Iterable[str]) -> list[str]:
+        """The arrays that are given among some, and those that the others follow from."""
+        derived = raggedness_of(self.fusion.tensors)
+        found = [
+            (name,) if name in self.arrays else derived[name].base_arrays
+            for name in names
+            if name in derived or name in self.arrays
+        ]
+        return list(dict.fromkeys(name for part in found for name in part if name in self.arrays))
 
     def _memory_of(self, variable: str) -> str:
         if variable not in self.memories:
@@ -232,8 +249,10 @@ class _Writer(GeneratedFunction):
 
     def _requirements(self) -> None:
         for required in self.lowered.requirements:
-            read = arrays_read(required.condition)
-            if not read:
+            read = self._given_arrays(arrays_read(required.condition))
+            if any(symbol.value not in self.sizes for symbol in required.condition.symbols):
+                self.refuse_unless("False")  # which says what is not known
+            elif not read:
                 self.refuse_unless(self.text(required.condition))
             elif all(name in self.arrays and self.devices[name].type == "cpu" for name in read):
                 symbols = symbols_in(required.condition)
@@ -297,8 +316,7 @@ class _Writer(GeneratedFunction):
         if self.device.type != "cpu":
             return self.text(axis.bound)
         arrays, symbols = rows_of(axis)
-        known_arrays = [name for name in arrays if name in self.arrays]
-        return self._remembered(object(), known_arrays, symbols, lambda run: run.capacity(axis))
+        return self._remembered(object(), self._given_arrays(arrays), symbols, lambda run: run.capacity(axis))
 
     def _size(self, size: Scalar) -> str:
         return python_text(size, {symbol: self._size_of(str(symbol.value)) for symbol in size.symbols})
@@ -374,10 +392,10 @@ def _lasting(make: Callable[[Run], object]) -> Callable[[Run], object]:
     return made
 
 
-def _of_sizes(names: Sequence[str], make: Callable[[Run], object]) -> Callable[..., object]:
+def _of_sizes(fusion: Fusion, names: Sequence[str], make: Callable[[Run], object]) -> Callable[..., object]:
     """What `make` gives, which depends on these sizes alone, and is kept for the last ones."""
     lasting = _lasting(make)
-    return lru_cache(maxsize=64)(lambda *values: lasting(Run(dict(zip(names, values, strict=True)), {})))
+    return lru_cache(maxsize=64)(lambda *values: lasting(Run(dict(zip(names, values, strict=True)), {}, fusion)))
 
 
 def _launches(lowered: Lowered, device: torch.device) -> list[Callable[..., None]]:
