@@ -167,8 +167,9 @@ class Builder:
         var = symbol(self.name(name), value.dtype)
         (self.varying.add if self.differs(guarded) else self.varying.discard)(var)
         self.add(Let(var, guarded))
-        for known in {value, whole} - self._known.keys():
-            self._lets[-1][known] = self._known[known] = var
+        for known in dict.fromkeys((whole, value)):
+            if known not in self._known:
+                self._lets[-1][known] = self._known[known] = var
         return var
 
     def by_names(self, value: Scalar) -> Scalar:

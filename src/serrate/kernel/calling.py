@@ -87,7 +87,8 @@ class _Writer(GeneratedFunction):
         self.shapes: dict[TensorView, list[str]] = {}
         used = {buffer.name for buffer in lowered.kernel.buffers}
         named = dict(zip((tensor.name for tensor in self.fusion.inputs), devices, strict=True))
-        self.device = next((on for name, on in named.items() if name in used), torch.device(lowered.target.device))
+        read = [on for name, on in named.items() if name in used]
+        self.device = next(iter([*read, *devices]), torch.device(lowered.target.device))
         self.meanings |= {
             "device": self.device,
             "fusion": self.fusion,

@@ -131,14 +131,14 @@ def raggedness_by_array(fusion: Fusion) -> dict[str, Raggedness]:
     return {each.array: each for outer in found for each in (outer, *outer.bases)}
 
 
-def check_needs(kernel: Kernel, target: Target) -> None:
-    """Refuse a kernel whose threads share more memory than the target has."""
+def check_needs(kernel: Kernel, target: Target, reference: TensorView) -> None:
+    """Refuse a kernel under the loops of a reference whose threads share more memory than the target has."""
     shared, most = _shared(kernel, target), target.limits.shared_bytes
     if shared > most:
         parts = [f"{buffer.size} × {buffer.dtype} for {buffer.name}" for buffer in _shared_buffers(kernel)]
         if any(isinstance(statement, (BlockReduce, GridReduce)) for statement in walk(kernel.body)):
             parts.append("reductions across threads")
         raise ScheduleError(
-            f"kernel {kernel.name}: a block has at most {most} bytes of shared memory, the schedule asks for {shared} "
+            f"{reference}: a block has at most {most} bytes of shared memory, the schedule asks for {shared} "
             f"({', '.join(parts)})"
         )

@@ -92,7 +92,7 @@ class Lowering:
         body = simplified(self.builder.body, self.launch)
         buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
-        check_needs(kernel, self.target)
+        check_needs(kernel, self.target, self.phased.reference)
         required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
         return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
 
