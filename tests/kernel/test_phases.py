@@ -14,9 +14,10 @@ from tests.kernel.harness import check, compare
 
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView
+from serrate.fusion.axes import ragged
 from serrate.kernel import Lowered, lower
 from serrate.kernel.check import Violation
-from serrate.kernel.ir import For, walk
+from serrate.kernel.ir import For, If, walk
 
 P = ParallelType
 LENGTHS = {"ragged": [3, 0, 4, 70, 1], "one row": [5], "empty rows": [0, 0], "no rows": []}
@@ -344,3 +345,52 @@ def test_errors_are_no_greater_than_those_of_torch(
         if want.abs() > 1e-9:
             ours, theirs = relative(lowered(data)[0], want), relative(by_torch(data), want)
             assert ours <= max(theirs, 3e-7), (ours, theirs)
+
+
+# Parts of an axis end where the axis does
+
+
+@each_length
+@pytest.mark.parametrize("width", [2, 8])
+def test_lanes_that_are_all_in_bounds_have_no_predicate(lengths: list[int], width: int) -> None:
+    """First as many indices as have all lanes in bounds, then the lanes that are left."""
+    fusion = Fusion()
+    x = nested(fusion)
+    y = fusion.output(fusion.unary("exp", x), "y")
+    fusion.output(fusion.reduce("sum", x, [1]), "total")
+    y.split(1, width).parallelize(0, P.Thread).parallelize(2, P.Simd)
+    lowered = lower(fusion, y)
+    data = torch.randn(sum(lengths))
+    rows = rows_of(data, lengths)
+    sums = torch.stack([row.sum() for row in rows]) if rows else torch.zeros(0)
+    agree(lowered, [data, offsets_of(lengths)], data.double().exp(), sums)
+    lanes = [s for s in walk(lowered.kernel.body) if isinstance(s, For) and s.axis.endswith(f"within {width}")]
+    assert [any(isinstance(inside, If) for inside in walk(loop.body)) for loop in lanes] == [False, True]
+
+
+@each_length
+def test_a_serial_part_of_a_row_ends_with_the_row(lengths: list[int]) -> None:
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("exp", nested(fusion)), "y").split(1, 16).split(2, 4)
+    lowered = lower(fusion, y)
+    data = torch.randn(sum(lengths))
+    agree(lowered, [data, offsets_of(lengths)], data.double().exp())
+    assert not any(isinstance(statement, If) for statement in walk(lowered.kernel.body))
+
+
+@pytest.mark.parametrize("height", [4, 64])
+def test_a_giant_row_is_reduced_by_tiles(height: int) -> None:
+    """Tiles of all rows on threads, then the tiles of each row: as much work for each thread, whatever the lengths."""
+    lengths = [2, 0, 1000, 3, 64]
+    first, second = Fusion(), Fusion()
+    part = first.reduce("sum", nested(first), [1]).split(1, height).rfactor(1)
+    first.output(part, "part")
+    first.output(first.offsets_of(part, ragged(part.domain.kept[1])))
+    part.merge(0).split(1, 2).parallelize(0, P.Thread).parallelize(2, P.Simd)
+    tiles = lower(first, part)
+    total = second.output(second.reduce("sum", nested(second), [1]), "total").parallelize(0, P.Thread)
+    data = torch.randn(sum(lengths))
+    parts, places = tiles(data, offsets_of(lengths))
+    assert len(parts) == sum(-(-length // height) for length in lengths)
+    want = torch.stack([row.sum() for row in rows_of(data, lengths)])
+    agree(lower(second, total), [parts, places], want)
