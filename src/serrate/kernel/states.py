@@ -123,6 +123,14 @@ class States:
                 tensor=tensor,
             )
         kept = [loop for loop in loops if loop not in scanned and not is_bound(loop)]
+        moved = self.phased.moved_by_scan(tensor, kept)
+        if moved is not None:
+            raise ScheduleError(
+                f"the indices of loop {moved} of {self.phased.reference.name} are other positions of a row at each "
+                f"index that {tensor} is scanned along, as they depend on the length of the row; split rows by the "
+                f"extent of the inner part, and merge them only with axes inside of them",
+                tensor=tensor,
+            )
         wide = "float64" if monoid.by_blocks and element == "float32" else element
         state = State(tensor, monoid, wide, self.nests.place(kept, indices), Place())
         state = self._memory(state, monoid.parts, tensor.name)
