@@ -254,3 +254,17 @@ def test_scans_across_rows(step: str) -> None:
     kernel, given = lower(fusion, y), [data, torch.tensor([0, 2, 5, 5, 8])]
     assert torch.equal(kernel(*given)[0], want)
     check(kernel, given)
+
+
+def test_a_scanned_axis_is_not_walked_again_within_its_outer_part() -> None:
+    """The maximum of each row of a scan down the columns, subtracted: inside of two columns rows are walked twice."""
+    fusion = Fusion()
+    sums = fusion.scan("sum", fusion.input("x", [4, 3]), 0)
+    y = fusion.output(sums - fusion.reduce("max", sums, [1], keepdims=True), "y")
+    data = torch.tensor([[0, -1, 4], [3, -4, 10], [6, -7, 16], [9, -10, 22]], dtype=torch.float32)
+    want = data.cumsum(0) - data.cumsum(0).amax(1, keepdim=True)
+    y.split(0, 2)
+    assert torch.equal(lower(fusion, y)(data)[0], want)
+    y.reorder([0, 2, 1])
+    with pytest.raises(ScheduleError, match=r"along loop iS_i_inner\{2\} of y, and read where that is walked again"):
+        lower(fusion, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -36,6 +37,7 @@ class Nests:
         taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
+        self.walks: Counter[IterDomain] = Counter()  # how often each loop was opened so far
         self.known: set[TensorView] = set()  # reductions and kept values that can be read here
         self._routes: dict[tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]], list[Step]] = {}
 
@@ -133,6 +135,7 @@ class Nests:
 
     def _bind(self, loop: IterDomain, var: Scalar, exact: bool, indices: Indices, jobs: Sequence[Job]) -> None:
         self.variables[loop] = var
+        self.walks[loop] += 1
         indices.set(loop, var, unsafe=not exact)
         for job in jobs:
             for positions in self.phased.covering(job, loop):
