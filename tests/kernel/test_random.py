@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.kernel.harness import check
 from tests.kernel.random_cases import accepted, expect_axis, lowered_or_refused, run_compiled
@@ -48,17 +48,19 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def try_one(random: Random, target: str) -> str:
     """Whether a random case was accepted and is right, or refused."""
     case = draw(random, target)
-    lowered = lowered_or_refused(case, random)
-    note(str(case))
-    if lowered is None:
-        return "refused"
-    note(str(lowered.kernel))
+    lowered = None
     try:
+        lowered = lowered_or_refused(case, random)
+        if lowered is None:
+            return "refused"
         check(lowered, case.program.inputs, seed=random.randrange(1000))
         return "accepted"
     except ScheduleError as error:  # what is divisible is known only now
         expect_axis(str(error))
         return "refused"
+    except Exception as error:
+        error.add_note(f"{case}\n{lowered and lowered.kernel}")
+        raise
 
 
 @each_target
