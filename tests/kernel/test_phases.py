@@ -15,7 +15,7 @@ from tests.kernel.harness import check, compare
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView
 from serrate.fusion.axes import ragged
-from serrate.kernel import Lowered, lower
+from serrate.kernel import Lowered, can_lower, choose_kept, lower
 from serrate.kernel.check import Violation
 from serrate.kernel.ir import For, If, walk
 
@@ -394,3 +394,30 @@ def test_a_giant_row_is_reduced_by_tiles(height: int) -> None:
     assert len(parts) == sum(-(-length // height) for length in lengths)
     want = torch.stack([row.sum() for row in rows_of(data, lengths)])
     agree(lower(second, total), [parts, places], want)
+
+
+@pytest.mark.parametrize("kind", [P.TIDx, P.BIDx])
+def test_a_place_that_all_threads_share_holds_no_values(kind: P) -> None:
+    """One thread would store the result while another still stores the value that is kept there."""
+    fusion = Fusion()
+    total = fusion.reduce("sum", fusion.input("x", ["n"]), [0])
+    value = fusion.unary("exp", total)
+    y = fusion.output(fusion.unary("erf", value), "y")
+    value.keep_in(y)
+    total.split(0, 4).parallelize(1, kind)
+    with pytest.raises(ScheduleError, match=r"cannot be kept in y.*: all indices of loop r\w+Idx\.x_i_inner\{4\}"):
+        lower(fusion, total, target="cuda")
+
+
+def test_no_place_that_all_threads_share_is_chosen() -> None:
+    fusion = Fusion()
+    x = fusion.input("x", ["n", 4])
+    value = fusion.unary("exp", fusion.unary("tanh", fusion.reduce("sum", x, [1])))
+    fusion.output(value / fusion.reduce("sum", value, [0], keepdims=True), "z")
+    wide = fusion.broadcast(value / fusion.reduce("max", value, [0], keepdims=True), [False, True])
+    y = fusion.output(x * wide, "y")
+    y.parallelize(1, P.TIDx)
+    choose_kept(fusion, y, target="cuda")
+    assert value.kept_in is None
+    if can_lower(fusion, y, target="cuda"):
+        check(lower(fusion, y, target="cuda"), [torch.randn(5, 4)])

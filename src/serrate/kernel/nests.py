@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -38,6 +39,7 @@ class Nests:
         self.builder = Builder(reduces_across_threads(phased), taken)
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
         self.full: dict[IterDomain, Scalar] = {}  # loops that are walked only as far as all lanes are in bounds
+        self.walks: Counter[IterDomain] = Counter()  # how often each loop was opened so far
         self.known: set[TensorView] = set()  # reductions and kept values that can be read here
         self._routes: dict[tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]], list[Step]] = {}
 
@@ -135,6 +137,7 @@ class Nests:
 
     def _bind(self, loop: IterDomain, var: Scalar, exact: bool, indices: Indices, jobs: Sequence[Job]) -> None:
         self.variables[loop] = var
+        self.walks[loop] += 1
         indices.set(loop, var, unsafe=not exact)
         if exact and (loop in self.full or (loop.parallel_type == ParallelType.Serial and self._ends_early(loop))):
             self._bind_whole(loop, indices)
