@@ -12,7 +12,7 @@ from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.indices import Indices, Step, route
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import Scalar, ceildiv, minimum
+from serrate.fusion.scalar import Scalar, ceildiv, minimum, symbol
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
@@ -21,6 +21,7 @@ from serrate.kernel.launching import is_bound, reduces_across_threads
 from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered, is_reduction
 from serrate.kernel.places import Place
 from serrate.kernel.source import word
+from serrate.kernel.teams import team_of
 
 
 class Nests:
@@ -35,6 +36,7 @@ class Nests:
         _check_names(taken)
         taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
+        self.team = team_of(phased, symbol(self.builder.name("rank")))
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
         self.known: set[TensorView] = set()  # reductions and kept values that can be read here
         self._routes: dict[tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]], list[Step]] = {}
@@ -104,6 +106,9 @@ class Nests:
     def open(self, loop: IterDomain, indices: Indices, jobs: Sequence[Job], *, backward: bool = False) -> None:
         """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row; a
         backward one begins there."""
+        if self.team is not None and loop is self.team.loop:
+            self._bind(loop, self.team.rank, True, indices, jobs)
+            return
         parallel = loop.parallel_type
         extent, exact = self._bound(loop, indices)
         if is_bound(loop):
