@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,12 +109,12 @@ def _room_for_rows(raggedness: Raggedness) -> Scalar | None:
     return None
 
 
-def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
-    """Sizes by the shapes of what is given: a size named alone, or with a number added."""
+def bind(fusion: Fusion, inputs: Sequence[torch.Tensor], sizes: Mapping[str, int] | None = None) -> Run:
+    """Sizes by the shapes of what is given: a size named alone, or with a number added; and those that are known."""
     if len(inputs) != len(fusion.inputs):
         names = ", ".join(tensor.name for tensor in fusion.inputs)
         raise TypeError(f"the fusion has {len(fusion.inputs)} inputs ({names}), got {len(inputs)}")
-    run = Run({}, {}, fusion)
+    run = Run(dict(sizes or {}), {}, fusion)
     compound: list[tuple[Scalar, int, TensorView]] = []
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(given, torch.Tensor):

@@ -15,7 +15,7 @@ class IterType(Enum):
 
 class ParallelType(Enum):
     """How the loop over an axis is run. On CUDA by blocks and threads, on the CPU by threads; `Simd` (CPU) and
-    `Vectorize` (CUDA) are the lanes of one instruction."""
+    `Vectorize` (CUDA) are the lanes of one instruction; `DIDx` are the ranks of a team of processes."""
 
     Serial = "S"
     BIDx = "blockIdx.x"
@@ -28,6 +28,7 @@ class ParallelType(Enum):
     Unroll = "U"
     Thread = "T"
     Simd = "L"
+    DIDx = "D"
 
     @property
     def is_block(self) -> bool:

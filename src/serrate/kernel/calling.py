@@ -36,6 +36,7 @@ from serrate.kernel.dependencies import arrays_read, rows_of, symbols_in
 from serrate.kernel.generated import GeneratedFunction
 from serrate.kernel.parameters import faults, is_offsets
 from serrate.kernel.signatures import python_functions, python_text
+from serrate.kernel.teams import memory_axes
 from serrate.native.loading import empty
 from serrate.tensor import host
 
@@ -82,9 +83,14 @@ class _Writer(GeneratedFunction):
         self.tensors: dict[str, str] = {}  # variables of inputs, offsets and outputs, by name
         self.arrays: dict[str, str] = {}  # those of integer vectors, which may be offsets
         self.devices: dict[str, torch.device] = {}  # of arrays
-        self.sizes: dict[str, str] = {}
+        self.sizes = {name: str(number) for name, number in lowered.given.items()}
         self.memories: dict[str, str] = {}  # by the variable of a tensor, that of what is remembered about it
         self.shapes: dict[TensorView, list[str]] = {}
+        if lowered.team is not None and not lowered.given:
+            raise TypeError(
+                f"{lowered.kernel.name} is one rank's part of the work of a team, spread over loop "
+                f"{lowered.team.loop}; say which rank calls it: on_rank(rank, size)"
+            )
         used = {buffer.name for buffer in lowered.kernel.buffers}
         named = dict(zip((tensor.name for tensor in self.fusion.inputs), devices, strict=True))
         read = [on for name, on in named.items() if name in used]
@@ -143,7 +149,7 @@ class _Writer(GeneratedFunction):
 
     def _layout(self, variable: str, tensor: TensorView, device: torch.device) -> list[str]:
         parts = [f"dtype is {self.meaning('dtype', TORCH[tensor.dtype])}", f"is_{device.type}", "is_contiguous()"]
-        parts.append(f"ndim == {len(tensor.domain.allocation)}")
+        parts.append(f"ndim == {len(memory_axes(self.lowered.team, tensor))}")
         if device.index is not None:
             parts.append(f"get_device() == {device.index}")
         asked = [f"{variable}.{part}" for part in parts]
@@ -294,6 +300,9 @@ class _Writer(GeneratedFunction):
                 self.line(f"{variable} = zeros((), dtype={dtype}, device=device)")
             elif buffer.name not in outputs:
                 self.line(f"{variable} = zeros({self._size(buffer.size)}, dtype={dtype}, device=device)")
+            elif self.lowered.team is not None and buffer.name in self.lowered.team.parts:
+                shape = self._shape_text(outputs[buffer.name])
+                self.line(f"{variable} = zeros({shape}, dtype={dtype}, device=device)")
             elif self.device.type == "cpu":
                 self.line(f"{variable} = empty({self._shape_text(outputs[buffer.name])}, {dtype})")
             else:
@@ -305,7 +314,7 @@ class _Writer(GeneratedFunction):
 
     def _shape(self, tensor: TensorView) -> list[str]:
         if tensor not in self.shapes:
-            self.shapes[tensor] = [self._capacity(axis) for axis in tensor.domain.allocation]
+            self.shapes[tensor] = [self._capacity(axis) for axis in memory_axes(self.lowered.team, tensor)]
         return self.shapes[tensor]
 
     def _capacity(self, axis: IterDomain) -> str:

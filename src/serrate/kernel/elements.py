@@ -22,6 +22,7 @@ from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
 from serrate.kernel.moved import Here, reads_elsewhere
 from serrate.kernel.phases import is_gathered
+from serrate.kernel.teams import memory_axes
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
@@ -162,7 +163,7 @@ class Elements:
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
         place = const(0)
-        for axis in tensor.domain.allocation:
+        for axis in memory_axes(self.lowering.team, tensor):
             known = room(axis)  # which rows whose lengths are data need not fill
             unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
             if place != const(0) and unknown:

@@ -9,7 +9,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion.dtypes import accumulator
 from serrate.fusion.indices import Indices
 from serrate.fusion.scalar import Scalar, load
-from serrate.fusion.types import Memory
+from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, Buffer, Store
@@ -49,7 +49,8 @@ class Keeping:
         own = [loop for loop in loops if not is_bound(loop)]
         dtype, name = accumulator(tensor.dtype), self.builder.name(f"{tensor.name}_kept")
         if tensor.memory == Memory.SHARED:
-            own = [loop for loop in self.nests.variables if loop.parallel_type.is_thread] + loops
+            threads = [loop for loop in self.nests.variables if loop.parallel_type.is_thread]
+            own = threads + [loop for loop in loops if loop.parallel_type != ParallelType.DIDx]
             place = self.nests.place(own, indices)
             check_constant(tensor, place)
             buffer = Buffer(name, dtype, place.size, Memory.SHARED)

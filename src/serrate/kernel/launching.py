@@ -14,6 +14,7 @@ from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
 from serrate.kernel.phases import Job, PhasedFusion, Role
 from serrate.kernel.targets import Target
+from serrate.kernel.teams import check_team
 
 BLOCKS = (ParallelType.BIDx, ParallelType.BIDy, ParallelType.BIDz)
 THREADS = (ParallelType.TIDx, ParallelType.TIDy, ParallelType.TIDz)
@@ -27,8 +28,8 @@ def index_bounds(phased: PhasedFusion) -> tuple[Scalar, ...]:
 
 
 def is_bound(loop: IterDomain) -> bool:
-    """Whether a loop is spread over threads or blocks."""
-    return loop.parallel_type.is_thread or loop.parallel_type.is_block
+    """Whether a loop is spread over threads, blocks or ranks, each of which has one index of it."""
+    return loop.parallel_type.is_thread or loop.parallel_type.is_block or loop.parallel_type == ParallelType.DIDx
 
 
 def loop_not_walked(phased: PhasedFusion, job: Job) -> IterDomain | None:
@@ -58,6 +59,8 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
         once = is_bound(loop) or kind == ParallelType.Thread
         if once and sum(other.parallel_type == kind for other in phased.loops) > 1:
             raise ScheduleError(f"loop {loop} of {reference.name}: another loop is {kind.name} already")
+        if kind == ParallelType.DIDx:
+            check_team(phased, loop)
         if kind.is_lanes and _is_around_waiting(phased, loop):
             raise ScheduleError(
                 f"loop {loop} of {reference.name} is {kind.name} around a reduction across threads or blocks; lanes "

@@ -39,6 +39,7 @@ from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_ph
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named
+from serrate.kernel.teams import memory_axes
 
 
 def lower(
@@ -77,7 +78,7 @@ class Lowering:
         self.phased, self.name, self.target, self.index = phased, name, target, index
         self.launch = launch_of(phased, target)
         self.nests = Nests(phased, self.launch, name)
-        self.builder = self.nests.builder
+        self.builder, self.team = self.nests.builder, self.nests.team
         self.states = States(self.nests, target)
         self.keeping = Keeping(self.nests, target)
         self.walked: set[tuple[IterDomain, ...]] = set()  # loops that some phase has walked
@@ -90,11 +91,11 @@ class Lowering:
             if tensor.fill is not None:
                 self._fill_holes(tensor)
         body = simplified(self.builder.body, self.launch)
-        buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces)
+        buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces, self.team)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
         check_needs(kernel, self.target, self.phased.reference)
         required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
-        return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
+        return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds, self.team)
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: the result of a reduction, or a kept value."""
@@ -304,7 +305,9 @@ class Lowering:
 
     def _walk_memory(self, tensor: TensorView, indices: Indices) -> None:
         """Every position of the allocation once: in loops, or spread over all blocks and threads of the launch."""
-        builder, axes = self.builder, tensor.domain.allocation
+        builder, axes = self.builder, memory_axes(self.team, tensor)
+        if self.team is not None and tensor in self.team.memory:
+            indices.set(self.team.loop, self.team.rank)
         extents = [axis.extent if (known := room(axis)) is None else known for axis in axes]
         sizes = dict(dimensions(self.launch))
         spread = [(kind, sizes[kind]) for kind in (*reversed(BLOCKS), *reversed(THREADS)) if kind in sizes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -23,6 +23,7 @@ from serrate.kernel.elements import gathers
 from serrate.kernel.ir import Kernel
 from serrate.kernel.parameters import is_offsets
 from serrate.kernel.targets import Target
+from serrate.kernel.teams import Team, memory_axes
 from serrate.kernel.wide import alignments, widened
 from serrate.runtime.signature import Compiled
 
@@ -41,6 +42,8 @@ class Lowered:
     target: Target
     requirements: tuple[Requirement, ...] = ()
     bounds: tuple[Scalar, ...] = ()  # what indices of loops stay below
+    team: Team | None = None  # the loop that is spread over the ranks of a team
+    given: Mapping[str, int] = field(default_factory=dict)  # sizes that no input has: the rank that the kernel is of
 
     def __repr__(self) -> str:
         return str(self.kernel)
@@ -92,11 +95,32 @@ class Lowered:
         """The generated source; where the target has wide accesses, that for aligned buffers."""
         return self.target.source(self.wide if self.target.wide_accesses else self.kernel)
 
+    # Teams
+
+    def on_rank(self, rank: int, size: int) -> Lowered:
+        """The kernel as rank `rank` of a team of `size` calls it. See `ParallelType.DIDx` in docs/loops.md.
+
+        >>> from serrate.fusion import Fusion, ParallelType
+        >>> from serrate.kernel import lower
+        >>> fusion = Fusion()
+        >>> y = fusion.output(fusion.input("x", ["n"]) * 2.0, "y")
+        >>> y.split(0, 2, inner_split=False).parallelize(0, ParallelType.DIDx)
+        y[iD_i_outer{2}, iS_i_inner{(n + 1) / 2}] float32
+        >>> [lower(fusion, y).on_rank(rank, 2)(torch.ones(3)) for rank in range(2)]
+        [[tensor([2., 2., 0.])], [tensor([0., 0., 2.])]]
+        """
+        if self.team is None:
+            raise ScheduleError(f"no loop of {self.kernel.name} is spread over the ranks of a team (DIDx)")
+        sizes, required = self.team.given(rank, size)
+        made = replace(self, given=sizes, requirements=(*self.requirements, *required))
+        made.__dict__["_variants"] = self._variants  # what is compiled is the same for all ranks
+        return made
+
     # Questions before it runs
 
     @cached_property
     def moved_bytes(self) -> Scalar:
-        """The bytes of all that the kernel reads or writes, each once, in terms of sizes."""
+        """The bytes of all that the kernel reads or writes, each once, in terms of sizes; of a team, by all ranks."""
         return moved_bytes(self.kernel, self.fusion)
 
     @cached_property
@@ -136,7 +160,7 @@ class Lowered:
 
     def arguments(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None) -> Arguments:
         """What a call would give the kernel: a tensor for each buffer, and its sizes, both by name."""
-        bind(self.fusion, inputs)
+        bind(self.fusion, inputs, self.given)
         made = arguments_of(self, [given.device for given in inputs], outputs is not None)
         return made(*inputs, *(outputs or ()))
 
@@ -175,7 +199,7 @@ class Lowered:
 
     def _check(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None) -> None:
         """Refuse arguments whose number, dtypes, devices or layouts are wrong, or that share memory."""
-        bind(self.fusion, inputs)
+        bind(self.fusion, inputs, self.given)
         if torch.is_grad_enabled() and any(given.requires_grad for given in inputs):
             raise RuntimeError(
                 f"{self.kernel.name} has no gradient; detach its inputs, or call it under torch.no_grad()"
@@ -213,7 +237,7 @@ class Lowered:
 
     def refuse(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None) -> None:
         """Raise what is wrong with a call, in the words of the check that fails."""
-        run = bind(self.fusion, inputs)
+        run = bind(self.fusion, inputs, self.given)
         compute_offsets(self.fusion, run)
         check_offsets(stored_raggedness(self.fusion), run)
         for required in self.requirements:
@@ -231,7 +255,7 @@ class Lowered:
         raise AssertionError(f"a call of {self.kernel.name} was refused, and nothing is wrong with it")
 
     def _shape(self, run: Run, tensor: TensorView, device: torch.device) -> list[int]:
-        axes = tensor.domain.allocation
+        axes = memory_axes(self.team, tensor)
         if device.type == "cpu":
             return [run.capacity(axis) for axis in axes]
         return [evaluate(axis.bound, run.sizes) for axis in axes]
@@ -246,7 +270,7 @@ class Lowered:
         while chosen.definition is not None and chosen.definition.kind == "nest":
             chosen = chosen.definition.inputs[0]
         if chosen in self.fusion.inputs:
-            run = bind(self.fusion, inputs)
+            run = bind(self.fusion, inputs, self.given)
             compute_offsets(self.fusion, run)
             size, indices = run.size(axis), inputs[self.fusion.inputs.index(chosen)].reshape(-1)
             wrong = ((indices < 0) | (indices >= size)).nonzero()[:, 0]

@@ -13,7 +13,7 @@ from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of, extent_of, is_positive
 from serrate.fusion.indices import Indices, Step, route
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import Scalar, ceildiv, less, minimum
+from serrate.fusion.scalar import Scalar, ceildiv, less, minimum, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import Builder, axis_name
@@ -23,6 +23,7 @@ from serrate.kernel.launching import is_bound, reduces_across_threads
 from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered, is_reduction
 from serrate.kernel.places import Place
 from serrate.kernel.source import word
+from serrate.kernel.teams import team_of
 
 
 class Nests:
@@ -37,6 +38,7 @@ class Nests:
         _check_names(taken)
         taken = set(map(word, taken))
         self.builder = Builder(reduces_across_threads(phased), taken)
+        self.team = team_of(phased, symbol(self.builder.name("rank")))
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
         self.full: dict[IterDomain, Scalar] = {}  # loops that are walked only as far as all lanes are in bounds
         self.walks: Counter[IterDomain] = Counter()  # how often each loop was opened so far
@@ -108,6 +110,9 @@ class Nests:
     def open(self, loop: IterDomain, indices: Indices, jobs: Sequence[Job], *, backward: bool = False) -> None:
         """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row; a
         backward one begins there."""
+        if self.team is not None and loop is self.team.loop:
+            self._bind(loop, self.team.rank, True, indices, jobs)
+            return
         parallel = loop.parallel_type
         extent, exact = self._bound(loop, indices)
         if is_bound(loop):

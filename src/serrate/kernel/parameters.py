@@ -10,10 +10,11 @@ from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Fault, GridReduce, Launch, Statement, Store, expressions, walk
 from serrate.kernel.phases import PhasedFusion
+from serrate.kernel.teams import Team, memory_axes
 
 
 def parameters(
-    phased: PhasedFusion, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer]
+    phased: PhasedFusion, body: tuple[Statement, ...], launch: Launch, workspaces: Sequence[Buffer], team: Team | None
 ) -> tuple[tuple[Buffer, ...], tuple[Scalar, ...], dict[str, Raggedness]]:
     """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
     offsets follow."""
@@ -21,16 +22,16 @@ def parameters(
     known = raggedness_of(phased.fusion.tensors)
     tensors = {tensor.name: tensor for tensor in phased.fusion.tensors}
     derived: dict[str, Raggedness] = {}
-    buffers = [Buffer(t.name, t.dtype, _size(t)) for t in phased.fusion.inputs if t.name in used]
+    buffers = [Buffer(t.name, t.dtype, _size(t, None)) for t in phased.fusion.inputs if t.name in used]
     for name in used:
         if name in tensors and isinstance(known.get(name), Raggedness) and not isinstance(known[name], Stored):
             raise _taken(name, f"{tensors[name]}")
         if name in tensors and is_offsets(tensors[name]):
-            buffers.append(Buffer(name, "int64", _size(tensors[name])))
+            buffers.append(Buffer(name, "int64", _size(tensors[name], None)))
         elif name in known and name not in tensors:
             derived[name] = known[name]
             buffers.append(Buffer(name, "int64", known[name].count + 1))
-    buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in phased.outputs]
+    buffers += [Buffer(t.name, t.dtype, _size(t, team), written=True) for t in phased.outputs]
     buffers += workspaces
     buffers += [Buffer(name, "int64", const(1), written=True) for name in faults(body)]
     sizes = _sizes(body, buffers, launch)
@@ -53,10 +54,10 @@ def is_offsets(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.definition.kind == "offsets"
 
 
-def _size(tensor: TensorView) -> Scalar:
+def _size(tensor: TensorView, team: Team | None) -> Scalar:
     """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
     size = const(1)
-    for axis in tensor.domain.allocation:
+    for axis in memory_axes(team, tensor):
         size = size * axis.extent
     return symbol(f"{tensor.name}_size") if any(node.op == "load" for node in size.walk()) else size
 

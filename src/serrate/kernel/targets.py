@@ -90,7 +90,7 @@ def _compile_cuda(kernels: Sequence[Kernel]) -> tuple[Compiled, ...]:
     return tuple(cuda_compiler.compile(text, signature(kernel)) for kernel in kernels)
 
 
-_EVERYWHERE = frozenset({ParallelType.Serial, ParallelType.Unroll})
+_EVERYWHERE = frozenset({ParallelType.Serial, ParallelType.Unroll, ParallelType.DIDx})
 
 CPP = Target(
     name="cpp",
