@@ -80,7 +80,8 @@ def test_in_the_interpreter(target: str) -> None:
         counts[try_one(random, target)] += 1
 
     one()
-    assert counts["accepted"] >= 0.5 * counts.total()
+    # A GPU refuses more: states and kept values have a constant number of elements there.
+    assert counts["accepted"] >= {"cpp": 0.5, "cuda": 0.3}[target] * counts.total()
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ def reads(expression: Scalar) -> dict[Scalar, int]:
 
     >>> from serrate.fusion import symbol
     >>> x, y = symbol("x"), symbol("y")
-    >>> reads((x + y) * (x + 2))
-    {y: 1, x: 2}
+    >>> found = reads((x + y) * (x + 2))
+    >>> found[x], found[y]
+    (2, 1)
     """
     if not expression.args:
         return {expression: 1} if expression.op == "symbol" else {}
