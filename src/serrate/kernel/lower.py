@@ -55,10 +55,10 @@ def lower(
     >>> print(lower(fusion, y).kernel)
     kernel kernel(const float32 x[n], float32 y[n], n) of 1×1×1 blocks of 1×1×1 threads
       for i_outer in (n + 3) / 4:  # i of y, by 4
-        for i_inner in 4:  # i of y, within 4
+        i_inner_extent = minimum(n - i_outer * 4, 4)
+        for i_inner in i_inner_extent:  # i of y, within 4
           i = i_outer * 4 + i_inner
-          if i < n:
-            y[i] = exp(x[i])
+          y[i] = exp(x[i])
     """
     phased = divide_into_phases(fusion, reference)
     return Lowering(phased, name, target_named(target, reference), index).run()
