@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.kernel.random_layouts import FLOATS, LONGEST, Inputs, layout
+from tests.kernel.random_layouts import FLOATS, LONGEST, WHOLE, Inputs, layout
 
 from serrate.fusion import IterDomain, TensorView
+from serrate.fusion.dtypes import UNSIGNED
 from serrate.fusion.shapes import parents_of
 
 LARGE = 64.0
+WRAPPED = 2.0**64  # numbers without a sign that may have gone below 0
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class Value:
     @property
     def is_float(self) -> bool:
         return self.tensor.dtype in FLOATS
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.tensor.dtype in UNSIGNED
 
 
 @dataclass
@@ -50,11 +56,14 @@ class Program(Inputs):
 
     def operand(self, x: Value) -> Value | float:
         """Something to compute with `x`: a number, `x` itself, a new input."""
-        kind = self.random.choice(["number", "self", "indices", "input", "input"])
+        kind = self.random.choice(["number", "self", "indices", "input", "input", "other"])
         if kind == "number":
-            return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [-1, 2, 3])
+            return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [1, 2, 3] if x.is_unsigned else [-1, 2, 3])
         if kind == "indices":
             return self.of_indices(x.tensor)
+        if kind == "other" and x.exact and not x.moved:  # so that one of them is promoted
+            dtypes = [dtype for dtype in (*FLOATS, *WHOLE) if _meet(dtype, x.tensor.dtype)]
+            return Value(self.any_input(self.random.choice(dtypes)))
         if kind == "self" or x.moved or x.tensor.dtype != self.dtype:
             return x
         return Value(self.any_input())
@@ -65,7 +74,7 @@ class Program(Inputs):
         kinds = ["full"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
         kind = self.random.choice(kinds)
         if kind == "full":
-            return Value(self.fusion.full_like(like, self.random.choice([-1, 0, 2])))
+            return Value(self.fusion.full_like(like, self.random.choice([1, 0, 2])))
         if kind == "positions":
             made = self.fusion.positions(like, self.random.randrange(len(axes)))
         else:
@@ -89,7 +98,9 @@ class Program(Inputs):
         if self.random.random() < 0.5:
             arguments.reverse()
         bound = {"multiply": x.bound * other.bound, "divide": LARGE}.get(name, x.bound + other.bound)
-        return Value(self.fusion.binary(name, *arguments), exact and name != "divide", bound, x.moved)
+        made = self.fusion.binary(name, *arguments)
+        wraps = name == "subtract" and made.dtype in UNSIGNED
+        return Value(made, exact and name != "divide", WRAPPED if wraps else bound, x.moved)
 
     def choose(self, x: Value) -> Value:
         """where(a comparison, x, something)."""
@@ -121,6 +132,8 @@ class Program(Inputs):
 
     def pointwise(self, x: Value) -> Value:
         """One more operation on `x`."""
+        if x.tensor.dtype == "bool":
+            return replace(x, tensor=self.fusion.cast(x.tensor, self.dtype))
         if x.bound > LARGE:
             return self.unary(x)
         return self.random.choice([self.unary, self.unary, self.binary, self.binary, self.choose, self.cast])(x)
@@ -181,10 +194,10 @@ class Program(Inputs):
         name = self.random.choice(names)
         tensor = x.tensor
         if name == "prod":  # so that a partial product neither overflows nor depends on the order
-            low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
+            low, high = (-1.0, 1.0) if x.is_float else (0, 1) if x.is_unsigned else (-1, 1)
             tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
         made = self.fusion.reduce(name, tensor, axes, keepdims)
-        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero") and x.exact
+        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero", "any", "all") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
     def reduced_axes(self, x: Value, whole: bool) -> list[int]:
@@ -194,6 +207,11 @@ class Program(Inputs):
         if whole:
             axes |= {at for at, axis in enumerate(self.axes) if axes & set(axis.parents)}
         return sorted(axes)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two dtypes have one in common."""
+    return "uint64" not in (one, other) or one == other or not {one, other} <= {"uint64", *WHOLE[4:]}
 
 
 def _small_exact(x: Value) -> bool:
@@ -208,7 +226,8 @@ def _inexact(bound: float) -> Callable[[Value], Value]:
 
 
 _UNARY: dict[str, Rule] = {
-    **{name: (lambda x: True, lambda x: x) for name in ("negative", "abs", "relu")},
+    **{name: (lambda x: True, lambda x: x) for name in ("abs", "relu")},
+    "negative": (lambda x: True, lambda x: replace(x, bound=WRAPPED) if x.is_unsigned else x),
     "square": (lambda x: x.bound <= 8, lambda x: replace(x, bound=x.bound**2)),
     **{name: (_small_exact, lambda x: x) for name in ("floor", "ceil")},
     **{name: (_small_exact, _inexact(8)) for name in ("log", "sqrt", "rsqrt", "reciprocal")},
@@ -220,7 +239,7 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
     "prod": lambda x, axes: True,
     **{name: (lambda x, axes: True) for name in ("max", "min")},
-    "count_nonzero": lambda x, axes: x.exact,
+    **{name: (lambda x, axes: x.exact) for name in ("count_nonzero", "any", "all")},
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
     **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
 }
@@ -232,7 +251,7 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
 def program(random: Random) -> Program:
     """A random fusion with inputs."""
     axes, as_view = layout(random)
-    dtype = random.choice(["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16"])
+    dtype = random.choice(["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16", *WHOLE])
     longest = LONGEST if random.random() < 0.4 else None
     offsets = random.choice(["int32", "int64"])
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)

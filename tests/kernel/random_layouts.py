@@ -12,8 +12,10 @@ import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, TensorView, symbol
 from serrate.fusion.binding import TORCH
+from serrate.fusion.dtypes import UNSIGNED
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+WHOLE = (*UNSIGNED, "int8", "int16", "int32", "int64")
 LONGEST = 5  # no row is longer
 
 
@@ -160,13 +162,13 @@ class Inputs:
                 if self.special and random.random() < 0.2:
                     values[at] = random.choice([math.nan, math.inf, -math.inf])
         else:
-            values = [random.randint(-2, 2) for _ in range(count)]
+            values = [random.randint(0 if dtype in UNSIGNED else -2, 2) for _ in range(count)]
         return torch.tensor(values, dtype=TORCH[dtype]).reshape(*shape)
 
-    def any_input(self) -> TensorView:
+    def any_input(self, dtype: str | None = None) -> TensorView:
         """An operand that fits the layout: all of its axes, or some."""
         mask = [self.random.random() < 0.6 for _ in self.axes]
         for at, axis in reversed(list(enumerate(self.axes))):
             for parent in axis.parents if mask[at] else ():
                 mask[parent] = True
-        return self.input(mask if any(mask) else [True] * len(mask))
+        return self.input(mask if any(mask) else [True] * len(mask), dtype)

@@ -20,7 +20,7 @@ from tests.kernel.harness import as_numpy
 import serrate as sr
 from serrate.fusion import Fusion, ParallelType
 from serrate.fusion.binding import TORCH
-from serrate.fusion.dtypes import DTYPES, FLOATS, kind_of
+from serrate.fusion.dtypes import DTYPES, FLOATS, UNSIGNED, kind_of
 from serrate.fusion.forms import Form, library
 from serrate.fusion.functions import FUNCTIONS
 from serrate.kernel import Lowered, cpp, lower
@@ -44,7 +44,7 @@ def numbers(dtype: str) -> torch.Tensor:
     if dtype not in FLOATS:
         info = torch.iinfo(kind)
         near = [0, 1, 2, 3, 5, 7, 8, 31, 63, 100]
-        below = [] if dtype == "uint8" else [-1, -2, -3, -7, -64, info.min, info.min + 1]
+        below = [] if dtype in UNSIGNED else [-1, -2, -3, -7, -64, info.min, info.min + 1]
         return torch.tensor([*near, *below, info.max, info.max - 1], dtype=kind)
     finite = torch.finfo(kind)
     special = [0.0, 1.0, 0.5, 1.5, 2.5, 3.5, 0.3, 2.0, 3.0, 7.25, 20.0, 88.0, 100.5, 1e-3, 1e-7, math.inf]
@@ -69,8 +69,8 @@ def expected(name: str, given: list[torch.Tensor]) -> torch.Tensor:
     computed = [x.float() for x in given] if wide else given
     if name in ("floor_divide", "remainder") and not given[0].is_floating_point():
         defined = computed[1] != 0
-        safe = torch.where(defined, computed[1], 1)
-        made = torch.where(defined, getattr(sr, name)(computed[0], safe).torch(), 0)
+        safe = sr.where(defined, computed[1], 1)
+        made = sr.where(defined, getattr(sr, name)(computed[0], safe), 0).torch()
     elif given[0].dtype == torch.bool and name in (
         "maximum",
         "minimum",

@@ -11,7 +11,7 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
-from serrate.fusion.dtypes import BOOL
+from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
@@ -19,11 +19,7 @@ from serrate.fusion.scalar import Scalar
 from serrate.fusion.view import TensorView
 from serrate.tensor import host
 
-TORCH = {
-    "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64,
-    "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
-    BOOL: torch.bool,
-}  # fmt: skip
+TORCH: dict[str, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in DTYPES}
 """The torch dtype of each dtype of a fusion."""
 
 

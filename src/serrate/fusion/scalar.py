@@ -6,14 +6,14 @@ and common subexpressions find themselves.
 
 from __future__ import annotations
 
-import math
+import cmath
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-from serrate.fusion.dtypes import BOOL, FLOATS, INDEX, INTEGERS, kind_of
+from serrate.fusion.dtypes import BOOL, COMPLEX, FLOATS, INDEX, INTEGERS, SIZED, holds, kind_of, wrapped
 from serrate.fusion.forms import POSTFIX, Written, called
 from serrate.fusion.functions import FUNCTIONS, Function, function_named
 
@@ -189,8 +189,14 @@ def const(value: Any, dtype: str | None = None) -> Scalar:
     """A constant; of dtype bool, index or float64 if not said."""
     if dtype is None:
         dtype = BOOL if isinstance(value, bool) else INDEX if isinstance(value, int) else "float64"
-    kind: Callable[[Any], Any] = bool if dtype == BOOL else float if dtype in FLOATS else int
-    return make("const", (), kind(value), dtype)
+    if dtype in SIZED:
+        value = wrapped(int(value), dtype)
+    else:
+        value = _CONSTANTS[kind_of(dtype)](value)
+    return make("const", (), value, dtype)
+
+
+_CONSTANTS: dict[str, Callable[[Any], Any]] = {BOOL: bool, "int": int, "float": float, "complex": complex}
 
 
 def symbol(name: str, dtype: str = INDEX) -> Scalar:
@@ -198,7 +204,7 @@ def symbol(name: str, dtype: str = INDEX) -> Scalar:
     return make("symbol", (), name, dtype)
 
 
-Operand = Scalar | int | float | bool
+Operand = Scalar | int | float | complex | bool
 
 
 def scalar(value: Operand, dtype: str | None = None) -> Scalar:
@@ -223,8 +229,8 @@ def _beside(value: Any, dtype: str | None) -> Scalar:
     """A number as a constant of a dtype, which has to hold it."""
     if isinstance(value, Scalar):
         return value
-    if dtype is not None and dtype not in FLOATS and value != int(value):
-        raise TypeError(f"a number beside {dtype} has to be whole, got {value}; cast what it stands beside")
+    if dtype is not None and not holds(dtype, value):
+        raise TypeError(f"a number beside {dtype} has to be one of that kind, got {value}; cast what it stands beside")
     return const(value, dtype)
 
 
@@ -414,8 +420,8 @@ def search(offsets: str, count: Any, position: Scalar) -> Scalar:
 def cast(a: Scalar, dtype: str) -> Scalar:
     if a.dtype == dtype:
         return a
-    if a.is_const and (math.isfinite(a.value) or dtype in FLOATS):
-        return const(a.value, dtype)
+    if a.is_const and (dtype in (*FLOATS, *COMPLEX) or cmath.isfinite(a.value)):
+        return const(a.value.real if isinstance(a.value, complex) and dtype not in COMPLEX else a.value, dtype)
     return make("cast", (a,), None, dtype)
 
 

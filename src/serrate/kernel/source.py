@@ -19,7 +19,8 @@ from serrate.fusion.types import Memory
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
 # C computes these in int, so that their results have to be narrowed.
-_NARROW = ("bool", "uint8", "int8", "int16")
+_NARROW = ("bool", "uint8", "uint16", "int8", "int16")
+_SUFFIXES = {"uint32": "u", "uint64": "ull"}  # of constants
 
 
 @cache
@@ -63,8 +64,9 @@ class Printer:
 
     target: ClassVar[str]  # whose forms of scalar functions are written
     types: ClassVar[Mapping[str, str]] = {
-        "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
-        "float32": "float", "float64": "double",
+        "bool": "bool", "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "unsigned", "uint64": "uint64_t",
+        "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float32": "float",
+        "float64": "double", "complex64": "sr::complex<float>", "complex128": "sr::complex<double>",
     }  # fmt: skip
 
     def __init__(self, kernel: Kernel) -> None:
@@ -151,7 +153,9 @@ class Printer:
             return str(value).lower(), POSTFIX
         if dtype in INTEGERS:
             # C has no negative literals, and 2^63 is not an int64_t.
-            return (f"{value + 1} - 1", SUM) if value == -(2**63) else (str(value), UNARY if value < 0 else POSTFIX)
+            if value == -(2**63):
+                return f"{value + 1} - 1", SUM
+            return f"{value}{_SUFFIXES.get(dtype, '')}", UNARY if value < 0 else POSTFIX
         if math.isfinite(value):
             text = repr(value) if dtype == "float64" else str(np.float32(value)) + "f"
         else:
