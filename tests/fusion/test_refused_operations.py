@@ -44,7 +44,7 @@ def size_with_the_name_of_a_tensor() -> Any:
 @refused(
     ValueError,
     "no dtype 'floaty'; there are bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, "
-    "float16, bfloat16, float32, float64",
+    "float16, bfloat16, float32, float64, complex64, complex128",
 )
 def unknown_dtype() -> Any:
     return Fusion().input("x", [3], "floaty")
@@ -53,7 +53,7 @@ def unknown_dtype() -> Any:
 @refused(
     ValueError,
     "no dtype 'float8'; there are bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, "
-    "float16, bfloat16, float32, float64",
+    "float16, bfloat16, float32, float64, complex64, complex128",
 )
 def cast_to_an_unknown_dtype() -> Any:
     fusion = Fusion()
@@ -119,7 +119,7 @@ def unknown_reduction() -> Any:
     return fusion.reduce("median", fusion.input("x", [3]), [0])
 
 
-@refused(TypeError, "exp of x[iS_i{3}] bool: exp takes float and int, got bool; cast it")
+@refused(TypeError, "exp of x[iS_i{3}] bool: exp takes float and complex and int, got bool; cast it")
 def exponential_of_truths() -> Any:
     fusion = Fusion()
     return fusion.unary("exp", fusion.input("x", [3], "bool"))
@@ -195,7 +195,7 @@ def axis_out_of_range() -> Any:
     return fusion.reduce("sum", nested(fusion, 4), [3])
 
 
-@refused(TypeError, "mean takes float, got x[iS_i{3}] int32; cast it")
+@refused(TypeError, "mean takes float and complex, got x[iS_i{3}] int32; cast it")
 def mean_of_whole_numbers() -> Any:
     fusion = Fusion()
     return fusion.reduce("mean", fusion.input("x", [3], "int32"), [0])

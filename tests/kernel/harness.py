@@ -10,7 +10,10 @@ from serrate.fusion.reference import ElementList, coordinates_of, in_memory
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
 
-EPS = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52}
+EPS = {
+    torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52,
+    torch.complex64: 2**-23, torch.complex128: 2**-52,
+}  # fmt: skip
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -57,6 +60,8 @@ def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, tor
     for tensor, expected in zip(lowered.fusion.outputs, lowered.fusion.evaluate(*inputs), strict=True):
         where = torch.from_numpy(valid[tensor.name])
         got, want = results[tensor.name].reshape(-1)[where], expected.reshape(-1)[where]
+        if want.is_complex():
+            got, want = (torch.view_as_real(x.to(torch.complex128)) for x in (got, want))
         if want.is_floating_point():
             # Sums of a few hundred terms of magnitude 1, computed in another order.
             tolerance = 400 * EPS[expected.dtype]

@@ -14,7 +14,7 @@ from random import Random
 from tests.kernel.random_layouts import FLOATS, LONGEST, WHOLE, Inputs, layout
 
 from serrate.fusion import IterDomain, TensorView
-from serrate.fusion.dtypes import UNSIGNED
+from serrate.fusion.dtypes import COMPLEX, UNSIGNED
 from serrate.fusion.shapes import parents_of
 
 LARGE = 64.0
@@ -33,6 +33,10 @@ class Value:
     @property
     def is_float(self) -> bool:
         return self.tensor.dtype in FLOATS
+
+    @property
+    def is_complex(self) -> bool:
+        return self.tensor.dtype in COMPLEX
 
     @property
     def is_unsigned(self) -> bool:
@@ -58,11 +62,13 @@ class Program(Inputs):
         """Something to compute with `x`: a number, `x` itself, a new input."""
         kind = self.random.choice(["number", "self", "indices", "input", "input", "other"])
         if kind == "number":
+            if x.is_complex:
+                return self.random.choice([2, 0.5, 1 - 2j])
             return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [1, 2, 3] if x.is_unsigned else [-1, 2, 3])
         if kind == "indices":
             return self.of_indices(x.tensor)
         if kind == "other" and x.exact and not x.moved:  # so that one of them is promoted
-            dtypes = [dtype for dtype in (*FLOATS, *WHOLE) if _meet(dtype, x.tensor.dtype)]
+            dtypes = [dtype for dtype in (*FLOATS, *WHOLE, *COMPLEX * x.is_complex) if _meet(dtype, x.tensor.dtype)]
             return Value(self.any_input(self.random.choice(dtypes)))
         if kind == "self" or x.moved or x.tensor.dtype != self.dtype:
             return x
@@ -90,9 +96,10 @@ class Program(Inputs):
         y = self.operand(x)
         other = y if isinstance(y, Value) else Value(x.tensor, True, abs(y))
         exact = x.exact and other.exact
-        names = ["add", "subtract", "maximum", "minimum"]
+        either = [each.dtype in COMPLEX for each in (x.tensor, other.tensor)]
+        names = ["add", "subtract"] + ["maximum", "minimum"] * (not any(either))
         names += ["multiply"] * (x.bound * other.bound < LARGE)
-        names += ["divide"] * (x.is_float and exact and isinstance(y, Value))
+        names += ["divide"] * ((x.is_float or x.is_complex) and exact and isinstance(y, Value))
         name = self.random.choice(names)
         arguments = [x.tensor, y.tensor if isinstance(y, Value) else y]
         if self.random.random() < 0.5:
@@ -115,7 +122,7 @@ class Program(Inputs):
 
     def compare(self, x: Value) -> Value:
         """A comparison of exact values."""
-        name = self.random.choice(["less", "less_equal", "equal", "not_equal"])
+        name = self.random.choice(["equal", "not_equal"] + ["less", "less_equal"] * (not x.is_complex))
         if not x.exact:
             if x.moved or x.tensor.dtype != self.dtype:
                 return Value(self.fusion.binary("equal", x.tensor, x.tensor), True, 1, x.moved)
@@ -126,6 +133,10 @@ class Program(Inputs):
     def cast(self, x: Value) -> Value:
         """The same numbers in another dtype, of those that have them."""
         # A wider dtype shows the rounding errors of a narrower one.
+        if x.is_complex:
+            return replace(
+                x, tensor=self.fusion.cast(x.tensor, self.random.choice(COMPLEX) if x.exact else x.tensor.dtype)
+            )
         kinds = ["float32", "float64"] if x.exact or not x.is_float else [x.tensor.dtype]
         kinds += ["int32", "int64"] * (not x.is_float) + ["float16", "bfloat16"] * (x.exact and x.bound <= 8)
         return replace(x, tensor=self.fusion.cast(x.tensor, self.random.choice(kinds)))
@@ -226,7 +237,10 @@ def _inexact(bound: float) -> Callable[[Value], Value]:
 
 
 _UNARY: dict[str, Rule] = {
-    **{name: (lambda x: True, lambda x: x) for name in ("abs", "relu")},
+    "relu": (lambda x: not x.is_complex, lambda x: x),
+    "abs": (lambda x: True, lambda x: replace(x, exact=False) if x.is_complex else x),
+    "conj": (lambda x: x.is_complex, lambda x: x),
+    **{name: (lambda x: x.is_complex, lambda x: x) for name in ("real", "imag")},
     "negative": (lambda x: True, lambda x: replace(x, bound=WRAPPED) if x.is_unsigned else x),
     "square": (lambda x: x.bound <= 8, lambda x: replace(x, bound=x.bound**2)),
     **{name: (_small_exact, lambda x: x) for name in ("floor", "ceil")},
@@ -237,11 +251,11 @@ _UNARY: dict[str, Rule] = {
 }
 _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
-    "prod": lambda x, axes: True,
-    **{name: (lambda x, axes: True) for name in ("max", "min")},
+    "prod": lambda x, axes: not x.is_complex,
+    **{name: (lambda x, axes: not x.is_complex) for name in ("max", "min")},
     **{name: (lambda x, axes: x.exact) for name in ("count_nonzero", "any", "all")},
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
-    **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
+    **{name: (lambda x, axes: x.exact and not x.is_complex and len(axes) == 1) for name in ("argmax", "argmin")},
 }
 
 
@@ -251,13 +265,16 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
 def program(random: Random) -> Program:
     """A random fusion with inputs."""
     axes, as_view = layout(random)
-    dtype = random.choice(["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16", *WHOLE])
+    dtype = random.choice(
+        ["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16", *WHOLE, *COMPLEX]
+    )
     longest = LONGEST if random.random() < 0.4 else None
     offsets = random.choice(["int32", "int64"])
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kinds = [_pointwise, _reduction, _reduction, _normalization, _move, _network, _network]
+    kinds = [_pointwise, _reduction, _reduction, _move]
+    kinds += [_normalization, _network, _network] * (dtype not in COMPLEX)
     random.choice(kinds)(made, x)
     return made
 

@@ -12,7 +12,7 @@ import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, TensorView, symbol
 from serrate.fusion.binding import TORCH
-from serrate.fusion.dtypes import UNSIGNED
+from serrate.fusion.dtypes import COMPLEX, UNSIGNED
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 WHOLE = (*UNSIGNED, "int8", "int16", "int32", "int64")
@@ -161,6 +161,8 @@ class Inputs:
             for at in range(count):
                 if self.special and random.random() < 0.2:
                     values[at] = random.choice([math.nan, math.inf, -math.inf])
+        elif dtype in COMPLEX:
+            values = [complex(random.randint(-4, 4) / 2, random.randint(-4, 4) / 2) for _ in range(count)]
         else:
             values = [random.randint(0 if dtype in UNSIGNED else -2, 2) for _ in range(count)]
         return torch.tensor(values, dtype=TORCH[dtype]).reshape(*shape)

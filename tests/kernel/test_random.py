@@ -20,7 +20,7 @@ from tests.kernel.random_schedules import Case, draw, schedule
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.kernel import Lowered, cpp, states
 from serrate.kernel.signatures import signature
-from serrate.kernel.source import prelude
+from serrate.kernel.source import complex_functions, prelude
 from serrate.runtime.compiler import compile
 
 EXAMPLES = 15 * settings().max_examples  # of each target; 900 by default
@@ -102,7 +102,8 @@ def run_compiled(case: Case, lowered: Lowered) -> None:
     compare(lowered, inputs, dict(zip(names, outputs, strict=True)))
     for tensor, got, want in zip(lowered.fusion.outputs, outputs, lowered.fusion.evaluate(*inputs), strict=True):
         if tensor.fill is not None:
-            assert torch.allclose(got.double(), want.double(), rtol=0.05, atol=0.05, equal_nan=True)
+            wide = torch.complex128 if want.is_complex() else torch.float64
+            assert torch.allclose(got.to(wide), want.to(wide), rtol=0.05, atol=0.05, equal_nan=True)
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))])
@@ -121,11 +122,13 @@ def test_compiled(seed: int) -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_cuda_sources_compile(tmp_path: Path) -> None:
-    shared = prelude("prelude.cuh")
-    sources = [lowered.source.replace(shared, "") for _, lowered in accepted("cuda", 160, 0)]
+    kernels = [lowered for _, lowered in accepted("cuda", 160, 0)]
+    shared = [prelude("prelude.cuh"), *complex_functions(lowered.kernel for lowered in kernels)]
+    assert len(shared) == 2, "no kernel has complex numbers"
+    sources = [lowered.source.replace(shared[0], "").replace(shared[1], "") for lowered in kernels]
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     path = tmp_path / "kernels.cu"
-    path.write_text("\n".join([headers, shared, *sources]))
+    path.write_text("\n".join([headers, *shared, *sources]))
     command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout

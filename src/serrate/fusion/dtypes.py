@@ -19,7 +19,9 @@ UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 SIZED = (*UNSIGNED, "int8", "int16", "int32", "int64")
 """Whole numbers of so many bits."""
 INTEGERS = (*SIZED, INDEX)
-DTYPES = (BOOL, *SIZED, *FLOATS)
+DTYPES = (BOOL, *SIZED, *FLOATS, *COMPLEX)
+WIDER = {"float32": "float64", "complex64": "complex128"}
+"""What long sums are added up in."""
 
 T = TypeVar("T")
 
@@ -66,12 +68,13 @@ def holds(dtype: str, number: complex) -> bool:
 def wrapped(number: int, dtype: str) -> int:
     """The whole number that a dtype holds in the place of this one, modulo its size."""
     limits = torch.iinfo(getattr(torch, dtype))
-    return (number - limits.min) % 2**limits.bits + limits.min
+    held: int = (number - limits.min) % 2**limits.bits + limits.min
+    return held
 
 
 def common_dtype(given: Sequence[str | complex]) -> str:
     """The dtype of what is computed of tensors of some dtypes and of numbers, as eager operations choose it: numbers
-    count only if they are of a higher kind.
+    count only if they are of a higher kind. Complex numbers of half precision are complex64.
 
     >>> common_dtype(["int8", "uint16"]), common_dtype(["float16", "int64", 2.5]), common_dtype(["int32", 2.5])
     ('int32', 'float16', 'float32')
@@ -79,4 +82,4 @@ def common_dtype(given: Sequence[str | complex]) -> str:
     tensors = [getattr(torch, each) for each in given if isinstance(each, str)]
     numbers = [each for each in given if not isinstance(each, str)]
     made = reduce(promotion.beside, numbers, reduce(promotion.promote, tensors, torch.bool))
-    return str(made).removeprefix("torch.")
+    return "complex64" if made == torch.complex32 else str(made).removeprefix("torch.")

@@ -55,24 +55,24 @@ class Elementwise:
             operands = tuple(_in_floats(operand) for operand in operands)
         return self.expression(*operands, **options)
 
-    def result_dtype(self, given: Sequence[str | float], options: Mapping[str, Any]) -> str:
+    def result_dtype(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> str:
         """The dtype of the result, `given` the dtypes of tensors, and numbers; what is computed of half types is of
         that type again."""
         made = self._of_symbols(given, options).dtype
         narrow = {accumulator(each): each for each in given if isinstance(each, str)}
         return narrow.get(made, made)
 
-    def reads(self, given: Sequence[str | float], options: Mapping[str, Any]) -> tuple[int, ...]:
+    def reads(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> tuple[int, ...]:
         """How often the expression reads each of its operands; more than once counts as 2."""
         found = reads(self._of_symbols(given, options))
         return tuple(found.get(each, 0) if isinstance(each, Scalar) else 1 for each in _symbols(given))
 
-    def _of_symbols(self, given: Sequence[str | float], options: Mapping[str, Any]) -> Scalar:
+    def _of_symbols(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> Scalar:
         """The expression for symbols of these dtypes, and numbers."""
         return self(*_symbols(given), **options)
 
 
-def _symbols(given: Sequence[str | float]) -> list[Operand]:
+def _symbols(given: Sequence[str | complex]) -> list[Operand]:
     """A symbol for each dtype; numbers as they are."""
     return [
         symbol(f"x{place}", accumulator(each)) if isinstance(each, str) else each for place, each in enumerate(given)

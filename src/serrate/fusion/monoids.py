@@ -72,7 +72,7 @@ class Monoid:
     """The result of a state."""
     reference: Callable[..., torch.Tensor]
     """(values, group of each, number of groups, positions in their rows) to the results, by torch."""
-    kinds: tuple[str, ...] = ("float", "int", "bool")
+    kinds: tuple[str, ...] = ("float", "complex", "int", "bool")
     """The kinds of dtypes it takes."""
     enters: Callable[[str], str] = _unchanged
     """From the dtype of a tensor to the one in which its elements enter the state."""
@@ -116,6 +116,8 @@ def _most(dtype: str) -> float:
     return math.inf if dtype in FLOATS else 1 if dtype == BOOL else torch.iinfo(getattr(torch, dtype)).max
 
 
+_ORDERED = ("float", "int", "bool")  # complex numbers have no order
+
 # One number: joined with each element, and with other results.
 
 
@@ -128,6 +130,7 @@ def _joined(
     neutral: float,
     enters: Callable[[str], str] = _unchanged,
     by_blocks: bool = False,
+    kinds: tuple[str, ...] = Monoid.kinds,
 ) -> None:
     def reference(values: torch.Tensor, groups: torch.Tensor, count: int, _: torch.Tensor) -> torch.Tensor:
         dtype = enters(str(values.dtype).removeprefix("torch."))
@@ -145,6 +148,7 @@ def _joined(
         combine=lambda left, right: (join(left[0], right[0]),),
         finish=lambda state: state[0],
         reference=reference,
+        kinds=kinds,
         enters=enters,
         gives=enters,
         neutral=neutral,
@@ -155,8 +159,8 @@ def _joined(
 
 _joined("sum", "sum", lambda _: 0, lambda a, b: call("add", a, b), np.add, 0, _summed, by_blocks=True)
 _joined("prod", "product", lambda _: 1, lambda a, b: call("multiply", a, b), np.multiply, 1, _summed)
-_joined("max", "max", _least, maximum, np.maximum, -math.inf)
-_joined("min", "min", _most, minimum, np.minimum, math.inf)
+_joined("max", "max", _least, maximum, np.maximum, -math.inf, kinds=_ORDERED)
+_joined("min", "min", _most, minimum, np.minimum, math.inf, kinds=_ORDERED)
 # By bits, since those evaluate both operands and so are vectorized.
 _joined("any", "any", lambda _: False, lambda a, b: call("bitwise_or", a, b), np.logical_or, 0, lambda _: BOOL)
 _joined("all", "all", lambda _: True, lambda a, b: call("bitwise_and", a, b), np.logical_and, 1, lambda _: BOOL)
@@ -197,7 +201,7 @@ enter(Monoid(
     combine=lambda left, right: (left[0] + right[0], left[1] + right[1]),
     finish=lambda state: state[0] / cast(state[1], state[0].dtype),
     reference=_mean_reference,
-    kinds=("float",),
+    kinds=("float", "complex"),
     by_blocks=True,
 ))  # fmt: skip
 
@@ -320,6 +324,7 @@ def _arg(
         combine=combine,
         finish=lambda state: state[1],
         reference=reference,
+        kinds=_ORDERED,
         gives=_int64,
         positions=True,
     ))  # fmt: skip
@@ -332,4 +337,5 @@ _arg("argmin", lambda b, a: less(b, a), _most, np.argmin)
 def check_kind(row: Monoid, dtype: str, what: object) -> None:
     """Refuse a dtype that a monoid is not for."""
     if kind_of(dtype) not in row.kinds:
-        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {what}; cast it")
+        instead = "take real, imag or abs of it" if dtype in COMPLEX else "cast it"
+        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {what}; {instead}")

@@ -12,7 +12,7 @@ from serrate.errors import AxisError, RaggednessError
 from serrate.fusion import elementwise
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import TensorDomain
-from serrate.fusion.dtypes import BOOL, INTEGERS, common_dtype, holds, wrapped
+from serrate.fusion.dtypes import BOOL, COMPLEX, INTEGERS, common_dtype, holds, wrapped
 from serrate.fusion.expressions import component_of
 from serrate.fusion.functions import COMPARISONS
 from serrate.fusion.operations import Operations
@@ -96,7 +96,7 @@ class Pointwise(Operations):
             raise TypeError(f"{name} of {found}, which have no dtype in common; cast one of them") from None
         if elementwise.named(name).in_floats and dtype in INTEGERS:
             dtype = common_dtype([dtype, 0.5])
-        if like is not None and not any(isinstance(x, TensorView) for x in operands):
+        if like is not None and not isinstance(operands[0], TensorView) and not isinstance(operands[1], TensorView):
             operands = (self.full_like(like, operands[0], dtype), *operands[1:])
         for x in operands:
             if not isinstance(x, TensorView) and name not in COMPARISONS:
@@ -106,6 +106,8 @@ class Pointwise(Operations):
     def cast(self, x: TensorView, dtype: str | torch.dtype) -> TensorView:
         """The elements in another dtype."""
         dtype = dtype_name(dtype)
+        if x.dtype in COMPLEX and dtype not in COMPLEX:
+            raise TypeError(f"{x} does not become {dtype}, since a part would be lost; take real, imag or abs")
         return self._pointwise("cast", [x], dtype)
 
     def copy(self, x: TensorView) -> TensorView:

@@ -12,7 +12,9 @@ WIDE = (torch.uint16, torch.uint32, torch.uint64)
 """The dtypes that torch computes little with."""
 
 
-def compute(name: str, function: Callable[..., torch.Tensor], operands: list[torch.Tensor], **options: Any) -> Any:
+def compute(
+    name: str, function: Callable[..., torch.Tensor], operands: list[torch.Tensor], **options: Any
+) -> torch.Tensor:
     """The operation of operands, the last of which is of a wide unsigned dtype; those that are not here, torch has."""
     if name not in _MEANINGS:
         return function(*operands, **options)
@@ -23,11 +25,10 @@ def compute(name: str, function: Callable[..., torch.Tensor], operands: list[tor
 
 
 def _clip(x: np.ndarray, min: int | None = None, max: int | None = None) -> np.ndarray:
-    limits = np.iinfo(x.dtype)
-    low, high = (limit if bound is None else bound for limit, bound in ((0, min), (limits.max, max)))
-    return np.minimum(
-        np.maximum(x, x.dtype.type(np.clip(low, 0, limits.max))), x.dtype.type(np.clip(high, 0, limits.max))
-    )
+    for bound, nearer in ((min, np.maximum), (max, np.minimum)):
+        if bound is not None:
+            x = np.asarray(nearer(x, x.dtype.type(sorted((0, int(bound), np.iinfo(x.dtype).max))[1])))
+    return x
 
 
 def _same(x: np.ndarray, **_: Any) -> np.ndarray:

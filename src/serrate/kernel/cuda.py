@@ -22,7 +22,7 @@ from serrate.kernel.ir import (
     Store,
 )
 from serrate.kernel.lanes import Wide
-from serrate.kernel.source import Printer, dtypes, identifier, one_line, prelude
+from serrate.kernel.source import Printer, complex_functions, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 THREADS_PER_BLOCK = 1024  # the most that every device can run
@@ -35,7 +35,8 @@ def source(kernel: Kernel) -> str:
     bounds = f" __launch_bounds__({math.prod(d.value for d in block)})" if all(d.is_const for d in block) else ""
     head = f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(\n{printer.parameters()}'
     headers = "".join(_HEADERS[dtype] for dtype in sorted(dtypes(kernel) & _HEADERS.keys()))
-    return "\n".join([headers + prelude("prelude.cuh"), head, *printer.indented(kernel.body), "}", ""])
+    shared = [headers + prelude("prelude.cuh"), *complex_functions([kernel])]
+    return "\n".join([*shared, head, *printer.indented(kernel.body), "}", ""])
 
 
 class _CudaPrinter(Printer):

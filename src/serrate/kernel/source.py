@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import ClassVar
 
 import numpy as np
 
-from serrate.fusion.dtypes import INDEX, INTEGERS
+from serrate.fusion.dtypes import COMPLEX, INDEX, INTEGERS, parts_of
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
 from serrate.fusion.functions import FUNCTIONS
-from serrate.fusion.scalar import Scalar
+from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
 
@@ -30,6 +30,12 @@ def prelude(name: str) -> str:
     text = folder.joinpath(name).read_text()
     text = text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
     return text.replace(f'#include "{exponential}"\n', files("serrate.runtime").joinpath(exponential).read_text())
+
+
+def complex_functions(kernels: Iterable[Kernel]) -> list[str]:
+    """The text about complex numbers that the source of some kernels needs: none, if they have no such numbers."""
+    needed = any(dtypes(kernel) & {*COMPLEX} for kernel in kernels)
+    return [files("serrate.kernel").joinpath("complex.h").read_text()] if needed else []
 
 
 @cache
@@ -156,6 +162,9 @@ class Printer:
             if value == -(2**63):
                 return f"{value + 1} - 1", SUM
             return f"{value}{_SUFFIXES.get(dtype, '')}", UNARY if value < 0 else POSTFIX
+        if dtype in COMPLEX:
+            parts = (self._constant(const(part, parts_of(dtype)))[0] for part in (value.real, value.imag))
+            return f"{self.type(dtype)}({', '.join(parts)})", POSTFIX
         if math.isfinite(value):
             text = repr(value) if dtype == "float64" else str(np.float32(value)) + "f"
         else:
