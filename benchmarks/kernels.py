@@ -2,7 +2,13 @@
 
 Ragged softmax `[B, r, D]` over r reads and writes every value once at least: its measure is a plain copy into existing
 memory. A sum over r reads every value once: its measure is the sum of all values as one flat vector.
+
+Calls are measured on small tensors, so that what a call costs beyond its kernel is seen.
 `python -m benchmarks.kernels cuda` measures on a GPU.
+
+First of all, what it takes to build a fusion, lower it and print its source, without compiling it: for 30 pointwise
+operations at most 5 ms, for a layer norm of 30 at most 12 ms, and no more for each operation where there are 1,000.
+`python -m benchmarks.kernels building` measures that alone.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -17,10 +24,10 @@ from benchmarks.eager import log_normal, runs
 from benchmarks.tensor import lengths_of
 from benchmarks.timing import interleaved
 from serrate.fusion import Fusion, ParallelType, TensorView, symbol
-from serrate.fusion.binding import bind
 from serrate.kernel import Lowered, lower
 
 ROWS, FEATURES = 1024, 128
+TIMES = 2000  # calls in a row
 
 
 def nested(fusion: Fusion) -> TensorView:
@@ -75,6 +82,67 @@ def _blocks(y: TensorView) -> TensorView:
     return y.parallelize(0, ParallelType.BIDx).parallelize(2, ParallelType.TIDy).parallelize(3, ParallelType.TIDx)
 
 
+OPERATIONS = ("exp", "add", "tanh", "multiply", "sqrt", "subtract")
+
+
+def chain(x: TensorView, count: int) -> TensorView:
+    """So many pointwise operations, one after another."""
+    for number in range(count):
+        name = OPERATIONS[number % len(OPERATIONS)]
+        x = x.fusion.binary(name, x, 1.5) if number % 2 else x.fusion.unary(name, x)
+    return x
+
+
+def printed_chain(count: int) -> str:
+    """The source of so many pointwise operations."""
+    fusion = Fusion()
+    y = fusion.output(chain(fusion.input("x", ["n", FEATURES]), count), "y")
+    y.parallelize(0, ParallelType.Thread).vectorize(1, 8, ParallelType.Simd)
+    return lower(fusion, y).source
+
+
+def printed_layer_norm(count: int) -> str:
+    """The source of a layer norm of so many pointwise operations, each computed again in every phase."""
+    fusion = Fusion()
+    x = chain(fusion.input("x", ["n", FEATURES]), count)
+    centered = x - fusion.reduce("mean", x, [1], keepdims=True)
+    y = fusion.output(centered * fusion.unary("rsqrt", fusion.reduce("var", x, [1], keepdims=True) + 1e-5), "y")
+    y.parallelize(0, ParallelType.Thread).parallelize(1, ParallelType.Simd)
+    return lower(fusion, y).source
+
+
+def printed_rows(count: int) -> str:
+    """The source of sums of ragged rows of so many pointwise operations."""
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("sum", chain(nested(fusion), count), [1]), "y")
+    return lower(fusion, y.parallelize(0, ParallelType.Thread)).source
+
+
+def printed_concats(count: int) -> str:
+    """The source of so many tensors, joined one by one."""
+    fusion = Fusion()
+    x = fusion.input("x", ["n", 2])
+    for number in range(count):
+        x = fusion.concat(x, fusion.input(f"x{number}", ["n", 2]), 1)
+    return lower(fusion, fusion.output(x, "y")).source
+
+
+def measure_building() -> None:
+    """How long fusions take from the first tensor to the source."""
+    sizes = {
+        "pointwise": (printed_chain, (30, 100, 300, 1000)),
+        "layer norm": (printed_layer_norm, (30, 100, 300, 1000)),
+        "sum of rows": (printed_rows, (30, 100, 300, 1000)),
+        "concat": (printed_concats, (3, 10, 30)),
+    }
+    print("\nto build, lower and print")
+    for name, (make, counts) in sizes.items():
+        times = interleaved({f"{count}": partial(make, count) for count in counts}, rounds=15, seconds=10)
+        for count, (least, middle) in times.items():
+            each = f"{least / int(count) * 1e3:7.3f} ms for each"
+            print(f"  {f'{name}, {count}':28} {least * 1e3:9.3f} ms {middle * 1e3:9.3f} ms {each}")
+
+
 def batches() -> dict[str, torch.Tensor]:
     return {
         "xnli": lengths_of("xnli", ROWS),
@@ -86,11 +154,74 @@ def batches() -> dict[str, torch.Tensor]:
 
 def prepared(lowered: Lowered, inputs: list[torch.Tensor], output: torch.Tensor) -> Callable[[], object]:
     """The kernel alone, its output preallocated: called again and again with arguments that were checked once."""
-    run = bind(lowered.fusion, inputs)
-    made = lowered.buffers(inputs, [output])
-    function = lowered.variant(run, made)
-    arguments = [*(made[buffer.name] for buffer in lowered.kernel.buffers), *lowered.sizes(run, made).values()]
-    return lambda: function(*arguments)
+    made, sizes = lowered.arguments(inputs, [output])
+    function = lowered.variant(narrow=lowered.target.narrow_indices, wide=lowered.is_aligned(made))
+    launch = function.launcher(output.device)
+    arguments = [*(made[buffer.name].data_ptr() for buffer in lowered.kernel.buffers), *sizes.values()]
+
+    def call(kept: object = made) -> None:  # its memory must stay
+        launch(*arguments)
+
+    return call
+
+
+def scaled_by_tile(target: str) -> Lowered:
+    """x · w, a tile of 4 rows at a time, whose offsets follow from those of the rows."""
+    fusion = Fusion()
+    x, w = nested(fusion), fusion.input("w", ["k", FEATURES])
+    y = fusion.output(x * fusion.broadcast(w, [False, True, False]), "y").split(1, 4).combine(0)
+    if target == "cuda":
+        y.parallelize(0, ParallelType.BIDx).parallelize(2, ParallelType.TIDx)
+    return lower(fusion, y, name="scaled_by_tile", target=target)
+
+
+def looked_up(target: str) -> Lowered:
+    """Rows of a table by index: a fault is looked for after each call."""
+    fusion = Fusion()
+    table, ids = fusion.input("table", ["rows", FEATURES]), fusion.input("ids", ["n"], "int64")
+    y = fusion.output(fusion.gather(table, ids), "y")
+    if target == "cuda":
+        y.parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDx)
+    return lower(fusion, y, name="looked_up", target=target)
+
+
+def repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
+    def calls() -> None:
+        for _ in range(times):
+            call()
+
+    return calls
+
+
+def measure_calls(device: str) -> None:
+    """Microseconds that a call takes beyond its kernel, which is launched alone with the same addresses."""
+    torch.set_num_threads(1)
+    values, offsets = torch.randn(6, FEATURES, device=device), torch.tensor([0, 2, 2, 6], device=device)
+    weights, ids = torch.randn(3, FEATURES, device=device), torch.tensor([5, 0, 3], device=device)
+    target = "cpp" if device == "cpu" else "cuda"
+    cases = {
+        "sum by component": (total() if device == "cpu" else total_on_cuda(), [values, offsets]),
+        "scale by tile": (scaled_by_tile(target), [values, offsets, weights]),
+        "gather": (looked_up(target), [values, ids]),
+    }
+    print("\ncalls, µs beyond the kernel: minimum, median")
+    for name, (lowered, inputs) in cases.items():
+        (output,) = lowered(*inputs)
+        call = lowered.prepared([given.device for given in inputs])
+        into = lowered.prepared([given.device for given in inputs], given_outputs=True)
+        candidates = {
+            "kernel": prepared(lowered, inputs, output),
+            "call": lambda lowered=lowered, inputs=inputs: lowered(*inputs),
+            "call with `out`": lambda lowered=lowered, inputs=inputs, output=output: lowered(*inputs, out=output),
+            "prepared": lambda call=call, inputs=inputs: call(*inputs),
+            "prepared, given output": lambda into=into, inputs=inputs, output=output: into(*inputs, output),
+        }
+        rounds = {who: repeated(what, TIMES) for who, what in candidates.items()}
+        times = interleaved(rounds, rounds=25, seconds=10)
+        kernel = times.pop("kernel")
+        print(f"  {name}: kernel alone {kernel[0] / TIMES * 1e6:.2f} | {kernel[1] / TIMES * 1e6:.2f}")
+        for who, (least, middle) in times.items():
+            print(f"    {who:24} {(least - kernel[0]) / TIMES * 1e6:6.2f} | {(middle - kernel[1]) / TIMES * 1e6:6.2f}")
 
 
 def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None:
@@ -136,7 +267,11 @@ def measure(name: str, lengths: torch.Tensor, threads: int, device: str) -> None
 
 def main(device: str = "cpu") -> None:
     warnings.filterwarnings("ignore")
+    measure_building()
+    if device == "building":
+        return
     with torch.no_grad():
+        measure_calls(device)
         for name, lengths in batches().items():
             for threads in (1, 2) if device == "cpu" else (1,):
                 measure(name, lengths if device == "cpu" else lengths.repeat(16), threads, device)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import importlib
 import sys
 
-SUITES = ["importing", "tensor", "eager", "native", "sums", "kernels", "compat", "table", "levels", "allocation"]
+SUITES = [
+    "importing",
+    "tensor",
+    "eager",
+    "native",
+    "sums",
+    "kernels",
+    "moves",
+    "compat",
+    "table",
+    "levels",
+    "allocation",
+]
 
 
 def main() -> None:

@@ -89,5 +89,6 @@ EVERY_ROWS = {
     "two levels, empty": Rows(((2, 0), (0, 0))),
     "three levels": Rows(((2, 0, 1), (2, 0, 1), (1, 0, 3))),
     "three levels, empty": Rows(((0, 1), (0,), ())),
+    "four levels": Rows(((1, 2), (1, 0, 2), (2, 1, 1), (1, 0, 2, 1))),
 }
 every_rows = pytest.mark.parametrize("rows", EVERY_ROWS.values(), ids=EVERY_ROWS.keys())

@@ -82,7 +82,7 @@ def test_operands_that_are_read_elsewhere_are_not_mapped():
     fusion = Fusion()
     x = fusion.input("x", [6])
     y = fusion.pad(x, 0, 1, 1)
-    z = fusion.slice(x, 0, 1, 0) - fusion.slice(x, 0, 0, -1)
+    z = fusion.slice(x, 0, 1, None) - fusion.slice(x, 0, 0, -1)
     graph = AxisGraph(fusion.tensors)
     assert not graph.same(x.domain.logical[0], y.domain.logical[0])
     assert not graph.same(x.domain.logical[0], z.domain.logical[0])
@@ -107,3 +107,17 @@ def test_different_raggedness_is_not_the_same():
     graph = AxisGraph(fusion.tensors)
     assert not graph.same(first.domain.logical[1], second.domain.logical[1])
     assert not graph.same(IterDomain(3), IterDomain(3))
+
+
+def test_no_component_is_searched_for_that_a_product_gives() -> None:
+    """The component of rows follows from the index of all rows by a search, or from its two halves by a product."""
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("exp", nested(fusion)), "y")
+    component = y.domain.logical[0]
+    outer, inner = IterDomain.split(component, 4)
+    graph = AxisGraph(fusion.tensors, [outer, inner])
+    flat = y.domain.allocation[0]
+    for known in ([flat, outer, inner], [outer, inner, flat], [inner, flat, outer]):
+        (step,) = route(graph, known, [component])
+        assert (type(step.expression).__name__, step.forward) == ("Split", False)
+    assert [step.cost for step in route(graph, [flat], [component])] == [64.0]

@@ -32,7 +32,7 @@ def test_injected_offsets(lengths: list[int]) -> None:
     fusion = Fusion()
     x = nested(fusion, 2)
     fusion.output(fusion.pad(x, 1, 1, 2), "padded")
-    fusion.output(fusion.slice(x, 1, 2, 0), "cut")
+    fusion.output(fusion.slice(x, 1, 2, None), "cut")
     fusion.output(fusion.reduce("sum", x, [1]), "sums")
     injected = inject_offsets(fusion)
     names = ["padded", "padded_offsets", "cut", "cut_offsets", "sums"]

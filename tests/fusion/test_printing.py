@@ -23,7 +23,7 @@ def test_printing() -> None:
         "t5[iS_c{k}, iS_r{[offsets]}, iS_d{4}] float32 = multiply(t2, t4)",
         "t6[iS_c{k}, rS_r{[offsets]}, iS_d{4}] float32 = sum(t5, (1,), False)",
         "padded[iS_c{k}, iS_r{[offsets_plus_1]}, iS_d{4}] float32 = pad(t5, 1, 1, 0, 2.0)",
-        "rows[iS_i{5}, iS_d{2}] float32 = gather(table, ids, 1)",
+        "rows[iS_i{5}, iS_d{2}] float32 = gather(table, ids, 0, 0)",
         "t11[iS_c{k}, iS_r{[offsets]}, iS_d{4}] bool = less(t2, 0.5)",
         "chosen[iS_c{k}, iS_r{[offsets]}, iS_d{4}] float32 = where(t11, t2, 0.0)",
         "half[iS_c{k}, iS_d{4}] float16 = cast(t6)",

@@ -59,6 +59,11 @@ def offsets_that_are_no_whole_numbers() -> Any:
     return RaggedIterDomain.from_offsets(Fusion().input("offsets", [3]))
 
 
+@refused(TypeError, "extents must be int32 or int64, got extents[iS_i{3}] float32")
+def extents_that_are_no_whole_numbers() -> Any:
+    return RaggedIterDomain.from_extents(Fusion().input("extents", [3]))
+
+
 @refused(RaggednessError, "3 components have 4 offsets, got offsets[iS_i{5}] int64", of_an_axis=False)
 def offsets_of_another_number() -> Any:
     return RaggedIterDomain.from_offsets(Fusion().input("offsets", [5], "int64"), count=3)
@@ -235,9 +240,8 @@ def resize_of_a_reduced_axis() -> Any:
 
 
 @refused(ScheduleError, "iS_i{3} cannot be resized by (-2, -2): -1 would be left")
-def slice_of_more_than_there_is() -> Any:
-    fusion = Fusion()
-    return fusion.slice(fusion.input("x", [3]), 0, 2, -2)
+def resize_by_more_than_there_is() -> Any:
+    return IterDomain.resize(IterDomain(3, name="i"), -2, -2)
 
 
 @refused(ScheduleError, "iS_i{4} and iS_d{4} cannot be swizzled by 'spiral': there are 'xor' and 'shift'")

@@ -11,7 +11,6 @@ from tests.fusion.samples import nested
 
 from serrate.errors import CompileError, RaggednessError, ScheduleError
 from serrate.fusion import Fusion, symbol
-from serrate.fusion.binding import Run
 from serrate.kernel import lower
 from serrate.runtime.compiler import compile as compile_source
 
@@ -53,7 +52,7 @@ def input_of_a_kernel_of_another_size() -> Any:
     return lowered(copied(5))(torch.ones(4))
 
 
-@refused(IndexError, "t2[iS_i{1}] float32 = gather(table, ids, 1): an index is outside of iS_i{3}, of 3")
+@refused(IndexError, "t2[iS_i{1}] float32 = gather(table, ids, 0, 0): an index is outside of iS_i{3}, of 3")
 def index_that_the_table_does_not_have() -> Any:
     fusion = Fusion()
     fusion.output(fusion.gather(fusion.input("table", [3]), fusion.input("ids", [1], "int64")))
@@ -101,7 +100,7 @@ def select_of_a_component_that_is_not_there() -> Any:
 def more_elements_than_indices_of_32_bits() -> Any:
     y = copied("n")
     kernel = lower(y.fusion, y, index="int32")
-    return kernel.variant(Run({"n": 2**31}, {}), {"x": torch.empty(2**31, device="meta")})
+    return kernel.buffers([torch.empty(2**31, device="meta")])
 
 
 @refused(ScheduleError, "iS_i{n} cannot be split by f, where {'n': 3, 'f': 0}")

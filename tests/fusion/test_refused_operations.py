@@ -222,16 +222,10 @@ def reduction_of_a_broadcast_axis() -> Any:
 # Resizing, gathering, selecting
 
 
-@refused(ValueError, "slice takes start ≥ 0 and stop ≤ 0 (from the end), got -1 and 0")
-def slice_from_the_wrong_end() -> Any:
+@refused(AxisError, "axis 0 of t1[bS{1}, iS_i{8}] float32 cannot be sliced: it is a broadcast axis")
+def slice_of_a_broadcast_axis() -> Any:
     fusion = Fusion()
-    return fusion.slice(fusion.input("x", [8]), 0, -1, 0)
-
-
-@refused(ValueError, "slice takes start ≥ 0 and stop ≤ 0 (from the end), got 1 and 3")
-def slice_to_a_position() -> Any:
-    fusion = Fusion()
-    return fusion.slice(fusion.input("x", [8]), 0, 1, 3)
+    return fusion.slice(fusion.broadcast(fusion.input("x", [8]), [True, False]), 0, None, 1)
 
 
 @refused(ValueError, "pad takes numbers of 0 or more, got -1 and 0")
@@ -251,26 +245,38 @@ def pad_of_a_component_axis() -> Any:
 
 @refused(
     RaggednessError,
-    "concat along axis 1 needs axes of known extents, got t2[iS_c{k}, iS_r{[offsets]}] float32 and "
-    "t4[iS_c{k}, iS_r{[offsets]}] float32",
+    "concat along axis 1 needs axes that are all ragged, or all regular, got t2[iS_c{k}, iS_r{[offsets]}] float32 and "
+    "z[iS_i{k}, iS_d{3}] float32",
 )
-def concat_of_rows() -> Any:
+def concat_of_rows_and_a_regular_axis() -> Any:
     fusion = Fusion()
-    return fusion.concat(nested(fusion), nested(fusion, name="z"), 1)
+    return fusion.concat([nested(fusion), fusion.input("z", ["k", 3])], 1)
 
 
 @refused(
-    RaggednessError, "concat along axis 0 needs axes of known extents, got x[iS_i{n}] float32 and z[iS_i{m}] float32"
+    ValueError,
+    "concat of x[iS_i{n}, iS_d{2}] float32 and z[iS_i{m}, iS_d{2}] float32: the extents n and m differ",
 )
-def concat_of_symbolic_axes() -> Any:
+def concat_of_axes_that_differ_elsewhere() -> Any:
     fusion = Fusion()
-    return fusion.concat(fusion.input("x", ["n"]), fusion.input("z", ["m"]), 0)
+    return fusion.concat([fusion.input("x", ["n", 2]), fusion.input("z", ["m", 2])], 1)
+
+
+@refused(TypeError, "concat of uint64 and int8, which have no dtype in common; cast one of them")
+def concat_of_dtypes_that_none_holds() -> Any:
+    fusion = Fusion()
+    return fusion.concat([fusion.input("x", [3], "uint64"), fusion.input("z", [3], "int8")], 0)
+
+
+@refused(ValueError, "concat needs at least one tensor")
+def concat_of_nothing() -> Any:
+    return Fusion().concat([], 0)
 
 
 @refused(AxisError, "concat needs tensors of as many axes, got x[iS_i{3}, iS_d{4}] float32 and z[iS_i{3}] float32")
 def concat_of_different_numbers_of_axes() -> Any:
     fusion = Fusion()
-    return fusion.concat(fusion.input("x", [3, 4]), fusion.input("z", [3]), 1)
+    return fusion.concat([fusion.input("x", [3, 4]), fusion.input("z", [3])], 1)
 
 
 @refused(TypeError, "gather needs indices of int32 or int64, got z[iS_i{3}] float32")
@@ -279,10 +285,47 @@ def gather_by_numbers_that_are_not_whole() -> Any:
     return fusion.gather(fusion.input("x", [3]), fusion.input("z", [3]))
 
 
-@refused(RaggednessError, "gather takes from a tensor of regular axes, got t2[iS_c{k}, iS_r{[offsets]}] float32")
-def gather_from_ragged_rows() -> Any:
+@refused(
+    RaggednessError,
+    "gather along iS_c{k} of t2[iS_c{k}, iS_r{[offsets]}] float32: a ragged axis depends on it",
+)
+def gather_of_components() -> Any:
     fusion = Fusion()
     return fusion.gather(nested(fusion), fusion.input("z", [3], "int64"))
+
+
+@refused(
+    RaggednessError,
+    "gather along iS_r{[offsets]} of t2[iS_c{k}, iS_r{[offsets]}] float32 shares the axes before it, got 0 shared axes",
+)
+def gather_along_rows_of_other_components() -> Any:
+    fusion = Fusion()
+    return fusion.gather(nested(fusion), fusion.input("z", ["k", 3], "int64"), 1, batch=0)
+
+
+@refused(
+    AxisError,
+    "gather along axis 0 of x[iS_i{3}] float32 by z[iS_i{3}] int64 cannot share 1 axes",
+)
+def gather_that_shares_what_it_chooses_along() -> Any:
+    fusion = Fusion()
+    return fusion.gather(fusion.input("x", [3]), fusion.input("z", [3], "int64"), 0, batch=1)
+
+
+@refused(RaggednessError, "axis 0 of x[iS_i{3}] float32 is regular already")
+def dense_of_a_regular_axis() -> Any:
+    fusion = Fusion()
+    return fusion.to_dense(fusion.input("x", [3]), 0)
+
+
+@refused(
+    AxisError,
+    "from_dense reads tensors of as many axes, got z[iS_i{3}] float32 for the axes [iS_c{k}, iS_r{[offsets]}]",
+)
+def dense_of_other_axes() -> Any:
+    fusion = Fusion()
+    rows = nested(fusion)
+    return fusion.from_dense(fusion.input("z", [3]), rows)
 
 
 @refused(IndexError, "index 3 of axis 0 of x[iS_i{3}] float32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests.fusion.test_values_of_indices import EVERY_DTYPE, each_target, on
 from tests.kernel.harness import agree
 
 from serrate.errors import AxisError, RaggednessError
-from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, symbol
+from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView, inject_offsets, symbol
 from serrate.kernel import lower
 
 
@@ -89,8 +90,6 @@ def test_two_ragged_axes_as_one(start: int, stop: int) -> None:
         with pytest.raises(RaggednessError, match="depends on a part of"):
             fusion.flatten(x, start, stop)
         return
-    if start == 0:
-        return
     y = fusion.output(fusion.flatten(x, start, stop), "y")
     inputs = [*pair_inputs(), *sizes]
     assert [axis.is_ragged for axis in y.domain.kept] == [False, True][: 3 - stop + start]
@@ -98,14 +97,17 @@ def test_two_ragged_axes_as_one(start: int, stop: int) -> None:
     agree(lower(fusion, y), *inputs)
 
 
+def count_of(tree: Any, depth: int) -> int:
+    """How many elements nested lists hold."""
+    return sum(count_of(row, depth - 1) for row in tree) if depth else 1
+
+
 @every_rows
 @each_target
 def test_every_group_of_axes_as_one(target: str, rows: Rows) -> None:
-    """Flattened rows are the same packed values; what depends on part of a group is refused."""
+    """Flattened rows are the same packed values; those of one level have the lengths of all that was in them."""
     count = rows.depth + 2
     for start, stop in itertools.combinations_with_replacement(range(count), 2):
-        if 1 <= start < rows.depth and stop > start:
-            continue
         fusion = Fusion()
         x = rows.input(fusion, 2)
         y = fusion.output(fusion.flatten(x, start, stop), "y")
@@ -114,7 +116,11 @@ def test_every_group_of_axes_as_one(target: str, rows: Rows) -> None:
         inputs = rows.given(fusion, x=values)
         features = stop == count - 1 and start < stop
         want = values.reshape(-1) if features else values
-        assert torch.equal(fusion.evaluate(*inputs)[0], want)
+        got = inject_offsets(fusion).evaluate(*inputs)
+        assert torch.equal(got[0], want)
+        if 1 <= start <= rows.depth <= stop:
+            inside = [count_of(row, rows.depth + 1 - start) for _, row in paths(rows.tree(values), start)]
+            assert got[start].diff().tolist() == [count * (2 if features else 1) for count in inside]
         agree(on(target, fusion, y), *inputs)
 
 
@@ -133,6 +139,20 @@ def test_reduction_of_flattened_rows(rows: Rows) -> None:
     groups = [torch.stack(row) if row else torch.zeros(0, 2) for _, row in paths(rows.tree(values), rows.depth)]
     sums = [group.sum() if rows.depth == 1 else group.sum(0) for group in groups]
     torch.testing.assert_close(fusion.evaluate(*inputs)[0], packed(sums, values[:, 0] if rows.depth == 1 else values))
+    agree(lower(fusion, y), *inputs)
+
+
+@pytest.mark.parametrize("name", ["two levels", "two levels, empty", "three levels", "three levels, empty"])
+def test_sums_of_flattened_levels(name: str) -> None:
+    """All elements of a component, whatever rows they are in, with a weight of each component."""
+    rows, fusion = EVERY_ROWS[name], Fusion()
+    x, w = rows.input(fusion, 2), fusion.input("w", ["n0", 2])
+    flat = fusion.flatten(x, 1, rows.depth)
+    y = fusion.output(fusion.reduce("sum", flat * fusion.broadcast(w, [False, True, False]), [1]), "y")
+    values, weights = rows.values(2), some(len(rows.levels[0]), 2, seed=1)
+    inputs = rows.given(fusion, x=values, w=weights)
+    sums = [sum((leaf for _, leaf in paths(tree, rows.depth)), torch.zeros(2)) for tree in rows.tree(values)]
+    torch.testing.assert_close(fusion.evaluate(*inputs)[0], packed(sums, values) * weights)
     agree(lower(fusion, y), *inputs)
 
 

@@ -28,7 +28,7 @@ def test_pad(axis: int, dtype: str, left: int, right: int, lengths: list[int]) -
 @pytest.mark.parametrize("axis", [1, 2])
 def test_slice(axis: int, start: int, stop: int, lengths: list[int]) -> None:
     fusion = Fusion()
-    fusion.output(fusion.slice(nested(fusion, 4), axis, start, stop))
+    fusion.output(fusion.slice(nested(fusion, 4), axis, start, stop or None))
     x = some(sum(lengths), 4)
 
     def cut(row: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ def test_slice(axis: int, start: int, stop: int, lengths: list[int]) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
 def test_concat_of_features(dtype: str, lengths: list[int]) -> None:
     fusion = Fusion()
-    fusion.output(fusion.concat(nested(fusion, 2, dtype=dtype), nested(fusion, 3, name="z", dtype=dtype), 2))
+    fusion.output(fusion.concat([nested(fusion, 2, dtype=dtype), nested(fusion, 3, name="z", dtype=dtype)], 2))
     a, b = some(sum(lengths), 2, dtype=dtype), some(sum(lengths), 3, dtype=dtype, seed=1)
     assert torch.equal(fusion.evaluate(a, offsets_of(lengths), b)[0], torch.cat([a, b], 1))
 
@@ -51,7 +51,7 @@ def test_concat_of_features(dtype: str, lengths: list[int]) -> None:
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_concat_of_regular_tensors(axis: int) -> None:
     fusion = Fusion()
-    fusion.output(fusion.concat(fusion.input("x", [2, 3]), fusion.input("z", [2, 3]), axis))
+    fusion.output(fusion.concat([fusion.input("x", [2, 3]), fusion.input("z", [2, 3])], axis))
     a, b = some(2, 3), some(2, 3, seed=1)
     assert torch.equal(fusion.evaluate(a, b)[0], torch.cat([a, b], axis))
 

@@ -212,3 +212,9 @@ def test_keys_tell_values_of_indices_apart() -> None:
     assert len(set(keys)) == len(kinds)
     assert [made(*kind) for kind in kinds] == keys
     assert all(fusion.clone() == fusion for fusion in keys)
+
+
+def test_rows_are_printed_by_their_offsets() -> None:
+    fusion = Fusion()
+    lengths = fusion.row_lengths(Rows(((1,),)).input(fusion), 1)
+    assert str(lengths.definition) == "row_lengths([offsets0])"

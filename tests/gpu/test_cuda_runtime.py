@@ -134,8 +134,7 @@ def test_cubin_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = cuda._compiled
     monkeypatch.setattr(cuda, "_compiled", lambda *a: (compiled.append(a), real(*a))[1])
     for _ in range(2):
-        monkeypatch.setattr(cuda, "_functions", {})
-        cuda._loaded.cache_clear()
+        monkeypatch.setattr(cuda, "_sources", {})
         CUDA.compile(reversed_in_shared_memory())
     assert len(compiled) == 1
     assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
@@ -143,4 +142,4 @@ def test_cubin_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failing_compiler() -> None:
     with pytest.raises(CompileError, match="not_declared"):
-        cuda._compiled("__global__ void f() { not_declared; }", "f", cuda._architecture(0))
+        cuda._compiled("__global__ void f() { not_declared; }", cuda._architecture(0))

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 import torch
 from tests.kernel.golden_kernels import GOLDENS, inputs
-from tests.kernel.harness import compare
+from tests.kernel.harness import compare, is_refused
 from tests.kernel.random_schedules import draw, schedule
 
 import serrate as sr
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, ParallelType, RaggedIterDomain, inject_offsets
-from serrate.kernel import Lowered, lower
+from serrate.kernel import Lowered, compile_together, lower
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,6 +28,15 @@ def run(lowered: Lowered, given: list[torch.Tensor]) -> None:
     on_device = [tensor.cuda() for tensor in given]
     first = [tensor.cpu() for tensor in lowered(*on_device)]
     second = [tensor.cpu() for tensor in lowered(*on_device)]
+    try:
+        sr.testing.raise_deferred()
+        faulted = False
+    except IndexError:
+        faulted = True
+        with pytest.raises(IndexError):
+            sr.testing.raise_deferred()  # of the second call
+    if is_refused(lowered, given, faulted):
+        return
     sizes = {t.name: e.numel() for t, e in zip(lowered.fusion.outputs, lowered.fusion.evaluate(*given), strict=True)}
     names = [tensor.name for tensor in lowered.fusion.outputs]
     # What follows the last row of an over-allocated result is undefined.
@@ -125,3 +134,33 @@ def test_lengths_born_on_the_device_stay_there() -> None:
         result, offsets = kernel(values, counts)
     torch.testing.assert_close(result, values.exp())
     assert torch.equal(offsets.cpu().diff(), torch.bincount(experts.cpu(), minlength=16))
+
+
+def test_an_index_out_of_range_is_raised_later() -> None:
+    """The kernel reads 0 and reports; nothing waits, and a later call raises."""
+    fusion = Fusion()
+    table, chosen = fusion.input("table", ["rows", 8]), fusion.input("chosen", ["n"], "int64")
+    y = fusion.output(fusion.gather(table, chosen), "y").parallelize(0, ParallelType.BIDx)
+    kernel = lower(fusion, y, target="cuda")
+    rows, good = torch.ones(3, 8, device="cuda"), torch.tensor([0, 2], device="cuda")
+    bad = torch.tensor([0, 3], device="cuda")
+    kernel(rows, good)
+    with sr.testing.forbid_sync():
+        (result,) = kernel(rows, bad)
+    with pytest.raises(IndexError, match="position 1 holds 3"):
+        sr.testing.raise_deferred()
+    assert result.sum(1).tolist() == [8, 0]
+    kernel(rows, good)
+    sr.testing.raise_deferred()
+
+
+def test_kernels_of_one_source() -> None:
+    kernels = []
+    for factor in (2.0, 3.0):
+        fusion = Fusion()
+        y = fusion.output(fusion.input("x", ["n"]) * factor, "y").parallelize(0, ParallelType.BIDx)
+        kernels.append(lower(fusion, y, target="cuda"))
+    compile_together(kernels)
+    x = torch.randn(5, device="cuda")
+    for factor, kernel in zip((2.0, 3.0), kernels, strict=True):
+        assert torch.equal(kernel(x)[0], x * factor)

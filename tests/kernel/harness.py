@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from serrate.fusion.binding import Run, bind
-from serrate.fusion.reference import ElementList, coordinates_of, in_memory
+from serrate.fusion.binding import bind, compute_offsets
+from serrate.fusion.element_lists import ElementList, coordinates_of
+from serrate.fusion.reference import in_memory
+from serrate.fusion.strides import span
 from serrate.kernel import Lowered
 from serrate.kernel.check import run
+from serrate.kernel.parameters import faults
 
 EPS = {
     torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52,
@@ -17,7 +20,9 @@ EPS = {
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).reshape(-1).numpy()
+    """The memory of a tensor, from its first element to its last."""
+    flat = tensor.as_strided((span(tensor),), (1,))
+    return (flat.float() if tensor.dtype == torch.bfloat16 else flat).numpy()
 
 
 def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, np.ndarray]:
@@ -25,6 +30,7 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
     run_ = bind(lowered.fusion, inputs)
     for tensor, given in zip(lowered.fusion.inputs, inputs, strict=True):
         run_.arrays.setdefault(tensor.name, given)
+    compute_offsets(lowered.fusion, run_)
     found = {}
     for tensor in lowered.fusion.outputs:
         coordinates = coordinates_of(run_, tensor.domain.kept)
@@ -35,14 +41,14 @@ def valid_positions(lowered: Lowered, inputs: list[torch.Tensor]) -> dict[str, n
 
 def check(lowered: Lowered, inputs: list[torch.Tensor], seed: int = 0) -> None:
     """The kernel in the checking interpreter: no violation, and what `evaluate` says."""
-    bound: Run = bind(lowered.fusion, inputs)
-    made = lowered.buffers(inputs)
+    made, sizes = lowered.arguments(inputs)
     written = {buffer.name for buffer in lowered.kernel.buffers if buffer.written}
     outputs = {tensor.name for tensor in lowered.fusion.outputs}
     arrays = {name: as_numpy(t) for name, t in made.items() if name not in written & outputs}
-    sizes = lowered.sizes(bound, made)
     fill = {t.name: t.fill for t in lowered.fusion.outputs if t.fill is not None}
     results = run(lowered.kernel, arrays, sizes, valid=valid_positions(lowered, inputs), fill=fill, seed=seed)
+    if is_refused(lowered, inputs, any(results[name][0] for name in faults(lowered.kernel.body))):
+        return
     compare(lowered, inputs, {n: torch.from_numpy(np.array(r)) for n, r in results.items()})
 
 
@@ -52,6 +58,34 @@ def agree(lowered: Lowered, *inputs: torch.Tensor) -> None:
     if lowered.target.name == "cpp":
         results = dict(zip((t.name for t in lowered.fusion.outputs), lowered(*inputs), strict=True))
         compare(lowered, list(inputs), results)
+
+
+def is_refused(lowered: Lowered, inputs: list[torch.Tensor], faulted: bool) -> bool:
+    """Whether `evaluate` finds an index out of range. So must the kernel, unless no output reads the index."""
+    kinds = {tensor.definition.kind for tensor in lowered.fusion.tensors if tensor.definition is not None}
+    if "gather" not in kinds:
+        assert not faulted
+        return False
+    try:
+        lowered.fusion.evaluate(*inputs)
+        refused = False
+    except IndexError:
+        refused = True
+    unread = bool(kinds & {"resize", "select"}) or _has_unread_gather(lowered)
+    assert refused == faulted or (refused and unread), f"reported: {faulted}, wrong: {refused}"
+    return refused
+
+
+def _has_unread_gather(lowered: Lowered) -> bool:
+    """Whether no output is computed of some gather, which `evaluate` computes nevertheless."""
+    read, stack = set(), list(lowered.fusion.outputs)
+    while stack:
+        tensor = stack.pop()
+        if tensor not in read:
+            read.add(tensor)
+            stack += tensor.definition.inputs if tensor.definition is not None else ()
+    gathers = [t for t in lowered.fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
+    return any(gather not in read for gather in gathers)
 
 
 def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.kernel.random_layouts import FLOATS, LONGEST, WHOLE, Inputs, layout
+from tests.kernel.random_moves import moved
 
 from serrate.fusion import IterDomain, TensorView
 from serrate.fusion.dtypes import COMPLEX, UNSIGNED
@@ -77,10 +78,13 @@ class Program(Inputs):
     def of_indices(self, like: TensorView) -> Value:
         """A number, an index or the length of a row for each element of a tensor."""
         axes = like.domain.kept
-        kinds = ["full"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
+        kinds = ["full", "bits"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
         kind = self.random.choice(kinds)
         if kind == "full":
             return Value(self.fusion.full_like(like, self.random.choice([1, 0, 2])))
+        if kind == "bits":
+            drawn = self.fusion.random_bits(like, self.random.getrandbits(64), self.random.getrandbits(64))
+            return Value(self.fusion.cast(self.fusion.binary("bitwise_and", drawn, 3), like.dtype), True, 3)
         if kind == "positions":
             made = self.fusion.positions(like, self.random.randrange(len(axes)))
         else:
@@ -159,23 +163,13 @@ class Program(Inputs):
     # Operands read elsewhere
 
     def move(self, x: Value) -> Value:
-        """Pad, slice, gather or select."""
-        return self.random.choice([self.pad, self.cut, self.gather, self.select])(x)
-
-    def _resizable(self, x: Value) -> list[int]:
-        return [at for at in range(len(self.axes)) if not any(at in other.parents for other in self.axes)]
-
-    def pad(self, x: Value) -> Value:
-        at, (left, right) = self.random.choice(self._resizable(x)), (self.random.randint(0, 2) for _ in range(2))
-        made = self.fusion.pad(x.tensor, at, left, right, self.random.choice([0, 1]))
-        return replace(x, tensor=made, moved=True)
-
-    def cut(self, x: Value) -> Value:
-        at = self.random.choice(self._resizable(x))
-        most = 3 if self.axes[at].parents else self.axes[at].actual
-        start = self.random.randint(0, min(most, 2))
-        stop = self.random.randint(0, min(most - start, 2))
-        return replace(x, tensor=self.fusion.slice(x.tensor, at, start, -stop), moved=True)
+        """Rows of a table, one row or column of `x`, or its elements moved."""
+        if self.random.random() < 0.15:
+            return self.gather(x)
+        if not x.moved and self.random.random() < 0.15:
+            return self.select(x)
+        made = moved(self.random, self.fusion, x.tensor)
+        return replace(x, tensor=made, moved=True, bound=WRAPPED if x.is_unsigned else x.bound)  # some are negated
 
     def gather(self, x: Value) -> Value:
         """Rows of a table by indices that have the axes of the layout."""
@@ -184,7 +178,10 @@ class Program(Inputs):
         table = self.fusion.input(name, [rows, width][: self.random.randint(1, 2)], self.dtype)
         self.inputs.append(self._data([axis.extent.value for axis in table.domain.logical], self.dtype))
         places = self.input([True] * len(self.axes), self.random.choice(["int32", "int64"]))
-        self.inputs[-1] = self.inputs[-1].abs() % rows
+        if self.random.random() < 0.15:
+            self.inputs[-1] = self.inputs[-1] % (rows + 2) - 1  # some of them out of range
+        else:
+            self.inputs[-1] = self.inputs[-1].abs() % rows
         return Value(self.fusion.gather(table, places), moved=True)
 
     def select(self, x: Value) -> Value:
@@ -192,7 +189,7 @@ class Program(Inputs):
         deep = {at for axis in self.axes if len(axis.parents) > 1 for at in axis.parents}
         choices = [at for at in regular if at not in deep]
         if not choices:
-            return self.pad(x)
+            return self.gather(x)
         at = self.random.choice(choices)
         made = self.fusion.select(x.tensor, at, self.random.randrange(self.axes[at].actual))
         return replace(x, tensor=made, moved=True)
@@ -202,6 +199,8 @@ class Program(Inputs):
     def reduce(self, x: Value, axes: Sequence[int], keepdims: bool = False, names: Sequence[str] = ()) -> Value:
         """A reduction over axes."""
         names = names or [name for name, rule in _REDUCTIONS.items() if rule(x, axes)]
+        if not names:  # complex numbers that may be large
+            x, names = replace(x, tensor=self.fusion.unary("abs", x.tensor), exact=False), ["max", "min"]
         name = self.random.choice(names)
         tensor = x.tensor
         if name == "prod":  # so that a partial product neither overflows nor depends on the order
@@ -210,6 +209,18 @@ class Program(Inputs):
         made = self.fusion.reduce(name, tensor, axes, keepdims)
         exact = name in ("max", "min", "argmax", "argmin", "count_nonzero", "any", "all") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
+
+    def scan(self, x: Value) -> Value:
+        """A scan along an axis; of numbers so small that no order of adding them matters much."""
+        at = self.random.randrange(len(self.axes))
+        name = self.random.choice(["max", "min", "sum"] if x.bound <= 8 else ["max", "min"])
+        options = {option: self.random.random() < 0.5 for option in ("exclusive", "reverse")}
+        made = self.fusion.scan(name, x.tensor, at, **options)
+        if options["exclusive"] and name != "sum":  # the neutral value of the first elements is infinite, or huge
+            low, high = (-2.0, 2.0) if x.is_float else (0, 2) if x.is_unsigned else (-2, 2)
+            made = self.fusion.binary("minimum", self.fusion.binary("maximum", made, low), high)
+        made = made if made.dtype == x.tensor.dtype else self.fusion.cast(made, x.tensor.dtype)
+        return replace(x, tensor=made, exact=False, bound=LARGE if name == "sum" else x.bound)
 
     def reduced_axes(self, x: Value, whole: bool) -> list[int]:
         """Some axes of `x`; `whole`: with each axis those nested in it."""
@@ -273,10 +284,19 @@ def program(random: Random) -> Program:
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kinds = [_pointwise, _reduction, _reduction, _move]
-    kinds += [_normalization, _network, _network] * (dtype not in COMPLEX)
+    kinds = [_pointwise, _reduction, _reduction, move_elements]
+    kinds += [_normalization, _network, _network, _scan] * (dtype not in COMPLEX)
     random.choice(kinds)(made, x)
     return made
+
+
+def _scan(made: Program, x: Value) -> None:
+    values = made.chain(x, 0, 1)
+    values.append(made.scan(values[-1]))
+    values.append(made.unary(replace(values[-1], moved=True)))
+    made.reference = made.fusion.output(values[-1].tensor, "y")
+    if made.random.random() < 0.4:
+        made.fusion.output(made.scan(values[0]).tensor, "z")
 
 
 def _pointwise(made: Program, x: Value) -> None:
@@ -329,6 +349,8 @@ def _network(made: Program, x: Value) -> None:
     for _ in range(made.random.randint(2, 3)):
         axes = made.reduced_axes(x, whole=True)
         reduced.update(axes)
+        if made.random.random() < 0.2:
+            x = made.scan(x)
         names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
         statistic = made.reduce(x, axes, True, names)
         if outputs < 2 and made.random.random() < 0.3:
@@ -351,9 +373,10 @@ def _network(made: Program, x: Value) -> None:
     made.reduced = tuple(made.reference.domain.logical[at] for at in sorted(reduced))
 
 
-def _move(made: Program, x: Value) -> None:
+def move_elements(made: Program, x: Value) -> None:
     x = made.chain(x, 0, 1)[-1]
-    x = made.chain(made.move(x), 0, 2)[-1]
+    for _ in range(made.random.choice([1, 1, 2, 3])):
+        x = made.chain(made.move(x), 0, 2)[-1]
     if x.tensor.ndim and made.random.random() < 0.3:
         result = made.reduce(x, [made.random.randrange(x.tensor.ndim)])
         made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)

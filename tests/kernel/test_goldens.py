@@ -68,7 +68,7 @@ def library() -> Library:
 @pytest.mark.parametrize("name", [name for name in GOLDENS if lowered(name).target.name == "cpp"])
 def test_compiled(name: str, lengths: list[int]) -> None:
     kernel = lowered(name)
-    vars(kernel)["function"] = library().function(signature(kernel.kernel))  # one library for all
+    kernel._variants[False, False] = library().function(signature(kernel.kernel))  # one library for all
     given = inputs(kernel, lengths)
     check(kernel, given)  # first: what writes out of bounds would end the process
     outputs = kernel(*given)

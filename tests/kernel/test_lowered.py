@@ -98,7 +98,7 @@ def test_narrow_indices_do_not_take_large_tensors():
     y = fusion.output(fusion.copy(fusion.input("x", ["n"], "uint8")), "y")
     kernel = lower(fusion, y, index="int32")
     assert kernel(torch.arange(5, dtype=torch.uint8))[0].tolist() == [0, 1, 2, 3, 4]
-    large, place = (torch.empty(1, dtype=torch.uint8).expand(2**31) for _ in range(2))
+    large, place = (torch.empty(2**31, dtype=torch.uint8) for _ in range(2))  # memory that nothing touches
     with pytest.raises(ScheduleError, match="indices of 32 bits"):
         kernel(large, out=[place])
 
@@ -113,17 +113,6 @@ def test_rows_need_not_fill_their_axis():
     lowered = lower(fusion, y)
     check(lowered, [values, torch.tensor([0, 1, 3])])
     assert lowered(values, torch.tensor([0, 1, 3]))[0] == 7
-
-
-def test_gathering_from_outside_reads_nothing():
-    """Indices are data: a kernel gives 0 for one that is out of range; the reference, which can stop, raises."""
-    fusion = Fusion()
-    table, chosen = fusion.input("table", ["rows", 2]), fusion.input("chosen", ["n"], "int64")
-    y = fusion.output(fusion.gather(table, chosen), "y")
-    rows, indices = torch.ones(3, 2), torch.tensor([0, 3, -1, 2])
-    assert lower(fusion, y)(rows, indices)[0][:, 0].tolist() == [1, 0, 0, 1]
-    with pytest.raises(IndexError, match=r"outside of .*, of 3"):
-        fusion.evaluate(rows, indices)
 
 
 def test_results_of_nothing():

@@ -21,7 +21,7 @@ MOVES: dict[str, Step] = {
     "slice": lambda fusion, x: fusion.slice(x, 0, 1, -1),
     "gather": lambda fusion, x: fusion.gather(x, fusion.input("ids", ["m"], "int64")),
     "select": lambda fusion, x: fusion.select(x, 1, 1),
-    "pad of rows": lambda fusion, x: fusion.pad(fusion.slice(x, 1, 1, 0), 1, 2, 1),
+    "pad of rows": lambda fusion, x: fusion.pad(fusion.slice(x, 1, 1, None), 1, 2, 1),
 }
 every_move = pytest.mark.parametrize("move", MOVES)
 

@@ -111,3 +111,17 @@ def test_comments_end_with_their_lines(name: str) -> None:
     assert one_line(name) == one_line(name).strip()
     assert one_line(name).isprintable()
     check_sum(["x", "y"], "n", name, "kernel")
+
+
+def test_a_name_that_was_given_up_is_free() -> None:
+    fusion = Fusion()
+    x = fusion.input("x", ["n"])
+    y = fusion.output(x + x, "y")
+    assert y.name == "y"
+    assert fusion.input("t1", ["n"]).name == "t1"
+    with pytest.raises(ValueError, match="there is a tensor named 'y' already"):
+        fusion.input("y", ["n"])
+    with pytest.raises(ValueError, match="'n' is the name of a size already"):
+        fusion.output(x, "n")
+    with pytest.raises(ValueError, match="x is the name of a tensor"):
+        fusion.input("z", ["x"])

@@ -309,7 +309,7 @@ def test_a_kept_value_is_read_elsewhere() -> None:
     x = fusion.input("x", [4, 6])
     kept = fusion.unary("exp", x).set_memory_type(Memory.REGISTER)
     total = fusion.reduce("sum", kept, [1], keepdims=True)
-    moved = fusion.pad(fusion.slice(kept * 2.0, 1, 1, 0), 1, 0, 1)
+    moved = fusion.pad(fusion.slice(kept * 2.0, 1, 1, None), 1, 0, 1)
     y = fusion.output(kept / total + moved, "y")
     data = torch.randn(4, 6)
     e = data.double().exp()

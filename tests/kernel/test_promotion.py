@@ -109,6 +109,14 @@ def test_where_of_two_numbers() -> None:
     compare(fusion, [given], wanted)
 
 
+def test_concat() -> None:
+    fusion = Fusion()
+    x, y = fusion.input("x", [2], "int32"), fusion.input("y", [3], "float64")
+    fusion.output(fusion.concat([x, y], 0), "z")
+    given = torch.tensor([1, 2], dtype=torch.int32), torch.tensor([0.5, 1.5, 2.5], dtype=torch.float64)
+    compare(fusion, given, [torch.cat(given)])
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int64", "uint64"])
 def test_comparisons_with_numbers_that_the_dtype_does_not_hold(dtype: str) -> None:
     fusion = Fusion()

@@ -29,7 +29,7 @@ from serrate.kernel.check import run
 from serrate.kernel.signatures import signature
 from serrate.runtime import compiler
 
-PRIMITIVES = [name for name, row in FUNCTIONS.items() if row.reference is not None and name != "where"]
+PRIMITIVES = [name for name, row in FUNCTIONS.items() if row.reference is not None and row.arity < 3]
 CASES = [
     (name, dtype) for name, dtype in itertools.product(PRIMITIVES, DTYPES) if kind_of(dtype) in FUNCTIONS[name].kinds
 ]

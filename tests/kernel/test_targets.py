@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from serrate.fusion import Fusion, Memory, TensorView, symbol
 from serrate.fusion import ParallelType as P
 from serrate.kernel import Kernel, lower
 from serrate.kernel.targets import CPP, CUDA, TARGETS, Target
+from serrate.runtime.signature import Compiled
 
 OFFSETS = torch.tensor([0, 3, 3, 7])
 
@@ -64,11 +66,11 @@ def test_the_fields_of_a_target_decide(third: Target, monkeypatch: pytest.Monkey
 def test_a_target_compiles_its_own_variants(third: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     indices: list[str] = []
 
-    def compile(kernel: Kernel) -> object:
-        indices.append(kernel.index)
-        return CPP.compile(kernel)
+    def compile_together(kernels: Sequence[Kernel]) -> tuple[Compiled, ...]:
+        indices.extend(kernel.index for kernel in kernels)
+        return CPP.compile_together(kernels)
 
-    monkeypatch.setitem(TARGETS, "third", replace(third, narrow_indices=True, compile=compile))
+    monkeypatch.setitem(TARGETS, "third", replace(third, narrow_indices=True, compile_together=compile_together))
     fusion = Fusion()
     y = fusion.output(fusion.unary("negative", fusion.input("x", ["n"])), "y")
     (got,) = lower(fusion, y, target="third")(torch.arange(3.0))

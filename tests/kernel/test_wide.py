@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,8 +22,10 @@ from serrate.fusion.scalar import Scalar, compare, const, less, load, where
 from serrate.kernel import Kernel, Lowered, cuda, lower
 from serrate.kernel.ir import For, If, Let, Statement, Store, rewrite, walk
 from serrate.kernel.lanes import Wide
+from serrate.kernel.signatures import signature
 from serrate.kernel.source import prelude
 from serrate.kernel.wide import alignments, widened
+from serrate.runtime.signature import Compiled
 
 P = ParallelType
 i, lane, v = map(symbol, ["i", "lane", "v"])
@@ -291,12 +293,13 @@ def test_variants() -> None:
     """Each of the four is compiled when it is first called, and only then."""
     compiled: list[Kernel] = []
 
-    def compile(kernel: Kernel) -> Callable[..., None]:
-        compiled.append(kernel)
-        return lambda *_: None
+    def compile_together(kernels: Sequence[Kernel]) -> tuple[Compiled, ...]:
+        compiled.extend(kernels)
+        return tuple(Compiled(signature(kernel), "cpu", lambda device: lambda *_: None) for kernel in kernels)
 
     lowered = lower(*flat(), target="cuda")
-    lowered = replace(lowered, target=replace(lowered.target, compile=compile))
+    target = replace(lowered.target, compile_together=compile_together, device="cpu")
+    lowered = replace(lowered, target=target)
     memory = torch.zeros(65)
     for given in (memory[:64], memory[:64], memory[1:], memory[:32]):
         lowered(given)

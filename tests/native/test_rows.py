@@ -27,13 +27,23 @@ def test_selected_runs(dtype: torch.dtype, ints: torch.dtype, kind: str) -> None
     lengths = ROWS[kind]
     values, offsets = drawn(sum(lengths), 3), offsets_of(lengths)
     index = torch.randint(0, len(lengths), (7,), dtype=ints) if lengths else t([], dtype=ints)
-    found = rows.select_runs(t(lengths, dtype=dtype), offsets, index)
+    ends = torch.empty(len(index) + 1, dtype=dtype)
+    found = rows.select_runs(t(lengths, dtype=dtype), offsets, index, ends)
     assert found is not None
+    same(ends, offsets_of(found[1].tolist(), dtype))
     parts = values.split(lengths) if lengths else []
     expected = torch.cat([values[:0], *(parts[i] for i in index.tolist())])
     assert found[1].dtype == dtype
     assert found[2] == len(expected)
     same(rows.copy_runs(values, *found), expected)
+
+
+def test_selected_runs_whose_offsets_are_too_large() -> None:
+    lengths, offsets, ends = t([2**30, 5], dtype=torch.int32), t([0, 2**30, 2**30 + 5]), t([0, 0, 0], dtype=torch.int32)
+    assert rows.select_runs(lengths, offsets, t([0, 0]), ends) is None
+    found = rows.select_runs(lengths, offsets, t([0, 0]))  # which has no offsets
+    assert found is not None
+    assert found[2] == 2**31
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -318,17 +328,19 @@ def test_slices_of_each_component(dtype: torch.dtype) -> None:
         offsets = offsets_of(lengths, dtype)
         for start in (0, 1, 3, 100, -1, -3, -100):
             for stop in (None, 0, 1, 2, 100, -1, -2, -100):
-                found = rows.cut_runs(offsets, start, stop)
+                ends = torch.empty_like(offsets)
+                found = rows.cut_runs(offsets, start, stop, ends)
                 assert found is not None
+                same(ends, offsets_of(found[1].tolist(), dtype))
                 kept = [list(range(*slice(start, stop).indices(n))) for n in lengths]
                 assert found[1].tolist() == [len(k) for k in kept]
                 assert found[2] == sum(map(len, kept))
                 for source, first, k in zip(found[0].tolist(), offsets.tolist(), kept, strict=False):
                     assert not k or source == first + k[0]
-    assert rows.cut_runs(t([0, 3, 2]), 0, 1) is None
-    assert rows.cut_runs(t([1, 3]), 0, 1) is None
-    assert rows.cut_runs(t([], dtype=torch.int64), 0, 1) is None
-    assert rows.cut_runs(t([0, 3]), 2**63, 1) is None
+    assert rows.cut_runs(t([0, 3, 2]), 0, 1, t([0, 0, 0])) is None
+    assert rows.cut_runs(t([1, 3]), 0, 1, t([0, 0])) is None
+    assert rows.cut_runs(t([], dtype=torch.int64), 0, 1, t([], dtype=torch.int64)) is None
+    assert rows.cut_runs(t([0, 3]), 2**63, 1, t([0, 0])) is None
 
 
 def test_runs_that_do_not_lie_within_the_rows() -> None:

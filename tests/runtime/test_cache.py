@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
-from tests.runtime.harness import SOURCE, check_add_one, forget, run_program
+from tests.runtime.harness import SOURCE, add_one, check_add_one, forget, run_program
 
+from serrate.errors import CompileError
+from serrate.kernel import cpp
 from serrate.runtime import cache, compiler
 from serrate.runtime.compiler import compile
 
@@ -24,6 +30,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def moved(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The compiled kernel in another cache: a library that is loaded already is not read again by its path."""
+    monkeypatch.setenv("SERRATE_CACHE_DIR", str(directory))
     compile(SOURCE)
     other = shutil.copytree(directory, directory.with_name("other"))
     monkeypatch.setenv("SERRATE_CACHE_DIR", str(other))
@@ -84,6 +91,21 @@ def test_library_of_another_system_is_rebuilt(
     check_add_one(compile(SOURCE))
     assert len(calls) == 1
     assert cache.read_cached(path) == content
+
+
+def test_a_library_of_another_source_is_not_taken_for_this_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole file, but under the name of what something else was compiled to."""
+    other = cpp.source([replace(add_one(), body=())])  # the same function, which does nothing
+    compile(other)
+    (wrong,) = directory.iterdir()
+    path = moved(directory.with_name("mine"), monkeypatch)
+    path.write_bytes(wrong.read_bytes())
+    calls = counted(monkeypatch)
+    check_add_one(compile(SOURCE))
+    assert len(calls) == 1
+    assert cache.read_cached(path) is not None
 
 
 def test_directory_is_made_anew(directory: Path) -> None:
@@ -203,6 +225,33 @@ def test_no_home(tmp_path: Path) -> None:
     words = run_program(program, HOME=None, SERRATE_CACHE_DIR=None, TMPDIR=str(tmp_path))
     assert words.count("compiled kernels are not kept: Could not determine home directory.") == 1
     assert not list(tmp_path.iterdir())  # it went with the process
+
+
+def test_different_sources_are_compiled_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of the compiler waits until the other has begun; one source is compiled once, whoever asks."""
+    compiler.version(compiler.compiler())
+    together, begun = Barrier(2, timeout=60), []
+    real = compiler.run_compiler
+
+    def run(command: Sequence[str], source: str) -> None:
+        begun.append(source)
+        together.wait()
+        real(command, source)
+
+    monkeypatch.setattr(compiler, "run_compiler", run)
+    sources = [f'extern "C" int answer() {{ return {number}; }}' for number in (1, 2)]
+    with ThreadPoolExecutor(6) as threads:
+        libraries = list(threads.map(compile, sources * 3))
+    assert sorted(begun) == sources
+    assert len(set(map(id, libraries))) == 2
+    assert [ctypes.CDLL(str(library.path)).answer() for library in libraries[:2]] == [1, 2]
+
+
+def test_a_source_that_does_not_compile_stops_nobody_else() -> None:
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            compile("int f() { return not_declared; }")
+    check_add_one(compile(SOURCE))
 
 
 def test_processes_at_once(directory: Path) -> None:

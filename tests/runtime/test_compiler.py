@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.runtime.harness import add_one, check_add_one, forget, run_program
 from serrate.errors import CompileError
 from serrate.fusion.scalar import call, ceildiv, const, load, maximum, minimum, symbol
 from serrate.fusion.types import ParallelType
-from serrate.kernel import cpp
+from serrate.kernel import cpp, cuda
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Memory, Store
 from serrate.kernel.signatures import of_sizes, signature
 from serrate.runtime import compiler
@@ -42,6 +43,25 @@ def test_wrong_arguments(arguments: tuple[object, ...], words: str) -> None:
     kernel = add_one()
     with pytest.raises(TypeError, match=words):
         compile(cpp.source([kernel])).function(signature(kernel))(*arguments)
+
+
+def test_kernels_of_one_source() -> None:
+    """One run of the compiler, one library, a function for each kernel."""
+    kernels = [replace(add_one(), name=f"add_one_{number}") for number in range(3)]
+    library = compile(cpp.source(kernels))
+    for kernel in kernels:
+        check_add_one(library, kernel)
+    with pytest.raises(ValueError, match="'add_one' and 'add_one' cannot stand in one source"):
+        cpp.source([add_one(), add_one()])
+    with pytest.raises(ValueError, match="cannot stand in one source"):
+        cuda.source(add_one(), add_one())
+
+
+def test_a_launcher_takes_addresses() -> None:
+    launch = compile(cpp.source([add_one()])).function(signature(add_one())).launcher(torch.device("cpu"))
+    x, y = torch.arange(5.0), torch.zeros(6)
+    launch(x.data_ptr(), y.data_ptr(), 5)
+    assert y.tolist() == [1, 2, 3, 4, 5, 0]
 
 
 def test_sizes_are_evaluated() -> None:

@@ -24,7 +24,7 @@ TOO_MANY = [2**58, 2**61, 2**62, 2**63 - 1, -1]
 def reversed_row(row: Scalar, wanted: Scalar) -> tuple[Statement, ...]:
     """y[row] = x[row] backwards, by way of memory of which `wanted` elements are asked for."""
     return (
-        Allocate(Buffer("kept", "float32", wanted, Memory.REGISTER)),
+        Allocate(Buffer("kept", "float32", wanted, Memory.SCRATCH)),
         For(i, n, (Store("kept", i, load("x", row * n + i, "float32")),), "position"),
         For(j, n, (Store("y", row * n + j, load("kept", n - 1 - j, "float32")),), "position"),
     )
@@ -80,7 +80,7 @@ def test_no_elements_are_not_too_many() -> None:
         (Buffer("y", "float32", const(1), written=True),),
         (m,),
         (
-            Allocate(Buffer("kept", "float32", m, Memory.REGISTER)),
+            Allocate(Buffer("kept", "float32", m, Memory.SCRATCH)),
             For(y, m, (Store("kept", y, const(0.0, "float32")),), "position"),
             Store("y", const(0), const(1.0, "float32")),
         ),

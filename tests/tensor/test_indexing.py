@@ -362,3 +362,18 @@ def test_rows_are_what_indexing_gives(lengths: list[list[int]]) -> None:
     s = chain(lengths, (2,))
     assert [lists_of(row) for row in s.x.rows()] == [lists_of(s.x[i]) for i in range(len(s.x))] == s.nested
     assert all(shares_storage(row, s.x) for row in s.x.rows() if row.numel())
+
+
+@pytest.mark.parametrize("lengths", [[2, 0, 3], [5], [1, 1], [0, 0]])
+def test_one_row_of_any_order(lengths: list[int]) -> None:
+    x = sr.from_lengths(torch.arange(6.0 * sum(lengths)).view(-1, 2, 3), lengths)
+    rows = x.values.split(lengths)
+    for order in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 2, 1), (0, 1, 3, 2)):
+        seen = x.permute_dims(order)
+        for number in range(-len(lengths), len(lengths)):
+            made = seen[number].torch()
+            assert torch.equal(made, rows[number].permute([axis - 1 for axis in order[1:]]))
+            assert made.untyped_storage().data_ptr() == x.values.untyped_storage().data_ptr()
+    for number in (len(lengths), -len(lengths) - 1):
+        with pytest.raises(IndexError, match="out of range"):
+            x[number]

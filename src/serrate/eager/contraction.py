@@ -18,9 +18,9 @@ import torch.nn.functional as F
 
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
-from serrate.eager.compiled import reads
 from serrate.eager.precision import WAITING, for_products
 from serrate.native import row_products as library
+from serrate.native.loading import reads
 from serrate.tensor import abstract
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.partition import Partition

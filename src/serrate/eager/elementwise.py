@@ -124,6 +124,7 @@ class Elementwise:
 
 
 ALL = ("float", "complex", "int", "bool")
+_OPERANDS = (torch.Tensor, *broadcast.SCALARS)
 _INSTEAD = {
     name: f"; for bools there is {other}"
     for name, other in {"add": "|", "multiply": "&", "subtract": "^", "negative": "~"}.items()
@@ -154,7 +155,7 @@ def operands_of(name: str, operands: tuple[Any, ...]) -> list[Any]:
     for operand in given:
         if isinstance(operand, Tensor):
             found = True
-        elif not isinstance(operand, (torch.Tensor, *broadcast.SCALARS)):
+        elif not isinstance(operand, _OPERANDS):
             raise TypeError(f"{name} takes tensors and numbers, got {type(operand).__name__}: {operand!r:.60}")
     if not found:
         given = [as_tensor(operand) if isinstance(operand, torch.Tensor) else operand for operand in given]

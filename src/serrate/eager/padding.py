@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.native import padded as library
+from serrate.native.loading import reads
 from serrate.tensor import dense, unpad
+from serrate.tensor.host import lasting_property
 from serrate.tensor.partition import CPU, Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
@@ -22,13 +23,16 @@ def pads(x: Any, /, padding_value: Any = 0, max_lengths: Any = None, axis: Any =
 
 def to_dense(x: Tensor, /, padding_value: Any = 0, max_lengths: Any = None, axis: Any = None) -> Tensor:
     """`Tensor.to_dense` of tensors that `pads` accepts."""
-    structure = x.structure
-    sizes = dense.padded_sizes(x, dense.chosen_axes(x, axis), max_lengths)
-    grid = [axis if isinstance(axis, int) else sizes[c] for c, axis in enumerate(structure.axes)]
-    if max_lengths is None and structure.is_exact and math.prod(grid) == x.values.shape[0]:
-        return dense.to_dense(x, padding_value)  # equal rows, which are copied at once
-    outer, levels = _levels(structure)
-    made = library.pad(x.values, levels, grid[outer:], padding_value)
+    cut = x.structure.derived("cut", _Cut)
+    if max_lengths is None:
+        grid = cut.grid
+        if cut.is_full:
+            return dense.reshaped(x, grid, padding_value)
+    else:
+        sizes = dense.padded_sizes(x, dense.chosen_axes(x, axis), max_lengths)
+        grid = tuple(axis if isinstance(axis, int) else sizes[c] for c, axis in enumerate(x.structure.axes))
+    outer = cut.outer
+    made = library.pad(x.values, cut.offsets(), grid[outer:], padding_value)
     if made is None:
         return dense.to_dense(x, padding_value, max_lengths, axis)
     made = made if outer == 1 else made.view(*grid, *x.values.shape[1:])
@@ -65,32 +69,47 @@ def _like(given: Any, like: Any, padding_value: Any) -> Tensor | None:
     """`from_dense(given, like=like)` of [B, r, …] in the order of storage at once; None for anything else."""
     if type(given) is not torch.Tensor or not isinstance(like, Tensor) or len(like.structure.axes) != 2:
         return None
-    if given.ndim != like.ndim or like.order != tuple(range(given.ndim)):
+    if given.ndim != len(like.order) or like.order != tuple(range(given.ndim)):
         return None
-    _, levels = _levels(like.structure)
-    made = library.unpad(given, levels, like.partitions[0].num_values, padding_value)
+    cut = like.structure.derived("cut", _Cut)
+    made = library.unpad(given, cut.offsets(), cut.rows, padding_value)
     return None if made is None else Tensor(made, like.structure, like.order)
 
 
 def _gather(given: torch.Tensor, structure: Structure, order: tuple[int, ...], padding_value: Any) -> torch.Tensor:
     """`dense.gather_from` by compiled code."""
     arranged = dense.arranged_as(given, structure, order)
-    outer, levels = _levels(structure)
-    grid = arranged.reshape(math.prod(arranged.shape[:outer]), *arranged.shape[outer:])
-    last = structure.level(structure.whole)
-    assert isinstance(last, Partition)
-    made = library.unpad(grid, levels, last.num_values, padding_value)
+    cut = structure.derived("cut", _Cut)
+    grid = arranged.reshape(math.prod(arranged.shape[: cut.outer]), *arranged.shape[cut.outer :])
+    made = library.unpad(grid, cut.offsets(), cut.rows, padding_value)
     return dense.gather_from(given, structure, order, padding_value) if made is None else made
 
 
-def _levels(structure: Structure) -> tuple[int, list[torch.Tensor | None]]:
-    """How many uniform axes stand outermost, and for each axis behind them its offsets, None for a uniform one."""
-    axes, whole = structure.axes, structure.whole
-    if len(axes) == 2:
-        return 1, [structure.partition_of(1).offsets_on(CPU)]
-    outer = next(c for c, axis in enumerate(axes) if isinstance(axis, Ragged))
-    levels: list[torch.Tensor | None] = []
-    for c in range(outer, len(axes)):
-        level = structure.level(whole[: c + 1])
-        levels.append(level.offsets_on(CPU) if isinstance(level, Partition) else None)
-    return outer, levels
+class _Cut:
+    """How the rows of a structure lie in a padded tensor. It is kept with the structure."""
+
+    def __init__(self, structure: Structure) -> None:
+        axes, whole = structure.axes, structure.whole
+        self.structure = structure
+        self.outer = next(c for c, axis in enumerate(axes) if isinstance(axis, Ragged))
+        """How many uniform axes stand outermost."""
+        self.levels = [structure.level(whole[: c + 1]) for c in range(self.outer, len(axes))]
+        """For each axis behind them its partition, or its size."""
+        last = self.levels[-1]
+        assert isinstance(last, Partition)
+        self.rows = last.num_values
+        """How many rows there are, undefined ones included."""
+
+    def offsets(self) -> list[torch.Tensor | None]:
+        """The offsets of each level, None for a size; an error if they were written to."""
+        return [level.offsets_on(CPU) if isinstance(level, Partition) else None for level in self.levels]
+
+    @lasting_property
+    def grid(self) -> tuple[int, ...]:
+        """The sizes of the packed axes, each ragged one as long as its longest row, for which the host may wait."""
+        return tuple(axis if isinstance(axis, int) else axis.partition.max_length for axis in self.structure.axes)
+
+    @lasting_property
+    def is_full(self) -> bool:
+        """Whether each place of that grid has its row: all rows are equally long."""
+        return self.structure.is_exact and math.prod(self.grid) == self.rows

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.precision import ACCUMULATE
 from serrate.native import rows as library
+from serrate.native.loading import allocate, reads
 from serrate.tensor import bits, indexing, plan
 from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.offsets import offsets_from_lengths
@@ -48,40 +48,48 @@ def at_once(x: Tensor, key: Any) -> Tensor | None:
         return None
     level = axes[1].partition
     if type(key) is torch.Tensor:
-        found = _rows_at(level, key) if x.order[0] == 0 and key.ndim == 1 else None
+        picked = _rows_at(level, key) if x.order[0] == 0 and key.ndim == 1 else None
     else:
-        found = _rows_cut(level, key) if x.order[:2] == (0, 1) else None
-    ends = None if found is None else library.complete(found[1])
-    if found is None or ends is None:
+        picked = _rows_cut(level, key) if x.order[:2] == (0, 1) else None
+    if picked is None:
         return None
-    starts, lengths, rows = found
-    made = Partition._of(ends, rows)
-    made.derived(("lengths", CPU), lambda: lengths)
-    values = take(x.values, Runs(starts, lengths, rows, once=type(key) is tuple))
-    return type(x)(values, Structure([lengths.numel(), Ragged(made, (0,))], rows), x.order, x.team)
+    ends, runs = picked
+    made = Partition._of(ends, runs.rows)
+    made.remember_lengths(runs.lengths)
+    structure = Structure((runs.lengths.numel(), Ragged(made)), runs.rows)
+    return type(x)(take(x.values, runs), structure, x.order, x.team)
 
 
-def _rows_at(level: Partition, index: torch.Tensor) -> library.Found | None:
-    """The components at an index, or where a mask holds, as runs."""
+def _rows_at(level: Partition, index: torch.Tensor) -> tuple[torch.Tensor, Runs] | None:
+    """The components at an index, or where a mask holds, as runs, with the offsets of these runs."""
     if not reads(index):
         return None
     if index.dtype is torch.bool:
         if index.numel() != level.num_components:
             return None
         index = index.nonzero().flatten()
-    return library.select_runs(level.lengths, level.offsets_on(CPU).to(torch.int64), index)
+    lengths, offsets = level.lengths, level.offsets_on(CPU)
+    ends = allocate((index.numel() + 1,), (1,), lengths.dtype)
+    found = library.select_runs(lengths, offsets.to(torch.int64), index, ends)
+    return None if found is None else (ends, Runs(*found))
 
 
-def _rows_cut(level: Partition, key: Any) -> library.Found | None:
-    """The same slice of each component as runs."""
-    if type(key) is not tuple or len(key) != 2 or not type(key[0]) is type(key[1]) is slice or key[0] != slice(None):
+def _rows_cut(level: Partition, key: Any) -> tuple[torch.Tensor, Runs] | None:
+    """The same slice of each component as runs, with the offsets of these runs."""
+    if type(key) is not tuple or len(key) != 2 or not type(key[0]) is type(key[1]) is slice or key[0] != _ALL:
         return None
     start, stop, step = key[1].start, key[1].stop, key[1].step
-    if not all(bound is None or type(bound) is int for bound in (start, stop)) or step not in (None, 1):
+    if not (start is None or type(start) is int) or not (stop is None or type(stop) is int) or step not in (None, 1):
         return None
     if not start and stop is None:
         return None
-    return library.cut_runs(level.offsets_on(CPU), start or 0, stop)
+    offsets = level.offsets_on(CPU)
+    ends = allocate((offsets.numel(),), (1,), offsets.dtype)
+    found = library.cut_runs(offsets, start or 0, stop, ends)
+    return None if found is None else (ends, Runs(*found, once=True))
+
+
+_ALL = slice(None)
 
 
 def read(walk: plan.Plan, values: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,8 @@ def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def widened(values: torch.Tensor) -> torch.Tensor:
     """Half types as the type they accumulate in; others as they are."""
-    return values.to(ACCUMULATE.get(values.dtype, values.dtype))
+    dtype = ACCUMULATE.get(values.dtype)
+    return values if dtype is None else values.to(dtype)
 
 
 def wide_floats(x: Tensor, name: str) -> Tensor:

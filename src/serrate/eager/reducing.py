@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,36 +18,86 @@ from serrate.eager.segments import Segments, centred_by, neutral, segments_of
 from serrate.eager.unsigned import comparable, restored, summed
 from serrate.tensor import bits, host
 from serrate.tensor.broadcast import align
+from serrate.tensor.host import lasting_property
 from serrate.tensor.indexing import expand_dims
 from serrate.tensor.layout import assemble
+from serrate.tensor.structure import DENSE, Structure, parents_of
 from serrate.tensor.tensor import Tensor, as_tensor
 
 AxisLike = int | Sequence[int] | None
 
 
-@dataclass
+class _Plan:
+    """How axes of a structure are reduced, whatever the values are; kept with the structure, which it does not hold."""
+
+    def __init__(self, structure: Structure, order: tuple[int, ...], axes: tuple[int, ...]) -> None:
+        count = len(structure.axes)
+        gone = sorted(order[a] for a in axes)
+        self.packed = tuple(c for c in gone if c < count)
+        self.dims = tuple(c - count + 1 if count else c for c in gone if c >= count)
+        self.segments = segments_of(structure, self.packed) if self.packed else None
+        self.seen = [order[a] for a in range(len(order)) if a not in axes]
+        self.features = [c for c in range(count, len(order)) if c in self.seen]
+        kept = [*range(count), *self.features] if self.segments is None else [*self.segments.kept, *self.features]
+        self.order = tuple(kept.index(c) for c in self.seen)
+        self.moves = self.order != tuple(range(len(self.order)))
+
+    @lasting_property
+    def left(self) -> tuple[tuple[int, ...], Structure] | None:
+        """The sizes of the packed axes that are left, if all are uniform, or else the structure of these axes.
+
+        It is None if no packed axis is left, or if those that are left are stored in another order than before.
+        """
+        assert self.segments is not None
+        axes = self.segments.axes
+        sizes = tuple(axis for axis in axes if isinstance(axis, int))
+        if len(sizes) == len(axes):
+            return (sizes, DENSE) if sizes else None
+        needed = {parent for axis in axes for parent in parents_of(axis)}
+        if isinstance(axes[-1], int) or any(isinstance(a, int) and i not in needed for i, a in enumerate(axes)):
+            return None
+        return (), Structure(axes, self.segments.cells)
+
+    def result(self, x: Tensor, values: torch.Tensor) -> Tensor:
+        """The reduced tensor around `values`, for an `x` that is ragged."""
+        if self.segments is None:
+            return Tensor(values, x.structure, self.order, x.team)
+        if self.left is None:
+            axes = list(zip(self.segments.kept, self.segments.axes, strict=True))
+            if axes:
+                return assemble(x, values, axes, self.seen, self.features)
+            return Tensor(values.reshape(values.shape[1:]).permute(self.order), team=x.team)
+        sizes, structure = self.left
+        if structure is not DENSE:
+            return Tensor(values, structure, self.order, x.team)
+        values = values if len(sizes) == 1 else values.reshape(*sizes, *values.shape[1:])
+        # A permutation takes as long as a small reduction, so one that changes nothing is left out.
+        return (
+            Tensor(values.permute(self.order), team=x.team) if self.moves else Tensor(values, DENSE, self.order, x.team)
+        )
+
+
 class Reduction:
     """One call: what is reduced, and how its result is put together."""
 
-    x: Tensor
-    axes: tuple[int, ...]  # They are numbered as the user sees them.
+    __slots__ = ("_plan", "axes", "dims", "packed", "segments", "x")
 
-    @cached_property
-    def packed(self) -> tuple[int, ...]:
+    def __init__(self, x: Tensor, axes: tuple[int, ...]) -> None:
+        self.x = x
+        self.axes = axes
+        """The reduced axes, as the user numbers them."""
+        structure, order = x.structure, x.order
+        if structure is DENSE:
+            plan = _Plan(DENSE, order, axes)
+        else:
+            plan = structure.derived(("reduction", order, axes), lambda _: _Plan(structure, order, axes))
+        self._plan = plan
+        self.packed = plan.packed
         """The reduced axes that are packed."""
-        return tuple(sorted(self.x.order[a] for a in self.axes if self.x.order[a] < len(self.x.structure.axes)))
-
-    @cached_property
-    def dims(self) -> tuple[int, ...]:
+        self.dims = plan.dims
         """The reduced axes that are dimensions of the values."""
-        packed = len(self.x.structure.axes)
-        first = 1 - packed if self.x.is_ragged else 0
-        return tuple(sorted(self.x.order[a] + first for a in self.axes if self.x.order[a] >= packed))
-
-    @cached_property
-    def segments(self) -> Segments | None:
+        self.segments = plan.segments
         """How rows are grouped, if any packed axis is reduced."""
-        return segments_of(self.x.structure, self.packed) if self.packed else None
 
     def over(
         self,
@@ -74,27 +122,11 @@ class Reduction:
 
     def finish(self, values: torch.Tensor, keepdims: bool) -> Tensor:
         """The result around `values`, whose reduced dimensions and rows are gone."""
-        x, packed = self.x, len(self.x.structure.axes)
-        seen = [x.order[a] for a in range(x.ndim) if a not in self.axes]
-        if not x.is_ragged:
-            made = Tensor(values, team=x.team)
-        else:
-            segments = self.segments
-            axes = list(enumerate(x.structure.axes))
-            if segments is not None:
-                axes = list(zip(segments.kept, segments.axes, strict=True))
-            features = [c for c in range(packed, x.ndim) if c in seen]
-            made = assemble(x, values, axes, seen, features) if axes else _without_rows(x, values, seen, features)
+        made = self._plan.result(self.x, values) if self.x.is_ragged else Tensor(values, team=self.x.team)
         if keepdims:
             for axis in sorted(self.axes):
                 made = expand_dims(made, axis)
         return made
-
-
-def _without_rows(x: Tensor, values: torch.Tensor, seen: list[int], features: list[int]) -> Tensor:
-    """The one row that is left if all packed axes are gone, with features in the order in which they are seen."""
-    row = values.reshape(values.shape[1:])
-    return type(x)(row.permute([features.index(c) for c in seen]), team=x.team)
 
 
 def reduction(x: Any, axis: AxisLike) -> Reduction:
@@ -102,6 +134,8 @@ def reduction(x: Any, axis: AxisLike) -> Reduction:
     tensor = as_tensor(x)
     if axis is None:
         chosen = tuple(range(tensor.ndim))
+    elif type(axis) is int:
+        chosen = (tensor._axis(axis),)
     else:
         given = axis if isinstance(axis, Sequence) else (axis,)
         chosen = tuple(tensor._axis(a) for a in given)
@@ -133,16 +167,22 @@ def expanded(call: Reduction, reduced: Tensor) -> Tensor:
 
 def sum_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """Sums; integers and bools in int64."""
-    if values.dtype == torch.bool or not (values.is_floating_point() or values.is_complex()):
+    dtype = values.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
         values = values.to(torch.int64)
-    return call.over(values, lambda v, dims: v.sum() if len(dims) == v.ndim else v.sum(dims), Segments.sum)
+    return call.over(values, _sum_of_dims, Segments.sum)
+
+
+def _sum_of_dims(values: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return values.sum() if len(dims) == values.ndim else values.sum(dims)
 
 
 def total(x: Any, axis: AxisLike, dtype: torch.dtype | None = None, keepdims: bool = False) -> Tensor:
     """The sum along `axis` as a tensor: computed in `dtype` if one is given, else integers in a wide one."""
     call = reduction(x if dtype is None else as_tensor(x).to(dtype), axis)
     made = sum_values(call, call.x.values)
-    return call.finish(made.to(summed(call.x.dtype, made.dtype) if dtype is None else dtype), keepdims)
+    wanted = summed(call.x.dtype, made.dtype) if dtype is None else dtype
+    return call.finish(made if made.dtype is wanted else made.to(wanted), keepdims)
 
 
 def _count(call: Reduction) -> torch.Tensor | int:
@@ -153,9 +193,10 @@ def _count(call: Reduction) -> torch.Tensor | int:
     segments = call.segments
     if segments is None:
         return per_row
-    counts = segments.counts(call.x.device) * per_row
+    counts = segments.counts(call.x.device)
     left = call.x.values.ndim - 1 - len(call.dims)
-    return counts.view(-1, *[1] * left)
+    counts = counts if per_row == 1 else counts * per_row
+    return counts.view(-1, *[1] * left) if left else counts
 
 
 def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
@@ -166,7 +207,8 @@ def mean_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     total, count = sum_values(call, wide), _count(call)
     # Nobody else has the memory of these sums, so they are overwritten.
     own = call.segments is not None and host.is_constant(total)
-    return (total.div_(count) if own else total / count).to(values.dtype)
+    made = total.div_(count) if own else total / count
+    return made if made.dtype is values.dtype else made.to(values.dtype)
 
 
 def var_values(call: Reduction, values: torch.Tensor, correction: float) -> torch.Tensor:

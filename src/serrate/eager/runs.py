@@ -50,11 +50,11 @@ class Runs:
         """Whether rows lie in run order already."""
         return self.axis == len(self.structure.axes) - 1
 
-    @cached_property
+    @property
     def level(self) -> Partition:
         """The partition whose components are the runs, which must be contiguous."""
-        level = self.structure.level(self.structure.whole)
-        assert isinstance(level, Partition)
+        level = segments_of(self.structure, (self.axis,)).runs
+        assert level is not None
         return level
 
     @cached_property
@@ -176,20 +176,20 @@ class Along:
     x: Tensor
     axis: int  # It is numbered as the user sees it.
 
-    @cached_property
+    @property
     def label(self) -> int:
         """The canonical axis."""
         return self.x.order[self.axis]
 
-    @cached_property
+    @property
     def dim(self) -> int | None:
         """The dimension of the values, if the axis is not packed."""
-        packed = len(self.x.structure.axes)
-        if self.label < packed:
+        packed, label = len(self.x.structure.axes), self.label
+        if label < packed:
             return None
-        return self.label - packed + 1 if self.x.is_ragged else self.label
+        return label - packed + 1 if packed else label
 
-    @cached_property
+    @property
     def segments(self) -> Segments:
         """The groups as results of a reduction."""
         return segments_of(self.x.structure, (self.label,))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,23 +18,27 @@ from serrate.eager.sums import sum_by_index, sum_by_position, sum_of_runs
 from serrate.native import row_sums as library
 from serrate.tensor.combine import group_partition
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
+from serrate.tensor.host import lasting_property
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 
 
 @dataclass(eq=False)
 class Segments:
-    """The rows of a structure, grouped by what is left of them when some axes are gone."""
+    """The rows of a structure, grouped by what is left of them when some axes are gone.
+
+    They are kept with the structure (`segments_of`), so that what follows from it is worked out once.
+    """
 
     structure: Structure
     gone: tuple[int, ...]
 
-    @cached_property
+    @lasting_property
     def kept(self) -> tuple[int, ...]:
         """The axes that stay."""
         return tuple(c for c in self.structure.whole if c not in self.gone)
 
-    @cached_property
+    @lasting_property
     def axes(self) -> list[Axis]:
         """The axes that stay, whose parents are numbered among these."""
         made: list[Axis] = []
@@ -74,13 +77,13 @@ class Segments:
         """Whether every row belongs to a result."""
         return self.structure.is_exact
 
-    @cached_property
+    @lasting_property
     def cells(self) -> int:
         """How many results there are."""
         left = Structure(self.axes)
         return left.cells(left.whole)
 
-    @cached_property
+    @lasting_property
     def runs(self) -> Partition | None:
         """Results as contiguous runs of rows, if they are."""
         outermost = self.kept == tuple(range(len(self.kept)))
@@ -93,13 +96,13 @@ class Segments:
             return Partition._of(ends, level.num_values, device_born=not level.is_host_born, exact=level.is_exact)
         return group_partition(self.structure, len(self.kept), self.structure.whole)
 
-    @cached_property
+    @lasting_property
     def columns(self) -> Partition | None:
         """The partition whose rows at one position form a result, as along axis 0 of [B, r]; None for other results."""
         axes = self.structure.axes
         return axes[1].partition if self.gone == (0,) and len(axes) == 2 and isinstance(axes[1], Ragged) else None
 
-    @cached_property
+    @lasting_property
     def length(self) -> int | None:
         """How many rows each result has, if the host knows that all have equally many: then rows form a grid."""
         runs = self.runs
@@ -409,5 +412,6 @@ def _expanded(index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def segments_of(structure: Structure, gone: Sequence[int]) -> Segments:
-    """The rows of `structure` grouped for reducing the packed axes `gone`."""
-    return Segments(structure, tuple(sorted(gone)))
+    """The rows of `structure` grouped for reducing the packed axes `gone`, which are given in order."""
+    gone = tuple(gone)
+    return structure.derived(("segments", gone), lambda other: Segments(other, gone))

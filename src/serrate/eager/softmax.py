@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.precision import widened
 from serrate.eager.segments import Segments, segments_of
 from serrate.native import row_softmax as library
+from serrate.native.loading import reads
 from serrate.tensor.differentiable import Differentiable
-from serrate.tensor.partition import CPU, Partition
+from serrate.tensor.partition import CPU
 from serrate.tensor.tensor import Tensor
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -38,8 +38,9 @@ def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _of_tensor(x: Tensor, log: bool) -> Tensor:
-    segments = segments_of(x.structure, (len(x.structure.axes) - 1,))
-    return x._with(_Softmax.call(widened(x.values), segments, log).to(x.dtype))
+    values = x.values
+    made = _Softmax.call(widened(values), segments_of(x.structure, (len(x.structure.axes) - 1,)), log)
+    return x._with(made if made.dtype is values.dtype else made.to(values.dtype))
 
 
 def composed_softmax(values: torch.Tensor, segments: Segments, log: bool) -> torch.Tensor:
@@ -97,8 +98,8 @@ class _BySegments(Differentiable):
 
 
 def _ends(segments: Segments) -> torch.Tensor:
-    runs = segments.structure.level(segments.structure.whole)
-    assert isinstance(runs, Partition)
+    runs = segments.runs
+    assert runs is not None
     return runs.offsets_on(CPU)
 
 

@@ -23,6 +23,8 @@ _BLOCK = 16  # A block has so many rows.
 
 def sum_of_runs(values: torch.Tensor, runs: Partition) -> torch.Tensor:
     """[K, …]: the sums of the rows of each component of values [N, …]; rows past the last offset are left out."""
+    if values.dtype in library.NUMBERS:
+        return _sum_of_runs(values, runs)
     return _in_numbers(lambda numbers: _sum_of_runs(numbers, runs), values)
 
 
@@ -51,10 +53,10 @@ def _in_numbers(function: Callable[[torch.Tensor], torch.Tensor], values: torch.
 
 
 def _sum_of_runs(values: torch.Tensor, runs: Partition) -> torch.Tensor:
-    count, features = runs.num_components, values.shape[1:]
     made = library.sums(values, runs.offsets_on(values.device))
     if made is not None:
         return made
+    count, features = runs.num_components, values.shape[1:]
     if not features.numel() or not values.shape[0] or not count:
         return values.new_zeros((count, *features))
     level = runs.derived(("sums", values.device), lambda: _of(runs, values.device))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from serrate.fusion.domain import TensorDomain
     from serrate.fusion.fusion import Fusion, inject_offsets
     from serrate.fusion.scalar import Scalar, ceildiv, const, symbol
+    from serrate.fusion.stages import stages_of
     from serrate.fusion.types import IterType, Memory, ParallelType
     from serrate.fusion.view import TensorView
 
@@ -28,6 +29,7 @@ __all__ = [
     "ceildiv",
     "const",
     "inject_offsets",
+    "stages_of",
     "symbol",
 ]
 
@@ -36,6 +38,7 @@ _HOMES = {
     "domain": ("TensorDomain",),
     "fusion": ("Fusion", "inject_offsets"),
     "scalar": ("Scalar", "ceildiv", "const", "symbol"),
+    "stages": ("stages_of",),
     "types": ("IterType", "Memory", "ParallelType"),
     "view": ("TensorView",),
 }

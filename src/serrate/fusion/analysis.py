@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serrate.fusion.dtypes import INDEX
+from serrate.fusion.dtypes import FLOATS, INDEX
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar
+
+PARTIAL = ("load", "search", "index_divide", "index_remainder")
+"""Operations that fail on some operands, which a condition may exclude."""
 
 
 def reads(expression: Scalar) -> dict[Scalar, int]:
@@ -18,6 +22,8 @@ def reads(expression: Scalar) -> dict[Scalar, int]:
     >>> reads((x + y) * (x + 2))
     {y: 1, x: 2}
     """
+    if not expression.args:
+        return {expression: 1} if expression.op == "symbol" else {}
     times = {expression: 1}
     for node in reversed(list(expression.walk())):  # what reads a node comes before it
         for argument in node.args:
@@ -76,6 +82,52 @@ def _worth(node: Scalar, args: list[Any], values: Mapping[str, int], arrays: Map
         case "logical_and" | "logical_or" | "where":
             return args[-1]
     return FUNCTIONS[node.op].evaluator(node.args[-1].dtype)(*args)
+
+
+def repeated(values: Sequence[Scalar], longer_than: int) -> list[Scalar]:
+    """Subexpressions that would be written more than once, operands first: those of more than so many operations. What
+    only some condition lets be evaluated, and could fail where that does not hold, is left where it stands.
+
+    >>> from serrate.fusion import symbol
+    >>> x = symbol("x", "float32")
+    >>> twice = x * x + 1
+    >>> repeated([twice * twice], 1), repeated([twice * twice], 2)
+    ([x * x + 1.0], [])
+    """
+    nodes = list(dict.fromkeys(node for value in values for node in value.walk()))
+    readers = Counter(values)
+    for node in nodes:
+        readers.update(node.args)
+    always = _evaluated(values)
+    total: set[Scalar] = set()  # what cannot fail
+    size: dict[Scalar, int] = {}  # in operations, with names for what is found
+    found: list[Scalar] = []
+    for node in nodes:
+        size[node] = bool(node.args) + sum(size[argument] for argument in node.args)
+        if not may_fail(node) and total.issuperset(node.args):
+            total.add(node)
+        if readers[node] > 1 and size[node] > longer_than and (node in always or node in total):
+            size[node] = 0
+            found.append(node)
+    return found
+
+
+def may_fail(node: Scalar) -> bool:
+    """Whether a node may fault, or mean nothing, where the condition it stands under does not hold."""
+    whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
+    return whole or node.op in PARTIAL
+
+
+def _evaluated(values: Sequence[Scalar]) -> set[Scalar]:
+    """The nodes that are evaluated whatever conditions say."""
+    found: set[Scalar] = set()
+    stack = list(values)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.args[:1] if node.op in ("where", "logical_and", "logical_or") else node.args
+    return found
 
 
 def common(values: Sequence[Scalar]) -> list[Scalar]:

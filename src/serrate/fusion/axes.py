@@ -245,6 +245,8 @@ class RaggedIterDomain(IterDomain):
         is said here of offsets that are data is checked when a fusion or a kernel is called.
         """
         if not isinstance(offsets, str):
+            if offsets.strides is not None:
+                raise RaggednessError(f"offsets lie contiguously in memory, but {offsets} was given strides")
             count, offsets = _count(offsets, count), offsets.name
         if count is None:
             raise ValueError("the number of components must be given for offsets that are only named")
@@ -325,7 +327,8 @@ class RaggedIterDomain(IterDomain):
         if isinstance(self.raggedness, Stored) or not count.is_const:
             return f"[{self.raggedness.array}]"
         extents = [self.raggedness.extent_at(scalar(c)) for c in range(count.value)]
-        return repr(extents) if all(e.op != "load" for e in extents) else f"[{self.raggedness.array}]"
+        is_data = any(node.op == "load" for extent in extents for node in extent.walk())
+        return f"[{self.raggedness.array}]" if is_data else repr(extents)
 
 
 def ragged(axis: IterDomain) -> RaggedIterDomain:

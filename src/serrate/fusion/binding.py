@@ -11,12 +11,14 @@ import torch
 from serrate.errors import RaggednessError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.domain import history
 from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.raggedness import Raggedness, Stored
-from serrate.fusion.scalar import Scalar
-from serrate.fusion.view import TensorView
+from serrate.fusion.raggedness import Listed, Raggedness, Scaled, Stored
+from serrate.fusion.scalar import Scalar, ceildiv
+from serrate.fusion.strides import check_strides
+from serrate.fusion.view import Operation, TensorView
 from serrate.tensor import host
 
 TORCH: dict[str, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in DTYPES}
@@ -29,14 +31,24 @@ class Run:
 
     sizes: dict[str, int]
     arrays: dict[str, torch.Tensor]
+    fusion: Fusion | None = None  # that was called
+
+    def array(self, name: str) -> torch.Tensor:
+        """An array that was given, or offsets that follow from such."""
+        if name not in self.arrays and self.fusion is not None:
+            self.arrays[name] = raggedness_of(self.fusion.tensors)[name].offsets(self.arrays, self.sizes)
+        return self.arrays[name]
 
     def number(self, expression: Scalar) -> int:
         if expression.op == "const":
             return int(expression.value)
+        unknown = [str(size) for size in expression.symbols if size.value not in self.sizes]
+        if unknown:
+            raise ValueError(f"no input says what {', '.join(unknown)} is")
         if expression.op == "symbol":
             return self.sizes[expression.value]
         read = {node.value for node in expression.walk() if node.op in ("load", "search")}
-        lists = {name: self.arrays[name].tolist() for name in read}
+        lists = {name: self.array(name).tolist() for name in read}
         return int(evaluate(expression, self.sizes, lists))
 
     def size(self, axis: IterDomain) -> int:
@@ -52,9 +64,46 @@ class Run:
                 return self.size(step.inputs[0]) * self.size(step.inputs[1])
         return self.number(axis.extent)
 
+    def capacity(self, axis: IterDomain) -> int:
+        """How many indices of a regular axis there is room for in memory. See `room`; where nothing is said about the
+        room for rows, the sum of their lengths."""
+        known = room(axis)
+        return self.size(axis) if known is None else self.number(known)
+
     def offsets(self, axis: IterDomain) -> np.ndarray:
         """The offsets of a ragged axis, on the host."""
         return ragged(axis).raggedness.offsets(self.arrays, self.sizes).cpu().numpy()
+
+
+def room(axis: IterDomain) -> Scalar | None:
+    """How many indices of a regular axis there is room for in memory, in terms of sizes; None if only data tells it.
+
+    Rows whose lengths are data have the room of the axis that they were cut from, which they need not fill.
+    """
+    match axis.definition:
+        case Combine() as step:
+            return _room_for_rows(ragged(step.inputs[1]).raggedness)
+        case Split() as step if not step.inputs[0].is_ragged:
+            if step.outputs.index(axis) == (1 if step.inner_split else 0):
+                return step.factor
+            whole = room(step.inputs[0])
+            return None if whole is None else ceildiv(whole, step.factor)
+        case Merge() as step if not axis.is_ragged:
+            outer, inner = room(step.inputs[0]), room(step.inputs[1])
+            return None if outer is None or inner is None else outer * inner
+    return None if any(node.op in ("load", "search") for node in axis.extent.walk()) else axis.extent
+
+
+def _room_for_rows(raggedness: Raggedness) -> Scalar | None:
+    match raggedness:
+        case Stored():
+            return raggedness.size
+        case Listed():
+            return raggedness.total
+        case Scaled():
+            base = _room_for_rows(raggedness.base)
+            return None if base is None else base * raggedness.by
+    return None
 
 
 def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
@@ -62,7 +111,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     if len(inputs) != len(fusion.inputs):
         names = ", ".join(tensor.name for tensor in fusion.inputs)
         raise TypeError(f"the fusion has {len(fusion.inputs)} inputs ({names}), got {len(inputs)}")
-    run = Run({}, {})
+    run = Run({}, {}, fusion)
     compound: list[tuple[Scalar, int, TensorView]] = []
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(given, torch.Tensor):
@@ -78,6 +127,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
         for axis, size in zip(axes, given.shape, strict=True):
             if not _bind_size(run.sizes, axis.extent, size, tensor):
                 compound.append((axis.extent, size, tensor))
+        check_strides(tensor, given)
         if tensor.dtype in ("int32", "int64") and given.ndim == 1:
             run.arrays[tensor.name] = given
     for extent, size, tensor in compound:
@@ -90,11 +140,17 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> Run:
     return run
 
 
+def size_and_number(extent: Scalar) -> tuple[Scalar, int]:
+    """An extent as the name of a size and the number that is added to it; itself and 0 if it is not of that form."""
+    if extent.op in ("add", "subtract") and extent.args[0].op == "symbol" and extent.args[1].is_const:
+        return extent.args[0], extent.args[1].value if extent.op == "add" else -extent.args[1].value
+    return extent, 0
+
+
 def _bind_size(sizes: dict[str, int], extent: Scalar, size: int, tensor: TensorView) -> bool:
     """Bind the size that an extent is, alone or with a number added; False if it is more than that."""
-    if extent.op in ("add", "subtract") and extent.args[0].op == "symbol" and extent.args[1].is_const:
-        size -= extent.args[1].value if extent.op == "add" else -extent.args[1].value
-        extent = extent.args[0]
+    extent, added = size_and_number(extent)
+    size -= added
     if extent.op == "symbol" and sizes.setdefault(extent.value, size) == size:
         return True
     if extent.is_const and extent.value == size:
@@ -112,14 +168,24 @@ def compute_offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
         operation = tensor.definition
         if operation is None or operation.kind != "offsets":
             continue
-        if operation.name == "offsets_of_extents":
-            extents = run.arrays.get(operation.inputs[0].name)
-            if extents is None:
-                continue  # computed by the fusion itself
-            made[tensor.name] = torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
-        elif all(base in run.arrays for base in operation.options[0].base_arrays):
-            made[tensor.name] = operation.options[0].offsets(run.arrays, run.sizes).long()
-        run.arrays.update(made)
+        if all(base in run.arrays for base in offset_bases(operation)):  # else computed by the fusion itself
+            made[tensor.name] = run.arrays[tensor.name] = computed_offsets(operation, run)
+    return made
+
+
+def offset_bases(operation: Operation) -> tuple[str, ...]:
+    """The arrays that an operation makes offsets of."""
+    if operation.name == "offsets_of_extents":
+        return (operation.inputs[0].name,)
+    bases: tuple[str, ...] = operation.options[0].base_arrays
+    return bases
+
+
+def computed_offsets(operation: Operation, run: Run) -> torch.Tensor:
+    """The offsets that an operation gives, made of extents or of other offsets."""
+    if operation.name == "offsets_of_extents":
+        return torch.nn.functional.pad(run.arrays[operation.inputs[0].name].long().cumsum(0), (1, 0))
+    made: torch.Tensor = operation.options[0].offsets(run.arrays, run.sizes).long()
     return made
 
 
@@ -180,3 +246,28 @@ def stored_raggedness(fusion: Fusion) -> list[Stored]:
             if axis.is_ragged:
                 found.update(dict.fromkeys(ragged(axis).raggedness.bases))
     return [raggedness for raggedness in found if isinstance(raggedness, Stored)]
+
+
+def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
+    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
+    array is given that is named like offsets that follow from others, it is those that follow."""
+    found: dict[str, Raggedness] = {}
+    for tensor in tensors:
+        domain = tensor.domain
+        axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
+        made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
+        for axis in dict.fromkeys((*axes, *made)):
+            if axis.is_ragged:
+                _add(ragged(axis).raggedness, found)
+        for option in () if tensor.definition is None else tensor.definition.options:
+            if isinstance(option, Raggedness):
+                _add(option, found)
+    return found
+
+
+def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
+    if raggedness.array not in found or isinstance(found[raggedness.array], Stored):
+        found[raggedness.array] = raggedness
+    for part in ("base", "left", "right"):
+        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
+            _add(inner, found)

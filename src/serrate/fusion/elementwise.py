@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,10 +21,11 @@ import torch
 from serrate.fusion import scalar
 from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import INTEGERS, accumulator
-from serrate.fusion.functions import FUNCTIONS
+from serrate.fusion.functions import FUNCTIONS, Function
 from serrate.fusion.scalar import Operand, Scalar, cast, symbol
 
 Expression = Callable[..., Scalar]
+_ANSWERS = 256  # questions of which an operation keeps the answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,7 @@ class Elementwise:
     """Whether whole numbers become float32 before it is computed."""
     in_own_dtype: bool = False
     """Whether it is computed in half types themselves, where others are computed in float32."""
+    _answers: dict[tuple[Any, ...], tuple[str, tuple[int, ...]]] = field(default_factory=dict, repr=False)
 
     def __call__(self, *operands: Operand, **options: Any) -> Scalar:
         """The expression for these operands."""
@@ -58,18 +61,26 @@ class Elementwise:
     def result_dtype(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> str:
         """The dtype of the result, `given` the dtypes of tensors, and numbers; what is computed of half types is of
         that type again."""
-        made = self._of_symbols(given, options).dtype
+        made, _ = self._asked(given, options)
         narrow = {accumulator(each): each for each in given if isinstance(each, str)}
         return narrow.get(made, made)
 
     def reads(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> tuple[int, ...]:
         """How often the expression reads each of its operands; more than once counts as 2."""
-        found = reads(self._of_symbols(given, options))
-        return tuple(found.get(each, 0) if isinstance(each, Scalar) else 1 for each in _symbols(given))
+        return self._asked(given, options)[1]
 
-    def _of_symbols(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> Scalar:
-        """The expression for symbols of these dtypes, and numbers."""
-        return self(*_symbols(given), **options)
+    def _asked(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """The dtype of the expression, and how often it reads each of its operands; kept for the next time."""
+        key = (*((type(each), repr(each)) for each in given), *sorted((n, repr(v)) for n, v in options.items()))
+        if key not in self._answers:
+            operands = _symbols(given)
+            made = self(*operands, **options)
+            found = reads(made)
+            many = tuple(found.get(each, 0) if isinstance(each, Scalar) else 1 for each in operands)
+            if len(self._answers) == _ANSWERS:
+                self._answers.clear()
+            self._answers[key] = made.dtype, many
+        return self._answers[key]
 
 
 def _symbols(given: Sequence[str | complex]) -> list[Operand]:
@@ -134,14 +145,19 @@ def named(name: str) -> Elementwise:
         return COMPOSED[name]
     if not is_known(name):
         raise ValueError(f"no elementwise operation {name!r}; there are {', '.join(names())}")
-    row = FUNCTIONS[name]
+    return _primitive(FUNCTIONS[name])
+
+
+@cache
+def _primitive(row: Function) -> Elementwise:
+    """The operation that a scalar function is."""
     assert row.reference is not None
 
     def expression(*operands: Operand) -> Scalar:
-        return scalar.call(name, *operands)
+        return scalar.call(row.name, *operands)
 
     in_floats = row.operands == "float"
-    return Elementwise(name, row.arity, expression, row.reference, {}, in_floats, row.in_own_dtype)
+    return Elementwise(row.name, row.arity, expression, row.reference, {}, in_floats, row.in_own_dtype)
 
 
 def call(name: str, *operands: Operand, **options: Any) -> Scalar:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from serrate.fusion import philox
 from serrate.fusion.dtypes import BOOL, INDEX, of_dtype
 from serrate.fusion.forms import (
     AND,
@@ -364,6 +365,9 @@ _logical("logical_or", infix("||", OR), "({} or {})", torch.logical_or)
 _logical("logical_xor", infix("!=", EQUALITY), "({} != {})", torch.logical_xor)
 
 enter(Function("where", 3, _ALL, {"": _CHOICE}, "({1} if {0} else {2})", torch.where))
+
+# Random bits: a place, a seed and the number of a call.
+enter(Function("philox", 3, ("int64",), prelude("philox", 3), philox.word, philox.by_torch))
 
 # Quotients and remainders of indices, which are Euclid's: no remainder is negative. C's agree where the dividend is 0
 # or more, which kernels see to. Their names are their own, since `floor_divide` and `remainder` are for values.

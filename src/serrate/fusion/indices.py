@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
@@ -45,42 +47,67 @@ class Step:
         return _PLAIN
 
 
+def _steps(graph: AxisGraph) -> dict[IterDomain, list[Step]]:
+    """The steps of a graph, by each group that they need. Of steps between the same groups there is one."""
+    if not graph.steps:
+        seen: set[tuple[object, ...]] = set()
+        for expression in graph.expressions:
+            sides = (expression.inputs, expression.outputs, expression.needs)
+            key = (*expression.key, *(tuple(map(graph.find, side)) for side in sides))
+            if key not in seen:
+                seen.add(key)
+                for step in (Step(expression, True), Step(expression, False)):
+                    if not (isinstance(expression, Cover) and step.forward):
+                        for group in graph.groups(step.given):
+                            graph.steps.setdefault(group, []).append(step)
+    return graph.steps
+
+
 def route(graph: AxisGraph, known: Iterable[IterDomain], wanted: Iterable[IterDomain]) -> list[Step]:
     """The steps that make the wanted indices of the known ones, at least cost, in an order that can be followed."""
-    cost = dict.fromkeys((graph.find(axis) for axis in known), 0.0)
+    wanted = [graph.find(axis) for axis in wanted]
+    cost: dict[IterDomain, float] = {}
     how: dict[IterDomain, Step] = {}
-    steps = [Step(expression, forward) for expression in graph.expressions for forward in (True, False)]
-    steps = [step for step in steps if not (isinstance(step.expression, Cover) and step.forward)]
-    changed = True
-    while changed:
-        changed = False
-        for step in steps:
+    missing = set(wanted)
+    numbers = count()  # of two ways that cost the same, the one found first
+    queue: list[tuple[float, int, IterDomain, Step | None]] = []
+    for axis in known:
+        heappush(queue, (0.0, next(numbers), graph.find(axis), None))
+    while queue and missing:
+        least, _, group, reached_by = heappop(queue)
+        if group in cost:
+            continue
+        cost[group] = least
+        missing.discard(group)
+        if reached_by is not None:
+            how[group] = reached_by
+        for step in _steps(graph).get(group, ()):
             given = [cost.get(graph.find(axis)) for axis in step.given]
-            if any(c is None for c in given):
-                continue
-            total = step.cost + sum(c for c in given if c is not None)
-            for axis in step.made:
-                group = graph.find(axis)
-                if total < cost.get(group, float("inf")):
-                    cost[group], how[group] = total, step
-                    changed = True
-    order: list[Step] = []
-    for axis in wanted:
-        _collect(graph, graph.find(axis), cost, how, order)
-    return order
+            if None not in given:
+                total = step.cost + sum(number for number in given if number is not None)
+                for axis in step.made:
+                    heappush(queue, (total, next(numbers), graph.find(axis), step))
+    for group in wanted:
+        if group in missing:
+            raise ScheduleError(f"the index of {group} does not follow from the loops; the schedule does not cover it")
+    return _in_order(graph, wanted, how)
 
 
-def _collect(
-    graph: AxisGraph, group: IterDomain, cost: dict[IterDomain, float], how: dict[IterDomain, Step], order: list[Step]
-) -> None:
-    if group not in cost:
-        raise ScheduleError(f"the index of {group} does not follow from the loops; the schedule does not cover it")
-    step = how.get(group)
-    if step is None or step in order:
-        return
-    for axis in step.given:
-        _collect(graph, graph.find(axis), cost, how, order)
-    order.append(step)
+def _in_order(graph: AxisGraph, wanted: Sequence[IterDomain], how: dict[IterDomain, Step]) -> list[Step]:
+    """The steps that lead to groups, each after those that it needs."""
+    order: dict[Step, None] = {}
+    stack = list(reversed(wanted))
+    while stack:
+        step = how.get(stack[-1])
+        before = [] if step is None or step in order else [graph.find(axis) for axis in step.given]
+        missing = [group for group in before if group in how and how[group] not in order]
+        if missing:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if step is not None:
+            order[step] = None
+    return list(order)
 
 
 @dataclass
@@ -190,13 +217,25 @@ def _refuse(condition: Scalar) -> None:
 
 def is_natural(index: Scalar) -> bool:
     """Whether an index is proven not to be negative: loop variables, sizes and offsets are not."""
-    if index.op == "const":
-        return bool(index.value >= 0)
-    if index.op in ("symbol", "load", "search", "index_remainder"):
-        return True
-    if index.op in ("add", "multiply", "index_divide", "minimum", "bitwise_xor"):
-        return all(is_natural(argument) for argument in index.args)
-    if index.op == "subtract":  # i − off[c] of the component found for i
-        left, right = index.args
-        return right.op == "load" and right.args[0].op == "search" and right.args[0].args[1] == left
-    return index.op == "maximum" and any(is_natural(argument) for argument in index.args)
+    natural: set[Scalar] = set()
+    for node in index.walk():
+        if _is_natural(node, natural):
+            natural.add(node)
+    return index in natural
+
+
+def _is_natural(node: Scalar, natural: set[Scalar]) -> bool:
+    """Whether a node is not negative, where it is known which of its operands are not."""
+    match node.op:
+        case "const":
+            return bool(node.value >= 0)
+        case "symbol" | "load" | "search" | "index_remainder":
+            return True
+        case "add" | "multiply" | "index_divide" | "minimum" | "bitwise_xor":
+            return natural.issuperset(node.args)
+        case "subtract":  # i − off[c] of the component found for i
+            left, right = node.args
+            return right.op == "load" and right.args[0].op == "search" and right.args[0].args[1] == left
+        case "maximum":
+            return not natural.isdisjoint(node.args)
+    return False

@@ -8,14 +8,25 @@ than their own (the kinds in MOVED) do not pair its axes with theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Partition
 from serrate.fusion.view import Operation, TensorView
 
+if TYPE_CHECKING:
+    from serrate.fusion.indices import Step
+
 Pairs = Sequence[tuple[IterDomain, IterDomain]]
-MOVED = ("resize", "gather", "select")  # kinds of operations whose operands are read elsewhere
+MOVED = (
+    "resize",
+    "gather",
+    "select",
+    "concat",
+    "pad_rows",
+    "unpad_rows",
+)  # kinds of operations whose operands are read elsewhere
 
 
 def read_elsewhere(operation: Operation) -> tuple[TensorView, ...]:
@@ -37,7 +48,8 @@ class AxisGraph:
 
     def __init__(self, tensors: Iterable[TensorView], further: Iterable[IterDomain] = ()) -> None:
         self._parent: dict[IterDomain, IterDomain] = {}
-        self.expressions: list[AxisExpression] = []
+        self.expressions: dict[AxisExpression, None] = {}
+        self.steps: dict[IterDomain, list[Step]] = {}  # between groups, by what they need; see `indices.route`
         for tensor in tensors:
             domain = tensor.domain
             self._add((*domain.root, *domain.logical, *domain.allocation, *domain.loop))
@@ -49,9 +61,7 @@ class AxisGraph:
         self._close()
 
     def _add(self, axes: Iterable[IterDomain]) -> None:
-        for step in history(axes):
-            if step not in self.expressions:
-                self.expressions.append(step)
+        self.expressions.update(dict.fromkeys(history(axes)))
 
     def find(self, axis: IterDomain) -> IterDomain:
         """The axis that stands for the group of this one."""

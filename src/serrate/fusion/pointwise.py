@@ -88,12 +88,7 @@ class Pointwise(Operations):
     def _promoted(self, name: str, operands: Operands, like: TensorView | None = None) -> Operands:
         """The operands in the one dtype that is computed in. Of numbers alone, the first is given the shape of a
         tensor."""
-        given = [x.dtype if isinstance(x, TensorView) else x for x in operands]
-        try:
-            dtype = common_dtype(given)
-        except TypeError:
-            found = " and ".join(dict.fromkeys(each for each in given if isinstance(each, str)))
-            raise TypeError(f"{name} of {found}, which have no dtype in common; cast one of them") from None
+        dtype = _dtype_of(name, operands)
         if elementwise.named(name).in_floats and dtype in INTEGERS:
             dtype = common_dtype([dtype, 0.5])
         if like is not None and not isinstance(operands[0], TensorView) and not isinstance(operands[1], TensorView):
@@ -101,7 +96,15 @@ class Pointwise(Operations):
         for x in operands:
             if not isinstance(x, TensorView) and name not in COMPARISONS:
                 check_fit(name, x, dtype)
-        return tuple(self.cast(x, dtype) if isinstance(x, TensorView) and x.dtype != dtype else x for x in operands)
+        return tuple(self._in_dtype(x, dtype) if isinstance(x, TensorView) else x for x in operands)
+
+    def _in_one_dtype(self, name: str, tensors: Sequence[TensorView]) -> list[TensorView]:
+        """The tensors in the dtype that they have in common."""
+        dtype = _dtype_of(name, tensors)
+        return [self._in_dtype(x, dtype) for x in tensors]
+
+    def _in_dtype(self, x: TensorView, dtype: str) -> TensorView:
+        return x if x.dtype == dtype else self.cast(x, dtype)
 
     def cast(self, x: TensorView, dtype: str | torch.dtype) -> TensorView:
         """The elements in another dtype."""
@@ -142,6 +145,10 @@ class Pointwise(Operations):
         if not -ndim <= axis < ndim:
             raise AxisError(f"axis {axis} of {shape}, which has {ndim} axes")
         return self._of_indices("positions", shape, "int64", (axis % ndim,))
+
+    def packed_positions(self, shape: Shape) -> TensorView:
+        """The place of each element among all of them, as int64: rows are packed one after another."""
+        return self._of_indices("packed_positions", shape, "int64", ())
 
     def row_lengths(self, x: TensorView, axis: int) -> TensorView:
         """The lengths of the rows of a ragged axis, as int64: one for each index of the axes that it depends on.
@@ -187,6 +194,16 @@ class Pointwise(Operations):
             tuple(sorted(settings.items())),
         )
         return self._add(TensorDomain(root), dtype, operation)
+
+
+def _dtype_of(name: str, operands: Sequence[Operand]) -> str:
+    """The dtype of what an operation computes of its operands."""
+    given = [x.dtype if isinstance(x, TensorView) else x for x in operands]
+    try:
+        return common_dtype(given)
+    except TypeError:
+        found = " and ".join(dict.fromkeys(each for each in given if isinstance(each, str)))
+        raise TypeError(f"{name} of {found}, which have no dtype in common; cast one of them") from None
 
 
 _ABOVE = {"less": True, "less_equal": True, "greater": False, "greater_equal": False}

@@ -20,11 +20,16 @@ DEEPEST = 16  # replacements in one proof
 
 def factors(node: Scalar) -> Monomial:
     """A product taken apart."""
-    if node.is_const:
-        return node.value, ()
-    if node.op != "multiply" or node.dtype != INDEX:
-        return 1, (node,)
-    return product_of(factors(node.args[0]), factors(node.args[1]))
+    coefficient, parts, stack = 1, [], [node]
+    while stack:
+        part = stack.pop()
+        if part.is_const:
+            coefficient *= part.value
+        elif part.op == "multiply" and part.dtype == INDEX:
+            stack += reversed(part.args)
+        else:
+            parts.append(part)
+    return coefficient, tuple(parts)
 
 
 def product_of(a: Monomial, b: Monomial) -> Monomial:

@@ -1,4 +1,4 @@
-"""Reductions of a fusion."""
+"""Reductions and scans of a fusion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serrate.fusion.view import Operation, TensorView
 
 
 class Reductions(Operations):
-    """Operations that make one element of many."""
+    """Operations that gather elements: into one, or each with those before it."""
 
     def reduce(self, name: str, x: TensorView, axes: int | Iterable[int], keepdims: bool = False) -> TensorView:
         """One of `monoids.MONOIDS` over axes, ragged and component axes included.
@@ -45,3 +45,21 @@ class Reductions(Operations):
         domain = TensorDomain(root, logical, loop=loop_order(root, logical))
         operation = Operation("reduce", name, (x,), pairs, (tuple(sorted(gone)), keepdims))
         return self._add(domain, monoid.gives(x.dtype), operation)
+
+    def scan(
+        self, name: str, x: TensorView, axis: int, *, exclusive: bool = False, reverse: bool = False
+    ) -> TensorView:
+        """For each element of an axis the reduction of the elements up to it; of each row, if the axis is ragged.
+
+        `name` is `sum`, `prod`, `max`, `min`, `any`, `all` or `logsumexp`. `exclusive` leaves the element itself out,
+        so that the first of a row is the neutral value; `reverse` begins at the end.
+        """
+        check_known(name, [row.name for row in MONOIDS.values() if row.rejoins or row.name == "logsumexp"])
+        monoid = MONOIDS[name]
+        check_kind(monoid, x.dtype, x)
+        at = axis_number(x, axis)
+        root, pairs = clones(x.domain.kept)
+        if root[at].is_broadcast:
+            raise AxisError(f"{name} of {x} cannot be scanned along a broadcast axis")
+        operation = Operation("scan", name, (x,), pairs, (at, exclusive, reverse))
+        return self._add(TensorDomain(root), monoid.gives(x.dtype), operation)

@@ -1,146 +1,30 @@
 """What a fusion means: every tensor as a list of its elements with their coordinates, computed by torch.
 
-This is the reference that kernels are tested against, so it knows nothing of loops, predicates and kernels. Coordinates
-are numpy arrays [elements, axes] in lexicographic order. Values are torch vectors with one entry for each element;
-floating-point values are computed in float64, complex ones in complex128. Those of uint16, uint32 and uint64, which
+This is the reference that kernels are tested against, so it knows nothing of loops, predicates and kernels.
+Floating-point values are computed in float64, complex ones in complex128. Those of uint16, uint32 and uint64, which
 torch moves by few of its functions, are held as the int64 numbers of the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from serrate.errors import RaggednessError
 from serrate.fusion import elementwise, unsigned
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.dtypes import kind_of
-from serrate.fusion.expressions import (
-    AxisExpression,
-    Combine,
-    Cover,
-    Merge,
-    Partition,
-    Resize,
-    Split,
-    Swizzle,
-    component_of,
-)
+from serrate.fusion.element_lists import Coordinates, ElementList, Lists, Values, coordinates_of, index_of, places_of
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.monoids import MONOIDS
+from serrate.fusion.reference_moves import MOVES
 from serrate.fusion.requirements import requirements_of
 from serrate.fusion.view import Operation, TensorView
 from serrate.tensor import bits
 
 _WIDEST = {"float": torch.float64, "complex": torch.complex128}  # what is computed in
-Coordinates = np.ndarray  # [elements, axes]
-
-
-@dataclass
-class ElementList:
-    """The elements of a tensor."""
-
-    coordinates: Coordinates
-    values: torch.Tensor
-
-    def at(self, wanted: Coordinates) -> torch.Tensor:
-        """The values at these coordinates, each of which must be one of ours."""
-        places = places_of(self.coordinates, wanted)
-        return self.values[torch.from_numpy(places)]
-
-
-def places_of(coordinates: Coordinates, wanted: Coordinates) -> np.ndarray:
-    """Where each wanted tuple stands in the list."""
-    if not len(wanted):
-        return np.zeros(0, np.int64)
-    spans = np.maximum(coordinates.max(0, initial=0), wanted.max(0, initial=0)) + 1
-    if not coordinates.shape[1]:
-        return np.zeros(len(wanted), np.int64)
-    weights = np.concatenate([np.cumprod(spans[::-1])[::-1][1:], [1]]).astype(np.int64)
-    keys, sought = coordinates @ weights, wanted @ weights
-    places = np.searchsorted(keys, sought)
-    if len(keys) == 0 or (places >= len(keys)).any() or (keys[np.minimum(places, len(keys) - 1)] != sought).any():
-        raise RaggednessError("an element was asked for that is not there")
-    return places
-
-
-Lists = Mapping[TensorView, ElementList]
-Values = Callable[[Coordinates], torch.Tensor]
-
-
-# Coordinates
-
-
-def coordinates_of(run: Run, axes: Sequence[IterDomain]) -> Coordinates:
-    """All index tuples of `axes`. A ragged axis must come after the axes that its extent depends on."""
-    rows: dict[IterDomain, np.ndarray] = {}
-    count = 1
-    for axis in axes:
-        lengths = extents_of(run, axis, rows, count)
-        parent = np.repeat(np.arange(count), lengths)
-        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        rows = {known: index[parent] for known, index in rows.items()}
-        rows[axis] = np.arange(len(parent)) - starts
-        count = len(parent)
-    return np.stack([rows[axis] for axis in axes], 1) if axes else np.zeros((count, 0), np.int64)
-
-
-def extents_of(run: Run, axis: IterDomain, known: Mapping[IterDomain, np.ndarray], count: int) -> np.ndarray:
-    """The extent of an axis at each of `count` places, whose indices along some axes are `known`."""
-    if axis.is_ragged:
-        lengths: np.ndarray = np.diff(run.offsets(axis))[index_of(run, component_of(axis), known, count)]
-        return lengths
-    return np.full(count, run.size(axis))
-
-
-def index_of(run: Run, axis: IterDomain, known: Mapping[IterDomain, np.ndarray], count: int) -> np.ndarray:
-    """The index of an axis at each of `count` places, computed from the known indices by the steps that made it."""
-    if axis in known:
-        return known[axis]
-    step = axis.definition
-    if step is None:
-        raise RaggednessError(f"the index of {axis} does not follow from those of {list(known)}")
-    inputs = [index_of(run, before, known, count) for before in step.inputs]
-    outputs = _forward(run, step, inputs, known, count)
-    return outputs[step.outputs.index(axis)]
-
-
-def _forward(
-    run: Run, step: AxisExpression, inputs: list[np.ndarray], known: Mapping[IterDomain, np.ndarray], count: int
-) -> list[np.ndarray]:
-    """The indices of a step's outputs from those of its inputs.
-
-    The axis table says the same in scalar expressions. It is written again here, because a reference must not share
-    code with what it checks.
-    """
-    match step:
-        case Combine():
-            return [run.offsets(step.inputs[1])[:-1][inputs[0]] + inputs[1]]
-        case Merge():
-            return [inputs[0] * extents_of(run, step.inputs[1], known, count) + inputs[1]]
-        case Split():
-            inner = np.maximum(extents_of(run, step.outputs[1], known, count), 1)
-            return [inputs[0] // inner, inputs[0] % inner]
-        case Resize():
-            return [inputs[0] + step.left]
-        case Cover():
-            return [inputs[0]]
-        case Partition():
-            offsets = run.offsets(step.outputs[1])
-            component = np.searchsorted(offsets, inputs[0], side="right") - 1
-            return [component, inputs[0] - offsets[component]]
-        case _:
-            assert isinstance(step, Swizzle)
-            size = run.number(step.inputs[1].extent)
-            x, y = inputs
-            return [x, y ^ x if step.swizzle == "xor" else (y + x) % size]
-
-
-# The whole fusion
 
 
 def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -176,7 +60,7 @@ def _computed(values: torch.Tensor, dtype: str) -> torch.Tensor:
 
 def in_memory(run: Run, tensor: TensorView, elements: ElementList) -> tuple[torch.Tensor, torch.Tensor]:
     """(the tensor as it lies in memory, where it has elements): holes hold the fill, or 0."""
-    shape = [run.size(axis) for axis in tensor.domain.allocation]
+    shape = [run.capacity(axis) for axis in tensor.domain.allocation]
     dtype = TORCH[tensor.dtype]
     memory = torch.full((int(np.prod(shape)),), tensor.fill or 0, dtype=dtype)
     valid = torch.zeros(memory.shape, dtype=torch.bool)
@@ -191,7 +75,7 @@ def _places(run: Run, tensor: TensorView, coordinates: Coordinates) -> np.ndarra
     known = {axis: coordinates[:, number] for number, axis in enumerate(tensor.domain.kept)}
     flat = np.zeros(len(coordinates), np.int64)
     for axis in tensor.domain.allocation:
-        flat = flat * run.size(axis) + index_of(run, axis, known, len(coordinates))
+        flat = flat * run.capacity(axis) + index_of(run, axis, known, len(coordinates))
     return flat
 
 
@@ -249,6 +133,8 @@ def _of_indices(run: Run, tensor: TensorView, operation: Operation) -> Values:
     """What depends on nothing but indices."""
 
     def values(coordinates: Coordinates) -> torch.Tensor:
+        if operation.name == "packed_positions":
+            return torch.from_numpy(_places(run, tensor, coordinates))
         option, count = operation.options[0], len(coordinates)
         match operation.name:
             case "full":
@@ -289,6 +175,27 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
     return values
 
 
+def _scanned(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
+    def values(coordinates: Coordinates) -> torch.Tensor:
+        at, exclusive, reverse = operation.options
+        monoid = MONOIDS[operation.name]
+        given = _computed(_copied(run, tensor, operation, known)(coordinates), operation.inputs[0].dtype)
+        others = np.delete(coordinates, at, 1)
+        _, rows = np.unique(others, axis=0, return_inverse=True)
+        found = _held(torch.zeros(len(coordinates)), tensor.dtype)
+        for row in range(int(rows.max()) + 1 if len(rows) else 0):
+            places = np.flatnonzero(rows.reshape(-1) == row)
+            places = places[np.argsort(coordinates[places, at])]
+            places = places[::-1].copy() if reverse else places
+            for number, place in enumerate(places):
+                before = given[torch.from_numpy(places[: number + (not exclusive)])]
+                group = torch.zeros(len(before), dtype=torch.int64)
+                found[place] = _held(monoid.reference(before, group, 1, group), tensor.dtype)[0]
+        return found
+
+    return values
+
+
 def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
     if operation.name != "view_as_nested":  # flattened or the reverse, which leaves the order of elements as it is
         return lambda _: known[operation.inputs[0]].values
@@ -303,45 +210,6 @@ def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) ->
     return values
 
 
-def _resized(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
-    def values(coordinates: Coordinates) -> torch.Tensor:
-        x = operation.inputs[0]
-        at, left, _, *rest = operation.options
-        moved = coordinates.copy()
-        moved[:, at] -= left
-        lengths = extents_of(run, x.domain.kept[at], dict(zip(x.domain.kept, moved.T, strict=True)), len(moved))
-        inside = (moved[:, at] >= 0) & (moved[:, at] < lengths)
-        result = torch.full((len(moved),), rest[0] if rest else 0, dtype=known[x].values.dtype)
-        result[torch.from_numpy(inside)] = known[x].at(moved[inside])
-        return result
-
-    return values
-
-
-def _gathered(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
-    def values(coordinates: Coordinates) -> torch.Tensor:
-        x, indices = operation.inputs
-        places = operation.options[0]
-        rows = known[indices].at(coordinates[:, :places]).numpy()
-        count = run.size(x.domain.kept[0])
-        if ((rows < 0) | (rows >= count)).any():
-            raise IndexError(f"{tensor} = {operation}: an index is outside of {x.domain.kept[0]}, of {count}")
-        return known[x].at(np.concatenate([rows[:, None], coordinates[:, places:]], 1))
-
-    return values
-
-
-def _selected(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
-    def values(coordinates: Coordinates) -> torch.Tensor:
-        at, index = operation.options
-        axis = operation.inputs[0].domain.kept[at]
-        if index >= run.size(axis):
-            raise IndexError(f"{tensor} = {operation} of {axis}, of {run.size(axis)}")
-        return known[operation.inputs[0]].at(np.insert(coordinates, at, index, axis=1))
-
-    return values
-
-
 def _offsets(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
     if operation.name == "offsets_of_extents":
         extents = known[operation.inputs[0]].values
@@ -350,6 +218,6 @@ def _offsets(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
 
 
 _KINDS = {
-    "pointwise": _pointwise, "broadcast": _copied, "reduce": _reduced, "nest": _nested, "resize": _resized,
-    "gather": _gathered, "select": _selected, "offsets": _offsets,
+    "pointwise": _pointwise, "broadcast": _copied, "reduce": _reduced, "scan": _scanned, "nest": _nested,
+    "offsets": _offsets, **MOVES,
 }  # fmt: skip

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import TensorDomain
-from serrate.fusion.expressions import component_of
 from serrate.fusion.movement import Movement
-from serrate.fusion.reshaping import follows, joined, product, reshaping, split_sizes
+from serrate.fusion.reshaping import flattened, product, reshaping, split_sizes
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.shapes import (
     Shape,
@@ -65,7 +64,7 @@ class Renaming(Movement):
 
     def flatten(self, x: TensorView, start: int = 0, stop: int = -1) -> TensorView:
         """The axes from `start` to `stop`, the last one included, as one. A component axis and its ragged axis become
-        the axis of all rows.
+        the axis of all rows; a ragged axis and one that depends on it become rows of all that was in their rows.
 
         >>> import torch
         >>> from serrate.fusion import Fusion
@@ -80,11 +79,7 @@ class Renaming(Movement):
         if first > last:
             raise AxisError(f"flatten of {x} from axis {start} to axis {stop}, which stands before it")
         root, pairs = clones(x.domain.kept)
-        made = joined(root[first : last + 1], root)
-        logical = [*root[:first], made, *root[last + 1 :]]
-        for axis in logical:
-            if axis.is_ragged and not follows(component_of(axis), logical):
-                raise RaggednessError(f"{x} cannot be flattened so: {axis} depends on a part of {made}")
+        logical = flattened(root, first, last)
         operation = Operation("nest", "flatten", (x,), pairs, (first, last))
         return self._add(TensorDomain(root, logical), x.dtype, operation)
 

@@ -11,7 +11,7 @@ from serrate.fusion.binding import Run
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import AxisExpression, Partition, Resize
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.raggedness import Listed
+from serrate.fusion.raggedness import Listed, Stored
 from serrate.fusion.scalar import Scalar, const, equal, less_equal
 
 
@@ -33,21 +33,22 @@ class Requirement:
 
     def check(self, run: Run) -> None:
         """Raise the error if it does not hold."""
-        unknown = [str(size) for size in self.condition.symbols if size.value not in run.sizes]
-        if unknown:
-            raise ValueError(f"no input says what {', '.join(unknown)} is, which must be known: else {self.message}")
         if not self.holds(run):
             raise self.error(f"{self.message}, where {run.sizes}")
 
 
 def requirements_of(fusion: Fusion) -> tuple[Requirement, ...]:
-    """What the axes of a fusion's tensors require of a call: ragged axes have an extent for each index of their
-    component axis, rows have room in the axis that is cut into them, and no extent is below 0."""
-    axes = [
-        axis
-        for domain in (tensor.domain for tensor in fusion.tensors)
-        for axis in (*domain.root, *domain.logical, *(domain.own_allocation or ()), *domain.loop)
-    ]
+    """What the axes of a fusion's tensors require of a call."""
+    domains = [tensor.domain for tensor in fusion.tensors]
+    return requirements_of_axes(
+        axis for d in domains for axis in (*d.root, *d.logical, *(d.own_allocation or ()), *d.loop)
+    )
+
+
+def requirements_of_axes(axes: Iterable[IterDomain]) -> tuple[Requirement, ...]:
+    """What axes, and those that they are made of, require: ragged axes have an extent for each index of their component
+    axis, rows have room in the axis that is cut into them, and no extent is below 0."""
+    axes = list(axes)
     steps = history(axes)
     found = [
         *(made for axis in _all_of(axes, steps) if axis.is_ragged for made in _of_rows(ragged(axis))),
@@ -83,9 +84,11 @@ def _of_rows(rows: RaggedIterDomain) -> Iterator[Requirement]:
 def _of_step(step: AxisExpression) -> Iterator[Requirement]:
     match step:
         case Partition() if not step.covers:
-            axis, total = step.inputs[0], ragged(step.outputs[1]).raggedness.total_bound
-            why = f"{axis} cannot be cut into rows of {total} indices together"
-            yield Requirement(less_equal(total, axis.extent), RaggednessError, why)
+            axis, rows = step.inputs[0], ragged(step.outputs[1]).raggedness
+            total = rows.size if isinstance(rows, Stored) else rows.total_bound
+            if total != axis.extent:
+                why = f"{axis} cannot be cut into rows of {total} indices together"
+                yield Requirement(less_equal(total, axis.extent), RaggednessError, why)
         case Resize() if step.cuts and not step.inputs[0].is_ragged:
             axis = step.inputs[0]
             why = f"{axis} cannot be resized by ({step.left}, {step.right}): less than nothing would be left"

@@ -7,12 +7,58 @@ from collections.abc import Sequence
 from functools import reduce
 
 from serrate.errors import RaggednessError
-from serrate.fusion.axes import IterDomain
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.derived_raggedness import Composed
 from serrate.fusion.domain import existing
 from serrate.fusion.expressions import Combine, Merge, component_of, divides_all
+from serrate.fusion.raggedness import Scaled
 from serrate.fusion.scalar import Scalar, const, multiply, symbol
+from serrate.fusion.shapes import depend_on, depends_on, parents_of
 from serrate.fusion.simplify import simplify
-from serrate.fusion.transforms import combine, merge
+from serrate.fusion.transforms import combine, merge, partition
+
+
+def flattened(root: Sequence[IterDomain], first: int, last: int) -> list[IterDomain]:
+    """The axes of a tensor, of which those from `first` to `last` are one."""
+    group = root[first : last + 1]
+    if group[0].is_ragged and any(axis.is_ragged and depends_on(axis, group[0]) for axis in group[1:]):
+        logical = _levels_joined(root, first, last)
+    else:
+        logical = [*root[:first], joined(group, root), *root[last + 1 :]]
+    for axis in logical:
+        if axis.is_ragged and not follows(component_of(axis), logical):
+            raise RaggednessError(f"{list(group)} of {list(root)} cannot be one axis: {axis} depends on a part of it")
+    return logical
+
+
+def _levels_joined(root: Sequence[IterDomain], first: int, last: int) -> list[IterDomain]:
+    """Rows of rows as rows: all levels as one axis, which is cut again by the offsets of the levels that stay."""
+    group, parents = root[first : last + 1], parents_of(root[first], root)
+    begin = first - len(parents)
+    refused = RaggednessError(f"{list(group)} of {list(root)} cannot be one axis: they are not levels of one nesting")
+    if list(root[max(begin, 0) : first]) != parents or any(not axis.is_ragged for axis in parents[1:]):
+        raise refused
+    flat = joined(root[begin : last + 1], root)
+    rows, level = ragged(group[0]).raggedness, group[0]
+    for axis in group[1:]:
+        if axis.is_ragged:
+            step = component_of(axis).definition
+            if not isinstance(step, Combine) or step.inputs[1] is not level:
+                raise refused
+            rows, level = Composed(rows, ragged(axis).raggedness), axis
+        elif not axis.is_broadcast:
+            rows = Scaled(rows, axis.extent, axis.bound)
+    made: list[IterDomain] = list(partition(flat, rows))
+    made[1].name = "".join(axis.name or "" for axis in group) or None
+    rest = root[last + 1 :]
+    depend_on([*root[:begin], *made, *rest], {flat: combine(made[0], made[1])})
+    for parent in reversed(parents[1:]):
+        whole = made[0]
+        made[:1] = partition(whole, ragged(parent).raggedness)
+        depend_on([*root[:begin], *made, *rest], {whole: combine(made[0], made[1])})
+    for parent, axis in zip(parents, made, strict=False):
+        axis.name = parent.name
+    return [*root[:begin], *made, *root[last + 1 :]]
 
 
 def joined(group: Sequence[IterDomain], axes: Sequence[IterDomain]) -> IterDomain:
@@ -25,6 +71,8 @@ def joined(group: Sequence[IterDomain], axes: Sequence[IterDomain]) -> IterDomai
 
 
 def _joined(made: IterDomain, axis: IterDomain, group: Sequence[IterDomain], axes: Sequence[IterDomain]) -> IterDomain:
+    if axis.is_ragged != made.is_ragged and _is_data(made if axis.is_ragged else axis):
+        raise RaggednessError(f"{made} and {axis} cannot be one axis: the extent of the regular one is data")
     if not axis.is_ragged:
         return existing(Merge, (made, axis), axes) or merge(made, axis)
     component = component_of(axis)
@@ -36,6 +84,10 @@ def _joined(made: IterDomain, axis: IterDomain, group: Sequence[IterDomain], axe
     if follows(component, group):
         raise RaggednessError(f"{axis} cannot be joined with {made}: its component axis {component} is only a part")
     return merge(made, axis)
+
+
+def _is_data(axis: IterDomain) -> bool:
+    return any(node.op == "load" for node in axis.extent.walk()) and not isinstance(axis.definition, Combine)
 
 
 def follows(axis: IterDomain, axes: Sequence[IterDomain]) -> bool:

@@ -272,6 +272,8 @@ def add(left: Operand, right: Operand) -> Scalar:
             return b if a.value == 0 else add(b, a)  # constants stand on the right
         if b.is_const and a.op == "add" and a.args[1].is_const:
             return add(a.args[0], a.args[1].value + b.value)
+        if b.is_const and a.op == "subtract" and a.args[1].is_const:
+            return add(a.args[0], b.value - a.args[1].value)
         if b.is_const and b.value < 0:
             return subtract(a, -b.value)
     return make("add", (a, b), None, a.dtype)
@@ -290,6 +292,8 @@ def subtract(left: Operand, right: Operand) -> Scalar:
             return a.args[1] if a.args[0] == b else a.args[0]
         if b.is_const and a.op == "add" and a.args[1].is_const:
             return add(a.args[0], a.args[1].value - b.value)
+        if b.is_const and a.op == "subtract" and a.args[1].is_const:
+            return add(a.args[0], -a.args[1].value - b.value)
     return make("subtract", (a, b), None, a.dtype)
 
 

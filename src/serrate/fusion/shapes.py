@@ -47,7 +47,7 @@ Shape = TensorView | Sequence[int | str | Scalar | IterDomain]
 def clones(axes: Sequence[IterDomain]) -> tuple[list[IterDomain], Pairs]:
     """Axes like these, ragged ones depending on the new axes, and which is which."""
     made: dict[IterDomain, IterDomain] = {axis: axis.clone() for axis in axes}
-    _translate_components(made)
+    translate_components(made)
     return [made[axis] for axis in axes], tuple((axis, made[axis]) for axis in axes)
 
 
@@ -84,7 +84,7 @@ def depend_on(axes: Sequence[IterDomain], replaced: Mapping[IterDomain, IterDoma
             ragged(axis).component = _translated(component_of(axis), made)
 
 
-def _translate_components(made: dict[IterDomain, IterDomain]) -> None:
+def translate_components(made: dict[IterDomain, IterDomain]) -> None:
     """Let each new ragged axis depend on the new axes."""
     for new in list(made.values()):
         if new.is_ragged:
@@ -143,10 +143,11 @@ def broadcast_axes(name: str, tensors: Sequence[TensorView]) -> tuple[list[IterD
         concrete = [axis for axis in here if not axis.is_broadcast]
         new = (concrete or here)[0].clone()
         for axis in concrete or here[:1]:
-            check_same_extent(name, (concrete or here)[0], axis, " and ".join(map(repr, tensors)))
+            if axis is not (concrete or here)[0]:
+                check_same_extent(name, (concrete or here)[0], axis, " and ".join(map(repr, tensors)))
             made[axis] = new
         root.append(new)
-    _translate_components(made)
+    translate_components(made)
     pairs = tuple((old, new) for old, new in made.items() if new in root)
     return root, pairs
 

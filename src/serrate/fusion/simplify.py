@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from serrate.fusion.analysis import PARTIAL
 from serrate.fusion.dtypes import INDEX
 from serrate.fusion.proof import Bounds, Monomial, Prover, expression, factors
 from serrate.fusion.scalar import (
@@ -32,8 +33,6 @@ from serrate.fusion.scalar import (
 )
 
 Binding = Mapping[Scalar, Scalar]
-# Operations that fail on some operands, which an earlier conjunct may exclude.
-PARTIAL = ("load", "search", "index_divide", "index_remainder")
 _NO_BOUNDS: Bounds = MappingProxyType({})
 
 

@@ -25,7 +25,7 @@ class Operation:
     """How a tensor is computed. `axes` pairs axes of the inputs (logical) with axes of the output (root) that have the
     same indices."""
 
-    kind: str  # "pointwise", "reduce", "copy", "broadcast", "nest", "resize", "gather", "select", "offsets"
+    kind: str  # "pointwise", "reduce", "broadcast", "nest", "offsets", or one of mapping.MOVED
     name: str  # the row of its table
     inputs: tuple[TensorView, ...]
     axes: tuple[tuple[IterDomain, IterDomain], ...]
@@ -40,11 +40,16 @@ class Operation:
 
     def __repr__(self) -> str:
         if self.kind == "pointwise":
-            operands = [x.name if isinstance(x, TensorView) else repr(x) for x in self.operands]
+            operands = [x.name if isinstance(x, TensorView) else _option(x) for x in self.operands]
             operands += [f"{name}={value!r}" for name, value in self.settings]
             return f"{self.name}({', '.join(operands)})"
-        given = [tensor.name for tensor in self.inputs] + [repr(option) for option in self.options]
+        given = [tensor.name for tensor in self.inputs] + [_option(option) for option in self.options]
         return f"{self.name}({', '.join(given)})"
+
+
+def _option(option: Any) -> str:
+    """An option as text: rows by the name of their offsets."""
+    return f"[{option.array}]" if isinstance(option, Raggedness) else repr(option)
 
 
 class TensorView:
@@ -73,6 +78,7 @@ class TensorView:
         self.reads_holes = False
         self.kept_in: TensorView | None = None
         self.is_prefetched = False
+        self.strides: tuple[Scalar, ...] | None = None  # of an input that need not lie contiguously, for each axis
 
     @property
     def ndim(self) -> int:

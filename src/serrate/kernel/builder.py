@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from serrate.fusion.analysis import PARTIAL
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import BOOL
 from serrate.fusion.indices import is_natural
 from serrate.fusion.scalar import TRUE, Scalar, both, const, symbol, where
 from serrate.fusion.types import ParallelType
-from serrate.kernel.ir import For, GridReduce, If, Let, Statement
+from serrate.kernel.ir import Fault, For, GridReduce, If, Let, Statement
 from serrate.kernel.source import word
-
-_RISKY = ("load", "search", "index_divide", "index_remainder")  # may fault where their guard does not hold
 
 
 class Builder:
@@ -28,9 +27,13 @@ class Builder:
     def __init__(self, converged: bool, taken: set[str]) -> None:
         self._bodies: list[list[Statement]] = [[]]
         self._open: list[Statement] = []
-        self._taken = frozenset(taken)
+        self.faults = "faults"  # the buffer that faults are reported in
+        while self.faults in taken:
+            self.faults += "_"
+        self._taken = frozenset(taken | {self.faults})
         self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
-        self._lets: list[dict[Scalar, Scalar]] = [{}]
+        self._lets: list[dict[Scalar, Scalar]] = [{}]  # by scope: values that have names
+        self._known: dict[Scalar, Scalar] = {}  # those of all open scopes
         self._noted: list[Scalar] = []
         self._before: dict[int, list[Statement]] = {}  # what is to stand before a loop that is open, by its depth
         self.converged = converged  # whether threads must stay together
@@ -70,7 +73,8 @@ class Builder:
 
     def _close(self) -> None:
         body, statement = tuple(self._bodies.pop()), self._open.pop()
-        self._lets.pop()
+        for value in self._lets.pop():
+            del self._known[value]
         self._names.pop()
         if not body:
             return
@@ -119,6 +123,22 @@ class Builder:
             expression = expression.substitute(inside)
         self._before.setdefault(depth, []).append(statement(expression.substitute({var: const(0)})))
 
+    def report(self, condition: Scalar, number: int) -> None:
+        """A fault where a condition holds: before the loops around here whose indices it does not depend on."""
+        depth = len(self._open)
+        while depth and isinstance(loop := self._open[depth - 1], For):
+            outside, inside = condition, {name: value for value, name in self._lets[depth].items()}
+            for _ in inside:
+                outside = outside.substitute(inside)
+            bound = loop.parallel.is_block or loop.parallel.is_thread
+            if bound or loop.var in outside.symbols or not (loop.extent.is_const and loop.extent.value > 0):
+                break
+            condition, depth = outside, depth - 1
+        if depth == len(self._open):
+            self.add(Fault(self.by_names(condition), self.faults, number))
+        else:
+            self._before.setdefault(depth, []).append(Fault(condition, self.faults, number))
+
     def last_block(self, statement: GridReduce) -> None:
         """What follows, to the end of the scope, is done by the last block to arrive."""
         self._enter(statement)
@@ -133,7 +153,7 @@ class Builder:
             yield
 
     def _under_noted(self, expression: Scalar) -> Scalar:
-        risky = any(node.op in _RISKY and self.differs(node) for node in expression.walk())
+        risky = any(node.op in PARTIAL and self.differs(node) for node in expression.walk())
         if not self._noted or expression.dtype == BOOL or not risky:
             return expression
         return where(self._noted[-1], expression, const(0, expression.dtype))
@@ -147,12 +167,14 @@ class Builder:
         var = symbol(self.name(name), value.dtype)
         (self.varying.add if self.differs(guarded) else self.varying.discard)(var)
         self.add(Let(var, guarded))
-        self._lets[-1][value] = self._lets[-1][whole] = var
+        for known in dict.fromkeys((whole, value)):
+            if known not in self._known:
+                self._lets[-1][known] = self._known[known] = var
         return var
 
     def by_names(self, value: Scalar) -> Scalar:
         """The value in terms of what has a name already."""
-        return value.substitute({known: name for scope in self._lets for known, name in scope.items()})
+        return value.substitute(self._known)
 
     def index(self, axis: IterDomain, value: Scalar) -> Scalar:
         """An index of an axis by a name of its own; one that may be negative stays as it is, to be predicated so."""

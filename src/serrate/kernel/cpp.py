@@ -9,7 +9,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
-from serrate.kernel.source import Printer, complex_functions, identifier, prelude
+from serrate.kernel.source import Printer, check_distinct, complex_functions, identifier, prelude
 
 
 def source(kernels: Sequence[Kernel]) -> str:
@@ -31,6 +31,7 @@ def source(kernels: Sequence[Kernel]) -> str:
       }
     }
     """
+    check_distinct(kernels)
     return "\n".join([head(), *complex_functions(kernels), *(_function(kernel) for kernel in kernels)])
 
 

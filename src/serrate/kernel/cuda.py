@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
-from serrate.fusion.forms import POSTFIX, PRODUCT, Written
-from serrate.fusion.scalar import Scalar, const
+from serrate.fusion.binding import TORCH
+from serrate.fusion.forms import PRODUCT
+from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import (
+    Allocate,
     Barrier,
     BlockReduce,
     Buffer,
@@ -18,34 +20,72 @@ from serrate.kernel.ir import (
     For,
     GridReduce,
     Kernel,
+    Launch,
     Statement,
     Store,
+    walk,
 )
 from serrate.kernel.lanes import Wide
-from serrate.kernel.source import Printer, complex_functions, dtypes, identifier, one_line, prelude
+from serrate.kernel.source import Printer, check_distinct, complex_functions, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 THREADS_PER_BLOCK = 1024  # the most that every device can run
 
 
-def source(kernel: Kernel) -> str:
-    """The CUDA source of a kernel, which needs nothing but the headers of half precision where it has such buffers."""
+def source(*kernels: Kernel) -> str:
+    """One CUDA source of kernels, which needs nothing but the headers of half precision where they have such."""
+    check_distinct(kernels)
+    found = frozenset[str]().union(*map(dtypes, kernels))
+    headers = "".join(_HEADERS[dtype] for dtype in sorted(found & _HEADERS.keys()))
+    return "\n".join([headers + prelude("prelude.cuh"), *complex_functions(kernels), *map(_function, kernels)])
+
+
+def _function(kernel: Kernel) -> str:
     printer = _CudaPrinter(kernel)
     block = kernel.launch.block
     bounds = f" __launch_bounds__({math.prod(d.value for d in block)})" if all(d.is_const for d in block) else ""
     head = f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(\n{printer.parameters()}'
-    headers = "".join(_HEADERS[dtype] for dtype in sorted(dtypes(kernel) & _HEADERS.keys()))
-    shared = [headers + prelude("prelude.cuh"), *complex_functions([kernel])]
-    return "\n".join([*shared, head, *printer.indented(kernel.body), "}", ""])
+    return "\n".join([head, *printer.indented(kernel.body), "}", ""])
+
+
+def reduction_bytes(kernel: Kernel, reduction: BlockReduce | GridReduce) -> int:
+    """The shared memory that prelude.cuh takes for a reduction: what is exchanged by way of it."""
+    if isinstance(reduction, GridReduce):
+        return 1  # whether this block is the last
+    local = {s.buffer.name: s.buffer.dtype for s in walk(kernel.body) if isinstance(s, Allocate)}
+    widths = [TORCH[local[name]].itemsize for name in reduction.state]
+    state = 0
+    for width in (*widths, max(widths)):  # a struct: each part, and the end, at a multiple of its width
+        state = -(-state // width) * width + width
+    state -= max(widths)
+    adjacent = _adjacent(kernel.launch, reduction.over)
+    if adjacent is None:
+        return _threads(kernel.launch) * state
+    threads, count = adjacent
+    return 0 if count <= 32 else threads // 32 * state
+
+
+def _threads(launch: Launch) -> int:
+    """How many threads a block has at most."""
+    block = launch.block
+    return math.prod(dim.value for dim in block) if all(dim.is_const for dim in block) else THREADS_PER_BLOCK
+
+
+def _adjacent(launch: Launch, over: tuple[ParallelType, ...]) -> tuple[int, int] | None:
+    """How many threads a block has, and how many of them are combined, if these are adjacent and fill whole warps."""
+    if not all(dim.is_const for dim in launch.block):
+        return None
+    mine, others = _divide("TID", over)
+    sizes = [dim.value for dim in launch.block]
+    threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
+    last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
+    adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
+    return (threads, count) if adjacent and threads % 32 == 0 and count & (count - 1) == 0 else None
 
 
 class _CudaPrinter(Printer):
     target = "cuda"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "__half", "bfloat16": "__nv_bfloat16"}
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
-        self.combining: dict[Scalar, str] = {}  # the states' components, inside a combine
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         if loop.parallel == ParallelType.Thread:
@@ -113,21 +153,16 @@ class _CudaPrinter(Printer):
 
     def _reduced(self, reduce: BlockReduce) -> str:
         """The call that combines the states of threads: in registers if they are adjacent, else in shared memory."""
-        block, mine, others = self.kernel.launch.block, *_divide("TID", reduce.over)
+        launch, mine, others = self.kernel.launch, *_divide("TID", reduce.over)
         components = (self._component(name, reduce.size) for name in reduce.state)
         state = f"State{{{', '.join(components)}}}"
-        if all(dim.is_const for dim in block):
-            sizes = [dim.value for dim in block]
-            threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
-            last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
-            adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
-            if adjacent and threads % 32 == 0 and count & (count - 1) == 0:
-                thread = self._position((0, 1, 2), "thread")
-                return f"sr::adjacent_reduce<{threads}, {count}>({state}, {thread}, combine)"
-        else:
-            threads = THREADS_PER_BLOCK
+        adjacent = _adjacent(launch, reduce.over)
+        if adjacent is not None:
+            threads, together = adjacent
+            thread = self._position((0, 1, 2), "thread")
+            return f"sr::adjacent_reduce<{threads}, {together}>({state}, {thread}, combine)"
         rank, group = self._position(mine, "thread"), self._position(others, "thread")
-        return f"sr::block_reduce<{threads}>({state}, {rank}, {self._count(mine, 'block')}, {group}, combine)"
+        return f"sr::block_reduce<{_threads(launch)}>({state}, {rank}, {self._count(mine, 'block')}, {group}, combine)"
 
     def _grid_reduce(self, reduce: GridReduce) -> Iterator[str]:
         where = ", ".join(parallel.value for parallel in reduce.over)
@@ -173,15 +208,12 @@ class _CudaPrinter(Printer):
             yield f"  {self.type(self._buffer(name).dtype)} {identifier(name)};"
         yield "};"
         for side, symbols in (("left", rule.left), ("right", rule.right)):
-            self.combining.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
-        values = ", ".join(map(self.expression, rule.values))
-        self.combining.clear()
+            self.named.update((s, f"{side}.{identifier(name)}") for s, name in zip(symbols, state, strict=True))
         yield "const auto combine = [=](State left, State right) {"
-        yield f"  return State{{{values}}};"
+        yield from ("  " + line for line in self.parts(*rule.values))
+        yield f"  return State{{{', '.join(map(self.expression, rule.values))}}};"
+        self.named.clear()
         yield "};"
-
-    def _text(self, node: Scalar, operands: list[Written]) -> Written:
-        return (self.combining[node], POSTFIX) if node in self.combining else super()._text(node, operands)
 
     def _unpacked(self, reduce: BlockReduce | GridReduce) -> Iterator[str]:
         """The combined state, back in the buffers."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from serrate.errors import ScheduleError
+from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import elementwise
-from serrate.fusion.analysis import common
+from serrate.fusion.analysis import common, may_fail
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import FLOATS, INDEX, accumulator
+from serrate.fusion.binding import room
+from serrate.fusion.dtypes import accumulator
+from serrate.fusion.fusion import Fusion
 from serrate.fusion.indices import Indices, route
 from serrate.fusion.mapping import MOVED, read_here
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, where
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, logical_not, where
 from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
 from serrate.kernel.moved import Here, reads_elsewhere
-from serrate.kernel.phases import is_reduction
+from serrate.kernel.phases import is_gathered
 
 if TYPE_CHECKING:
     from serrate.kernel.lower import Lowering
@@ -69,11 +72,18 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             continue
         if operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
+        if operation.name == "packed_positions":
+            found.update(dict.fromkeys(x.domain.allocation))
         axis = index_axis(x, operation)
         if axis is not None and not axis.is_broadcast:
             found[axis] = None
         stack.extend(read_here(operation))
     return list(found)
+
+
+def gathers(fusion: Fusion) -> list[TensorView]:
+    """The tensors that are gathered; the faults of the first have the number 1."""
+    return [t for t in fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
 
 
 class Elements:
@@ -154,8 +164,19 @@ class Elements:
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
         place = const(0)
+        if tensor.strides is not None:
+            for axis, stride in zip(tensor.domain.allocation, tensor.strides, strict=True):
+                place = place + self.indices.of(axis) * stride
+            return self.lowering.builder.by_names(place)
         for axis in tensor.domain.allocation:
-            place = place * axis.extent + self.indices.of(axis)
+            known = room(axis)  # which rows whose lengths are data need not fill
+            unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
+            if place != const(0) and unknown:
+                raise RaggednessError(
+                    f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
+                    f"that the host knows (to_dense takes a length), or put the axis first"
+                )
+            place = place * (axis.extent if known is None else known) + self.indices.of(axis)
         return self.lowering.builder.by_names(place)
 
     def _pointwise(self, tensor: TensorView, operation: Operation) -> Asking:
@@ -165,6 +186,8 @@ class Elements:
                 return cast(value, accumulator(tensor.dtype))
             case "copy":
                 return (yield self, operation.inputs[0])
+            case "packed_positions":
+                return cast(self.address(tensor), tensor.dtype)
             case "full":
                 return const(operation.options[0], accumulator(tensor.dtype))
         axis = index_axis(tensor, operation)
@@ -190,9 +213,9 @@ class Elements:
 
     def _moved(self, operand: TensorView, places: list[Scalar], inside: Scalar = TRUE) -> Asking:
         """The element of an operand at these indices of its logical axes, to be read only where `inside` holds."""
-        if is_reduction(operand):
+        if is_gathered(operand):
             raise _held_elsewhere(operand)
-        indices = self._indices_at(operand, places, axes_read(operand, is_reduction))
+        indices = self._indices_at(operand, places, axes_read(operand, is_gathered))
         outer = self.lowering.builder.let("inside", self.inside)
         return (yield Elsewhere(self.lowering, indices, operand, both(outer, inside)), operand)
 
@@ -202,6 +225,8 @@ class Elements:
         axes = x.domain.kept
         for axis, place in zip(axes, places, strict=True):
             indices.set(axis, place)
+        if all(indices.has(axis) for axis in wanted):
+            return indices
         steps = route(self.lowering.phased.graph, axes, wanted)
         indices.advance(steps, lambda condition: None, lambda _, index: index)
         return indices
@@ -210,16 +235,21 @@ class Elements:
         """The element of an operation that reads operands at other indices; what it reads here are indices."""
         chosen: list[Scalar] = []
         for x in read_here(operation):
-            index = cast((yield self, x), INDEX)
+            index = cast((yield self, x), "int64")
             chosen.append(self._bound(x, index))
-        found = reads_elsewhere(tensor, operation, Here(self.indices, self._indices_at, chosen))
+        here = Here(self.indices, self._indices_at, partial(self._bound, tensor), chosen)
+        found = reads_elsewhere(tensor, operation, here)
+        if operation.kind == "gather":  # an index out of range is not read but reported
+            number = 1 + gathers(self.lowering.phased.fusion).index(tensor)
+            self.lowering.builder.report(both(self.inside, logical_not(found.reads[0].inside)), number)
         values: list[Scalar] = []
         for read in found.reads:
             value = yield from self._moved(read.operand, read.places, read.inside)
             values.append(value)
-        made = const(found.otherwise, values[-1].dtype)
-        for read, value in reversed(list(zip(found.reads, values, strict=True))):
-            made = where(self.lowering.builder.by_names(read.inside), value, made)
+        made = values.pop() if found.otherwise is None else const(found.otherwise, values[-1].dtype)
+        for read, value in reversed(list(zip(found.reads, values, strict=False))):
+            test = read.inside if read.test is None else read.test
+            made = where(self.lowering.builder.by_names(test), value, made)
         return made
 
 
@@ -238,20 +268,18 @@ class Elsewhere(Elements):
         return self._reads[tensor] > 1
 
     def _bound(self, tensor: TensorView, value: Scalar) -> Scalar:
-        if any(map(_is_risky, value.walk())):
+        if any(map(may_fail, value.walk())):
             value = where(self.lowering.builder.let("inside", self.inside), value, const(0, value.dtype))
         return super()._bound(tensor, value)
 
     def _held(self, tensor: TensorView) -> Scalar | None:
-        if is_reduction(tensor):
+        if is_gathered(tensor):
             raise _held_elsewhere(tensor)
         return None  # a kept value is computed again
 
 
-def _is_risky(node: Scalar) -> bool:
-    """Whether a node may fault, or mean nothing, where its guard does not hold."""
-    whole = node.op == "cast" and node.args[0].dtype in FLOATS and node.dtype not in FLOATS  # of infinity
-    return whole or node.op in ("load", "search", "index_divide", "index_remainder")
+def _is_data(extent: Scalar) -> bool:
+    return any(node.op == "load" for node in extent.walk())
 
 
 def _reads(tensor: TensorView) -> Counter[TensorView]:

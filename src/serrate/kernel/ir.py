@@ -7,6 +7,7 @@
     Allocate  memory in registers or scratch memory (per thread), or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
     Prefetch  a hint that an element will be needed soon
+    Fault     a report to the caller, where something went wrong
     Barrier   all threads of a block arrive before any goes on
     BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
 
@@ -95,6 +96,16 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A report to the caller, where a condition holds: buffer[0] = number, which is not 0. Many threads may report at
+    once; the number of one of them stays."""
+
+    condition: Scalar
+    buffer: str
+    number: int
+
+
+@dataclass(frozen=True)
 class Barrier:
     """No thread of a block goes on before all have arrived."""
 
@@ -139,7 +150,7 @@ class GridReduce:
     body: tuple[Statement, ...]
 
 
-Statement = For | If | Let | Allocate | Store | Prefetch | Barrier | BlockReduce | GridReduce
+Statement = For | If | Let | Allocate | Store | Prefetch | Fault | Barrier | BlockReduce | GridReduce
 
 
 @dataclass(frozen=True)
@@ -213,6 +224,8 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
             return (statement.buffer.size,)
         case Prefetch():
             return (statement.index,)
+        case Fault():
+            return (statement.condition,)
     return ()
 
 
@@ -233,6 +246,8 @@ def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) ->
             return replace(statement, index=new[0], value=new[1])
         case Prefetch():
             return replace(statement, index=new[0])
+        case Fault():
+            return replace(statement, condition=new[0])
         case Allocate():
             return replace(statement, buffer=replace(statement.buffer, size=new[0]))
     return statement
@@ -267,6 +282,8 @@ def head(statement: Statement) -> str:
             return f"{buffer}[{index}] = {value}"
         case Prefetch(buffer, index):
             return f"prefetch {buffer}[{index}]"
+        case Fault(condition, buffer, number):
+            return f"fault {number} if {condition}: {buffer}"
         case Barrier():
             return "barrier"
         case BlockReduce(state, size, over, _):

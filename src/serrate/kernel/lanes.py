@@ -265,20 +265,21 @@ class Lanes:
 def _loads(root: Scalar) -> Iterator[tuple[Scalar, Path]]:
     """The loads and searches of an expression, operands first, and under which conditions they are evaluated."""
     seen: set[tuple[Scalar, Path]] = set()
-
-    def visit(node: Scalar, path: Path) -> Iterator[tuple[Scalar, Path]]:
-        if (node, path) in seen:
-            return
-        seen.add((node, path))
-        for number, argument in enumerate(node.args):
-            first, inside = node.args[0], path
-            if number > 0 and node.op in ("logical_and", "logical_or", "where"):
-                inside = (*path, (first, node.op == "logical_and" or (node.op == "where" and number == 1)))
-            yield from visit(argument, inside)
-        if node.op in ("load", "search"):
+    stack: list[tuple[Scalar, Path, bool]] = [(root, (), False)]
+    while stack:
+        node, path, operands_done = stack.pop()
+        if operands_done:
             yield node, path
-
-    return visit(root, ())
+        elif (node, path) not in seen:
+            seen.add((node, path))
+            if node.op in ("load", "search"):
+                stack.append((node, path, True))
+            for number, argument in reversed(list(enumerate(node.args))):
+                inside = path
+                if number > 0 and node.op in ("logical_and", "logical_or", "where"):
+                    holds = node.op == "logical_and" or (node.op == "where" and number == 1)
+                    inside = (*path, (node.args[0], holds))
+                stack.append((argument, inside, False))
 
 
 def _by_place(accesses: Sequence[_Access]) -> list[tuple[Address, list[_Access]]]:

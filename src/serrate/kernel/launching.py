@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 from serrate.errors import ScheduleError
@@ -10,7 +9,7 @@ from serrate.fusion.axes import IterDomain
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Split
 from serrate.fusion.requirements import Requirement, requirements_of
-from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum, multiply
+from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
 from serrate.kernel.phases import Job, PhasedFusion, Role
@@ -35,7 +34,7 @@ def is_bound(loop: IterDomain) -> bool:
 def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
     """Refuse what the target does not have, and what cannot be run so."""
     reference = phased.reference
-    for loop in phased.loops:
+    for place, loop in enumerate(phased.loops):
         kind = loop.parallel_type
         if kind not in target.parallel_types:
             instead = f"; its lanes are {target.lanes.name}" if kind.is_lanes else ""
@@ -44,9 +43,20 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
             )
         if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
             raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
+        if kind == ParallelType.Thread and any(other.parallel_type.is_lanes for other in phased.loops[:place]):
+            lanes = next(other for other in phased.loops if other.parallel_type.is_lanes)
+            raise ScheduleError(
+                f"loop {loop} of {reference.name} is Thread inside loop {lanes}, whose lanes belong to one thread: put "
+                f"the Thread loop outside"
+            )
         once = is_bound(loop) or kind == ParallelType.Thread
         if once and sum(other.parallel_type == kind for other in phased.loops) > 1:
             raise ScheduleError(f"loop {loop} of {reference.name}: another loop is {kind.name} already")
+        if kind.is_lanes and _is_around_waiting(phased, loop):
+            raise ScheduleError(
+                f"loop {loop} of {reference.name} is {kind.name} around a reduction across threads or blocks; lanes "
+                f"cannot wait for those: put the loop inside of what is reduced, or do not run it as {kind.name}"
+            )
 
 
 def launch_of(phased: PhasedFusion, target: Target) -> Launch:
@@ -58,11 +68,23 @@ def launch_of(phased: PhasedFusion, target: Target) -> Launch:
         lacking = any(not phased.involves(job, loop) for job in phased.jobs)  # done by the first along that axis
         sizes[loop.parallel_type] = maximum(loop.bound, 1) if reduced or lacking else loop.bound
     x, y, z = (sizes.get(kind, const(1)) for kind in THREADS)
-    threads, most = x * y * z, target.threads_per_block
-    if threads.is_const and threads.value > most:
-        raise ScheduleError(f"{phased.reference}: a block has at most {most} threads, the schedule asks for {threads}")
     grid = (sizes.get(BLOCKS[0], const(1)), sizes.get(BLOCKS[1], const(1)), sizes.get(BLOCKS[2], const(1)))
-    return Launch(grid, (x, y, z))
+    launch = Launch(grid, (x, y, z))
+    for what, size, most in _limited(launch, target):
+        if size.is_const and size.value > most:
+            raise ScheduleError(f"{phased.reference}: {what}, the schedule asks for {size}")
+    return launch
+
+
+def _limited(launch: Launch, target: Target) -> Iterator[tuple[str, Scalar, int]]:
+    """What a target limits of a launch: the limit in words, what the launch asks for, and the limit."""
+    limits = target.limits
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    yield f"a block has at most {limits.threads_per_block} threads", threads, limits.threads_per_block
+    for name, size, most in zip("xyz", launch.block, limits.block, strict=True):
+        yield f"a block has at most {most} threads along {name}", size, most
+    for name, size, most in zip("xyz", launch.grid, limits.grid, strict=True):
+        yield f"a launch has at most {most} blocks along {name}", size, most
 
 
 def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
@@ -75,6 +97,16 @@ def dimensions(launch: Launch) -> Iterator[tuple[ParallelType, Scalar]]:
 def reduces_across_threads(phased: PhasedFusion) -> bool:
     """Whether threads or blocks wait for each other."""
     return any(is_bound(loop) and _is_gone(phased, job, loop) for job in phased.jobs for loop in phased.loops_of(job))
+
+
+def _is_around_waiting(phased: PhasedFusion, loop: IterDomain) -> bool:
+    """Whether threads or blocks wait for each other inside a loop."""
+    for job in phased.jobs:
+        gone = [each for each in phased.loops_of(job) if _is_gone(phased, job, each)]
+        waits = any(is_bound(each) for each in gone)
+        if waits and phased.involves(job, loop) and phased.loops.index(loop) < phased.loops.index(gone[0]):
+            return True
+    return False
 
 
 def _is_gone(phased: PhasedFusion, job: Job, loop: IterDomain) -> bool:
@@ -90,11 +122,10 @@ def requirements(phased: PhasedFusion, target: Target) -> tuple[Requirement, ...
         for step in history(phased.loops)
         if isinstance(step, Split) and not step.factor.is_const
     ]
-    threads = [loop.bound for loop in phased.loops if loop.parallel_type.is_thread]
-    if any(not size.is_const for size in threads):
-        block, most = functools.reduce(multiply, threads), target.threads_per_block
-        why = f"a block has at most {most} threads, {phased.reference} asks for {block}: split the axis by a constant"
-        made.append(Requirement(less_equal(block, most), ScheduleError, why))
+    for what, size, most in _limited(launch_of(phased, target), target):
+        if not size.is_const:
+            why = f"{what}, {phased.reference} asks for {size}: split the axis by a constant"
+            made.append(Requirement(less_equal(size, most), ScheduleError, why))
     for tensor in phased.fusion.tensors:
         operation = tensor.definition
         if operation is not None and operation.kind == "select":

@@ -9,24 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, reduce
 
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.binding import TORCH
+from serrate.fusion.binding import TORCH, room
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.indices import Indices, route
-from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, equal, logical_not, symbol
+from serrate.fusion.scalar import TRUE, Scalar, both, cast, ceildiv, const, equal, less, logical_not, multiply, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
+from serrate.kernel.costs import check_needs
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
 from serrate.kernel.keeping import Keeping
-from serrate.kernel.launching import check_parallel_types, dimensions, index_bounds, launch_of, requirements
+from serrate.kernel.launching import (
+    BLOCKS,
+    THREADS,
+    check_parallel_types,
+    dimensions,
+    index_bounds,
+    launch_of,
+    requirements,
+)
 from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Nests, label
 from serrate.kernel.parameters import parameters
-from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_reduction
+from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_gathered
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named
@@ -83,12 +92,13 @@ class Lowering:
         body = simplified(self.builder.body, self.launch)
         buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
+        check_needs(kernel, self.target, self.phased.reference)
         required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
         return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds)
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: the result of a reduction, or a kept value."""
-        if is_reduction(tensor):
+        if is_gathered(tensor):
             return self.states.value(tensor)
         return self.keeping.value(tensor, elements) if tensor in self.nests.known else None
 
@@ -123,6 +133,8 @@ class Lowering:
             self.keeping.allocate(tensor, depth, phases, indices)
         for tensor in phase.reductions:
             self.states.allocate(tensor, depth, indices)
+        for tensor in phase.scans:
+            self.states.begin_scan(tensor, depth, indices)
         loop = self.phased.loops[depth]
         along = [job for job in phase.jobs if self.phased.involves(job, loop)]
         aside = [job for job in phase.jobs if job not in along]
@@ -151,10 +163,11 @@ class Lowering:
             nests.advance(local, everything)
             length = self.states.blocks(jobs, loop)
             within = None
+            backward = any(self.phased.direction(job, loop) for job in jobs)
             if length is None:
-                nests.open(loop, local, jobs)
+                nests.open(loop, local, jobs, backward=backward)
             else:
-                within = nests.open_blocks(loop, length, local, jobs)
+                within = nests.open_blocks(loop, length, local, jobs, backward=backward)
             if self.states.is_parted(jobs, loop):
                 self.states.begin(jobs, loop)
                 opened.callback(self.states.end, jobs, loop)
@@ -190,6 +203,8 @@ class Lowering:
             match job.role:
                 case Role.REDUCE:
                     self.states.accumulate(job.tensor, elements)
+                case Role.SCAN:
+                    self.states.scan(job.tensor, elements)
                 case Role.KEEP:
                     self.keeping.store(job.tensor, elements)
                 case Role.STORE:
@@ -239,9 +254,7 @@ class Lowering:
         """Strong correctness: every position of the allocation that is no element holds the fill value."""
         builder, indices = self.builder, Indices(self.phased.graph)
         with builder.scope():
-            self._only_first(f"{tensor.name} is filled once", set())
-            for axis in tensor.domain.allocation:
-                indices.set(axis, builder.loop(axis_name(axis), axis.extent, label(tensor, axis)))
+            self._walk_memory(tensor, indices)
             conditions: list[Scalar] = []
             wanted = [axis for axis in tensor.domain.kept if not axis.is_broadcast]
             steps = route(self.phased.graph, tensor.domain.allocation, wanted)
@@ -256,3 +269,25 @@ class Lowering:
             with builder.leaf():
                 place = Elements(self, indices).address(tensor)
                 builder.add(Store(tensor.name, place, const(tensor.fill, tensor.dtype)))
+
+    def _walk_memory(self, tensor: TensorView, indices: Indices) -> None:
+        """Every position of the allocation once: in loops, or spread over all blocks and threads of the launch."""
+        builder, axes = self.builder, tensor.domain.allocation
+        extents = [axis.extent if (known := room(axis)) is None else known for axis in axes]
+        sizes = dict(dimensions(self.launch))
+        spread = [(kind, sizes[kind]) for kind in (*reversed(BLOCKS), *reversed(THREADS)) if kind in sizes]
+        if not spread:
+            for axis, extent in zip(axes, extents, strict=True):
+                position = builder.loop(axis_name(axis), extent, label(tensor, axis))
+                indices.set(axis, position, unsafe=extent != axis.extent)
+            return
+        number, together, total = const(0), const(1), reduce(multiply, extents)
+        for kind, size in spread:
+            index = builder.loop(kind.name.lower(), size, f"{tensor.name} is filled by all", kind)
+            number, together = number * size + index, together * size
+        step = builder.loop("step", ceildiv(total, together), f"memory of {tensor.name}")
+        rest = builder.let("position", step * together + number)
+        builder.guard(less(rest, total))
+        for axis, extent in reversed(list(zip(axes, extents, strict=True))):
+            indices.set(axis, builder.let(axis_name(axis), rest % extent), unsafe=extent != axis.extent)
+            rest = rest // extent

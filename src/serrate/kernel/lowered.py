@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,21 +13,28 @@ from serrate.errors import ScheduleError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.raggedness import Raggedness, Stored
+from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import Scalar
+from serrate.fusion.strides import check_strides, span
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Buffer, Kernel
+from serrate.kernel.calling import NARROW, Arguments, Call, arguments_of, call_of, overlap
+from serrate.kernel.costs import Needs, moved_bytes, needs, raggedness_by_array
+from serrate.kernel.elements import gathers
+from serrate.kernel.ir import Kernel
 from serrate.kernel.parameters import is_offsets
 from serrate.kernel.targets import Target
 from serrate.kernel.wide import alignments, widened
-
-_NARROW = 2**31 - 2**24  # elements and one tile
+from serrate.runtime.signature import Compiled
 
 
 @dataclass(frozen=True, repr=False)
 class Lowered:
-    """A kernel and the fusion it computes. Call it with the inputs of the fusion; it returns the outputs."""
+    """A kernel and the fusion it computes. Call it with the inputs of the fusion; it returns the outputs.
+
+    A call checks dtypes, devices and memory layouts once for each combination of them, and offsets once for each tensor
+    of offsets. `prepared` gives a function that does not even ask which combination it is called with.
+    """
 
     kernel: Kernel
     fusion: Fusion
@@ -38,10 +46,7 @@ class Lowered:
     def __repr__(self) -> str:
         return str(self.kernel)
 
-    @cached_property
-    def function(self) -> Callable[..., None]:
-        """The compiled kernel that is right for all sizes and addresses. `variant` may give a faster one."""
-        return self.target.compile(self.kernel)
+    # The kernel
 
     @cached_property
     def wide(self) -> Kernel:
@@ -54,132 +59,236 @@ class Lowered:
         return alignments(self.wide) if self.target.wide_accesses else {}
 
     @cached_property
-    def _variants(self) -> dict[tuple[bool, bool], Callable[..., None]]:
-        return {}
-
-    def variant(self, run: Run, made: Mapping[str, torch.Tensor]) -> Callable[..., None]:
-        """The fastest compiled kernel that is right for these buffers: with indices of 32 bits if no index can leave
-        them, and with wide accesses if the buffers are aligned. Each variant is compiled on first use."""
-        narrow = self._fits_narrow_indices(run, made) and self.target.narrow_indices
-        wide = self.is_aligned(made)
-        if not narrow and not wide:
-            return self.function
-        if (narrow, wide) not in self._variants:
-            kernel = self.wide if wide else self.kernel
-            self._variants[narrow, wide] = self.target.compile(replace(kernel, index="int32") if narrow else kernel)
-        return self._variants[narrow, wide]
-
-    def _fits_narrow_indices(self, run: Run, made: Mapping[str, torch.Tensor]) -> bool:
-        """Whether all indices fit 32 bits. A kernel whose indices have 32 bits is refused if they do not."""
-        if self.kernel.index != "int32" and not self.target.narrow_indices:
-            return False  # nobody asks
-        largest: int = max((tensor.numel() for tensor in made.values()), default=0)
-        largest = max([largest, *(evaluate(bound, run.sizes) for bound in self.bounds)])
-        if self.kernel.index == "int32" and largest >= _NARROW:
-            raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
-        return largest < _NARROW
+    def aligned(self) -> Callable[..., bool]:
+        """Whether the addresses of the buffers of `alignments`, in their order, are such multiples."""
+        names = [f"a{number}" for number in range(len(self.alignments))]
+        pairs = zip(names, self.alignments.values(), strict=True)
+        conditions = [f"{name} % {size} == 0" for name, size in pairs] or ["False"]
+        made: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {' and '.join(conditions)}")
+        return made
 
     def is_aligned(self, made: Mapping[str, torch.Tensor]) -> bool:
         """Whether there are wide accesses, and the buffers lie at addresses that these need."""
-        needed = self.alignments
-        return bool(needed) and all(made[name].data_ptr() % size == 0 for name, size in needed.items())
+        return self.aligned(*(made[name].data_ptr() for name in self.alignments))
+
+    @cached_property
+    def _variants(self) -> dict[tuple[bool, bool], Compiled]:
+        return {}
+
+    def variant(self, *, narrow: bool = False, wide: bool = False) -> Compiled:
+        """The compiled kernel: with indices of 32 bits, if no index of a call can leave them; with wide accesses, if
+        its buffers are aligned; without both it is right for every call. Each variant is compiled on first use."""
+        found = self._variants.get((narrow, wide))
+        if found is None:
+            found = self._variants[narrow, wide] = self.target.compile(self.variant_kernel(narrow, wide))
+        return found
+
+    def variant_kernel(self, narrow: bool, wide: bool) -> Kernel:
+        """What a variant is compiled of."""
+        kernel = self.wide if wide else self.kernel
+        return replace(kernel, index="int32") if narrow else kernel
 
     @property
     def source(self) -> str:
         """The generated source; where the target has wide accesses, that for aligned buffers."""
         return self.target.source(self.wide if self.target.wide_accesses else self.kernel)
 
+    # Questions before it runs
+
+    @cached_property
+    def moved_bytes(self) -> Scalar:
+        """The bytes of all that the kernel reads or writes, each once, in terms of sizes."""
+        return moved_bytes(self.kernel, self.fusion)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """The registers, shared memory, scratch memory and workspaces that the schedule asks for."""
+        return needs(self.kernel, self.target, {**self.raggedness, **raggedness_by_array(self.fusion)})
+
+    # Calls
+
+    def prepared(self, devices: Sequence[torch.device | str], *, given_outputs: bool = False) -> Call:
+        """A function of inputs on these devices, one for each input, that returns the outputs.
+
+        It takes tensors of the right dtypes and ranks that lie contiguously on these devices, and asks nothing of that:
+        only that shapes fit each other, and offsets their tensors. With `given_outputs` it takes memory for the outputs
+        after the inputs. Torch is not told that this was written to.
+
+        >>> from serrate.fusion import Fusion
+        >>> from serrate.kernel import lower
+        >>> fusion = Fusion()
+        >>> y = fusion.output(fusion.input("x", ["n"]) * 2.0, "y")
+        >>> double = lower(fusion, y).prepared(["cpu"])
+        >>> double(torch.ones(3))
+        [tensor([2., 2., 2.])]
+        """
+        return self._prepared(tuple(map(torch.device, devices)), given_outputs, checked=False)
+
+    def _prepared(self, devices: tuple[torch.device, ...], given_outputs: bool, checked: bool) -> Call:
+        key = devices, given_outputs, checked
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = call_of(self, *key)
+        return found
+
+    @cached_property
+    def _calls(self) -> dict[Hashable, Call]:
+        return {}
+
+    def arguments(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None) -> Arguments:
+        """What a call would give the kernel: a tensor for each buffer, and its sizes, both by name."""
+        bind(self.fusion, inputs)
+        made = arguments_of(self, [given.device for given in inputs], outputs is not None)
+        return made(*inputs, *(outputs or ()))
+
     def buffers(
         self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None = None
     ) -> dict[str, torch.Tensor]:
         """A tensor for each buffer: those given, offsets computed where they are needed, outputs made if not given."""
-        run = bind(self.fusion, inputs)
-        return self._buffers(run, inputs, outputs)
-
-    def _buffers(
-        self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None
-    ) -> dict[str, torch.Tensor]:
-        given = dict(zip((tensor.name for tensor in self.fusion.inputs), inputs, strict=True))
-        given |= compute_offsets(self.fusion, run)
-        check_offsets(self._stored, run)
-        for required in self.requirements:
-            required.check(run)
-        if outputs is not None:
-            self._check_outputs(run, inputs, outputs)
-            pairs = zip(self.fusion.outputs, outputs, strict=True)
-            given.update((tensor.name, output) for tensor, output in pairs if not is_offsets(tensor))
-        made: dict[str, torch.Tensor] = {}
-        for buffer in self.kernel.buffers:
-            if buffer.name in given:
-                made[buffer.name] = given[buffer.name]
-            elif buffer.name in self.raggedness:
-                offsets = self.raggedness[buffer.name].offsets(run.arrays, run.sizes)
-                made[buffer.name] = offsets.to(inputs[0].device, TORCH[buffer.dtype], non_blocking=True)
-            else:
-                made[buffer.name] = self._output(run, buffer, inputs)
-        return made
-
-    @cached_property
-    def _stored(self) -> list[Stored]:
-        return stored_raggedness(self.fusion)
-
-    def _check_outputs(self, run: Run, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Memory that is given for results: as many tensors, of the right sizes, and nobody else's."""
-        if len(outputs) != len(self.fusion.outputs):
-            names = ", ".join(tensor.name for tensor in self.fusion.outputs)
-            raise TypeError(f"`out` takes a tensor for each output ({names}), got {len(outputs)}")
-        for number, (tensor, output) in enumerate(zip(self.fusion.outputs, outputs, strict=True)):
-            if not is_offsets(tensor):
-                shape = self._shape(run, tensor, inputs[0].device)
-                if list(output.shape) != shape:
-                    raise ValueError(f"`out` for {tensor} must have shape {shape}, got {list(output.shape)}")
-            for other in (*inputs, *outputs[:number]):
-                if _overlap(output, other):
-                    raise ValueError(f"`out` for {tensor} shares memory with an input or another output")
-
-    def _output(self, run: Run, buffer: Buffer, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        device = inputs[0].device
-        for tensor in self.fusion.outputs:
-            if tensor.name == buffer.name:
-                return torch.empty(self._shape(run, tensor, device), dtype=TORCH[tensor.dtype], device=device)
-        return torch.zeros(evaluate(buffer.size, run.sizes), dtype=TORCH[buffer.dtype], device=device)
-
-    def _shape(self, run: Run, tensor: TensorView, device: torch.device) -> list[int]:
-        """The shape of an output in memory. Lengths on the host say it; those on a device are not waited for."""
-        axes = tensor.domain.allocation
-        return [run.size(axis) if device.type == "cpu" else evaluate(axis.bound, run.sizes) for axis in axes]
-
-    def sizes(self, run: Run, made: Mapping[str, torch.Tensor]) -> dict[str, int]:
-        """The sizes of the kernel, in its order: by the shapes of inputs, or of the buffer they are named after."""
-        names = [str(size.value) for size in self.kernel.sizes]
-        return {n: run.sizes[n] if n in run.sizes else made[n.removesuffix("_size")].numel() for n in names}
+        return self.arguments(inputs, outputs)[0]
 
     def __call__(
         self, *inputs: torch.Tensor, out: torch.Tensor | Sequence[torch.Tensor] | None = None
     ) -> list[torch.Tensor]:
-        run = bind(self.fusion, inputs)
+        outputs = None if out is None else [out] if isinstance(out, torch.Tensor) else list(out)
+        call = self._expected.get(outputs is not None)
+        if call is None or len(inputs) != len(self.fusion.inputs):
+            return self.otherwise(inputs, outputs)
+        if outputs is None:
+            return call(*inputs)
+        known = len(outputs) == len(self.fusion.outputs)
+        return call(*inputs, *outputs) if known else self.otherwise(inputs, outputs)
+
+    @cached_property
+    def _expected(self) -> dict[bool, Call]:
+        """What the next call is expected to be like, without and with memory for outputs: as the last one was."""
+        return {}
+
+    def otherwise(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        """A call that was not expected: it raises what is wrong with its arguments, else the next may be like it."""
+        self._check(inputs, outputs)
+        devices, given_outputs = tuple(given.device for given in inputs), outputs is not None
+        self._expected[given_outputs] = self._prepared(devices, given_outputs, checked=True)
+        plain = [given.resolve_neg().resolve_conj() for given in inputs]
+        if outputs is not None:
+            torch.autograd.graph.increment_version(outputs)  # torch cannot see that they are written to
+        return self._prepared(devices, given_outputs, checked=False)(*plain, *(outputs or ()))
+
+    def _check(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None) -> None:
+        """Refuse arguments whose number, dtypes, devices or layouts are wrong, or that share memory."""
+        bind(self.fusion, inputs)
         if torch.is_grad_enabled() and any(given.requires_grad for given in inputs):
             raise RuntimeError(
                 f"{self.kernel.name} has no gradient; detach its inputs, or call it under torch.no_grad()"
             )
-        inputs = tuple(given.resolve_neg() if given.is_neg() else given for given in inputs)
-        out = [out] if isinstance(out, torch.Tensor) else out
-        made = self._buffers(run, inputs, out)
-        sizes = self.sizes(run, made).values()
-        try:
-            self.variant(run, made)(*(made[buffer.name] for buffer in self.kernel.buffers), *sizes)
-        finally:
-            for tensor in out or ():
-                torch.autograd.graph.increment_version(tensor)  # torch cannot see that it was written to
-        results = [made[t.name] if t.name in made else run.arrays[t.name] for t in self.fusion.outputs]
-        if out is None:
-            return results
-        return [to if to is result else to.copy_(result) for to, result in zip(out, results, strict=True)]
+        self._check_memory(self.fusion.inputs, inputs)
+        if outputs is None:
+            return
+        if len(outputs) != len(self.fusion.outputs):
+            names = ", ".join(tensor.name for tensor in self.fusion.outputs)
+            raise TypeError(f"`out` takes a tensor for each output ({names}), got {len(outputs)}")
+        self._check_memory(self.fusion.outputs, outputs)
+        for number, output in enumerate(outputs):
+            if any(overlap(output, other) for other in (*inputs, *outputs[:number])):
+                tensor = self.fusion.outputs[number]
+                raise ValueError(f"`out` for {tensor} shares memory with an input or another output")
+
+    def _check_memory(self, tensors: Sequence[TensorView], given: Sequence[torch.Tensor]) -> None:
+        """Refuse what the kernel could not read or write: it must lie contiguously on one device of the target."""
+        used = {buffer.name for buffer in self.kernel.buffers}
+        device = None
+        for tensor, memory in zip(tensors, given, strict=True):
+            if tensor.name not in used:
+                continue
+            device = memory.device if device is None else device
+            fits = memory.dtype == TORCH[tensor.dtype] and (memory.is_contiguous() or tensor.strides is not None)
+            check_strides(tensor, memory)
+            if not fits or memory.device.type != self.target.device or memory.device != device:
+                layout = "contiguous" if memory.is_contiguous() else "not contiguous"
+                raise TypeError(
+                    f"{self.kernel.name}: {tensor} must be a contiguous {TORCH[tensor.dtype]} tensor on "
+                    f"{self.target.device if device.type != self.target.device else device}, got {memory.dtype} on "
+                    f"{memory.device}, {layout}"
+                )
+
+    # What is wrong
+
+    def refuse(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor] | None) -> None:
+        """Raise what is wrong with a call, in the words of the check that fails."""
+        run = bind(self.fusion, inputs)
+        compute_offsets(self.fusion, run)
+        check_offsets(stored_raggedness(self.fusion), run)
+        for required in self.requirements:
+            required.check(run)
+        counts = [span(given) for given in inputs]
+        stored = [tensor for tensor in self.fusion.outputs if not is_offsets(tensor)]
+        counts += [math.prod(self._shape(run, tensor, inputs[0].device)) for tensor in stored]
+        largest = max([*counts, *(evaluate(bound, run.sizes) for bound in self.bounds)], default=0)
+        if self.kernel.index == "int32" and largest >= NARROW:
+            raise ScheduleError(f"{self.kernel.name} has indices of 32 bits, which do not reach {largest}")
+        for tensor, output in zip(self.fusion.outputs, outputs or (), strict=True):
+            shape = self._shape(run, tensor, output.device)
+            if not is_offsets(tensor) and list(output.shape) != shape:
+                raise ValueError(f"`out` for {tensor} must have shape {shape}, got {list(output.shape)}")
+        raise AssertionError(f"a call of {self.kernel.name} was refused, and nothing is wrong with it")
+
+    def _shape(self, run: Run, tensor: TensorView, device: torch.device) -> list[int]:
+        axes = tensor.domain.allocation
+        if device.type == "cpu":
+            return [run.capacity(axis) for axis in axes]
+        return [evaluate(axis.bound, run.sizes) for axis in axes]
+
+    def fault(self, position: int, inputs: Sequence[torch.Tensor]) -> IndexError:
+        """The error of the gather that reported an index out of range."""
+        tensor = gathers(self.fusion)[position]
+        operation = tensor.definition
+        assert operation is not None
+        x, chosen = operation.inputs
+        axis, which = x.domain.kept[0], ""
+        while chosen.definition is not None and chosen.definition.kind == "nest":
+            chosen = chosen.definition.inputs[0]
+        if chosen in self.fusion.inputs:
+            run = bind(self.fusion, inputs)
+            compute_offsets(self.fusion, run)
+            size, indices = run.size(axis), inputs[self.fusion.inputs.index(chosen)].reshape(-1)
+            wrong = ((indices < 0) | (indices >= size)).nonzero()[:, 0]
+            which = f", of {size}: position {int(wrong[0])} holds {int(indices[wrong[0]])}" if len(wrong) else ""
+        return IndexError(f"{tensor} = {operation}: an index is outside of {axis}{which}")
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors share memory."""
-    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not one.numel() or not other.numel():
-        return False
-    start, begin = one.data_ptr(), other.data_ptr()
-    return start < begin + other.nbytes and begin < start + one.nbytes
+def compile_together(kernels: Sequence[Lowered]) -> None:
+    """Compile kernels that will be called by one run of the compiler for each target, into one library.
+
+    Of each kernel it is the variant that most calls use; others are compiled when they are first called.
+
+    >>> from serrate.fusion import Fusion
+    >>> from serrate.kernel import compile_together, lower
+    >>> made = []
+    >>> for factor in (2.0, 3.0):
+    ...     fusion = Fusion()
+    ...     made.append(lower(fusion, fusion.output(fusion.input("x", ["n"]) * factor, "y")))
+    >>> compile_together(made)
+    >>> [times(torch.ones(2)) for times in made]
+    [[tensor([2., 2.])], [tensor([3., 3.])]]
+    """
+    for target in dict.fromkeys(lowered.target for lowered in kernels):
+        own = [lowered for lowered in kernels if lowered.target == target]
+        usual = [(target.narrow_indices, bool(lowered.alignments)) for lowered in own]
+        names = _distinct([lowered.kernel.name for lowered in own])
+        parts = [
+            replace(lowered.variant_kernel(*which), name=name)
+            for lowered, which, name in zip(own, usual, names, strict=True)
+        ]
+        for lowered, which, made in zip(own, usual, target.compile_together(parts), strict=True):
+            lowered._variants[which] = made
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with numbers behind those that came before."""
+    made: dict[str, None] = {}
+    for name in names:
+        wanted, number = name, 2
+        while wanted in made:
+            wanted, number = f"{name}_{number}", number + 1
+        made[wanted] = None
+    return list(made)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of
 from serrate.fusion.indices import Indices, Step, route
@@ -17,8 +18,7 @@ from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.parameters import raggedness_of
-from serrate.kernel.phases import Job, PhasedFusion, Role, is_reduction
+from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered, is_reduction
 from serrate.kernel.places import Place
 from serrate.kernel.source import word
 
@@ -43,7 +43,7 @@ class Nests:
 
     def is_held(self, tensor: TensorView) -> bool:
         """Whether a tensor is read from what the kernel holds, not computed where it is read."""
-        return is_reduction(tensor) or tensor in self.known
+        return is_gathered(tensor) or tensor in self.known
 
     def axes_read(self, tensor: TensorView) -> list[IterDomain]:
         """The axes whose indices are needed to compute a tensor from what is in memory."""
@@ -101,17 +101,22 @@ class Nests:
 
     # Opening loops
 
-    def open(self, loop: IterDomain, indices: Indices, jobs: Sequence[Job]) -> None:
-        """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row."""
+    def open(self, loop: IterDomain, indices: Indices, jobs: Sequence[Job], *, backward: bool = False) -> None:
+        """Open a loop and bind its index. A ragged one inside its component's loop runs to the end of its row; a
+        backward one begins there."""
         parallel = loop.parallel_type
         extent, exact = self._bound(loop, indices)
         if is_bound(loop):
             exact = exact and extent == self.launch.size(parallel)
             extent = loop.bound
         var = self.builder.loop(axis_name(loop), extent, label(self.phased.reference, loop), parallel)
+        if backward:
+            var = self.builder.let(axis_name(loop), extent - 1 - var)
         self._bind(loop, var, exact, indices, jobs)
 
-    def open_blocks(self, loop: IterDomain, length: int, indices: Indices, jobs: Sequence[Job]) -> Callable[[], None]:
+    def open_blocks(
+        self, loop: IterDomain, length: int, indices: Indices, jobs: Sequence[Job], *, backward: bool = False
+    ) -> Callable[[], None]:
         """Open the loop over the blocks of a serial loop. What is returned opens the loop within a block."""
         builder, name = self.builder, axis_name(loop)
         extent, exact = self._bound(loop, indices)
@@ -121,7 +126,8 @@ class Nests:
         def within() -> None:
             last = minimum(extent - block * length, length)
             step = builder.loop(f"{name}_step", last, f"{text}, within a block")
-            self._bind(loop, builder.let(name, block * length + step), exact, indices, jobs)
+            index = block * length + step
+            self._bind(loop, builder.let(name, extent - 1 - index if backward else index), exact, indices, jobs)
 
         return within
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serrate.fusion.axes import ragged
-from serrate.fusion.domain import history
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.fusion.strides import span_of
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Buffer, GridReduce, Launch, Statement, Store, expressions, walk
+from serrate.kernel.ir import Buffer, Fault, GridReduce, Launch, Statement, Store, expressions, walk
 from serrate.kernel.phases import PhasedFusion
 
 
@@ -33,6 +33,7 @@ def parameters(
             buffers.append(Buffer(name, "int64", known[name].count + 1))
     buffers += [Buffer(t.name, t.dtype, _size(t), written=True) for t in phased.outputs]
     buffers += workspaces
+    buffers += [Buffer(name, "int64", const(1), written=True) for name in faults(body)]
     sizes = _sizes(body, buffers, launch)
     for size in sizes:
         if size.value in derived:
@@ -44,12 +45,19 @@ def _taken(name: str, other: str) -> ValueError:
     return ValueError(f"{name!r} is the name of offsets that the kernel computes; rename {other}")
 
 
+def faults(body: tuple[Statement, ...]) -> list[str]:
+    """The buffers in which faults are reported, which hold one number: that of a fault, or 0."""
+    return list(dict.fromkeys(statement.buffer for statement in walk(body) if isinstance(statement, Fault)))
+
+
 def is_offsets(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.definition.kind == "offsets"
 
 
 def _size(tensor: TensorView) -> Scalar:
-    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
+    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide, or strides."""
+    if tensor.strides is not None:
+        return span_of(tensor)
     size = const(1)
     for axis in tensor.domain.allocation:
         size = size * axis.extent
@@ -76,25 +84,3 @@ def _sizes(body: tuple[Statement, ...], buffers: Sequence[Buffer], launch: Launc
     bound = {statement.var for statement in walk(body) if hasattr(statement, "var")}
     found = {symbol for expression in everything for symbol in expression.symbols}
     return tuple(sorted(found - bound, key=lambda symbol: str(symbol.value)))
-
-
-def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
-    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
-    array is given that is named like offsets that follow from others, it is those that follow."""
-    found: dict[str, Raggedness] = {}
-    for tensor in tensors:
-        domain = tensor.domain
-        axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
-        made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
-        for axis in dict.fromkeys((*axes, *made)):
-            if axis.is_ragged:
-                _add(ragged(axis).raggedness, found)
-    return found
-
-
-def _add(raggedness: Raggedness, found: dict[str, Raggedness]) -> None:
-    if raggedness.array not in found or isinstance(found[raggedness.array], Stored):
-        found[raggedness.array] = raggedness
-    for part in ("base", "left", "right"):
-        if isinstance(inner := getattr(raggedness, part, None), Raggedness):
-            _add(inner, found)

@@ -18,8 +18,8 @@ from functools import cached_property
 
 from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.domain import packed
-from serrate.fusion.expressions import Cover
+from serrate.fusion.domain import history, packed
+from serrate.fusion.expressions import Cover, Split
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.mapping import MOVED, AxisGraph, read_here
 from serrate.fusion.types import Memory
@@ -30,6 +30,7 @@ class Role(Enum):
     """What a job does with the element that its loops have come to."""
 
     REDUCE = "reduce"  # the element of the operand enters the state
+    SCAN = "scan"  # the same, and what the state then holds is the value
     KEEP = "keep"  # the value is kept for later phases
     STORE = "store"  # the value is stored in the memory of an output
 
@@ -44,10 +45,11 @@ class Job:
 
 @dataclass
 class Phase:
-    """Jobs that are done together, and what is known when they are done."""
+    """Jobs that are done together, what is known when they are done, and the scans that go along with them."""
 
     jobs: list[Job] = field(default_factory=list)
     reductions: list[TensorView] = field(default_factory=list)
+    scans: list[TensorView] = field(default_factory=list)
     kept: list[TensorView] = field(default_factory=list)
 
 
@@ -154,6 +156,44 @@ class PhasedFusion:
             )
         return False
 
+    def _scanned(self, tensor: TensorView) -> frozenset[IterDomain]:
+        assert tensor.definition is not None
+        return self._linked(self.graph.groups([tensor.domain.root[tensor.definition.options[0]]]))
+
+    def parts_in_order(self, tensor: TensorView) -> list[IterDomain]:
+        """The parts that the axis a tensor is scanned along was split into, the outer before the inner."""
+        domain, group = self.reference.domain, self._scanned(tensor)
+        parts = {step.inputs[0]: step.outputs for step in history(self.loops) if isinstance(step, Split)}
+        order = [axis for axis in dict.fromkeys((*domain.logical, *domain.root)) if self.graph.find(axis) in group][:1]
+        while any(axis in parts for axis in order):
+            order = [part for axis in order for part in parts.get(axis, (axis,))]
+        return order
+
+    def is_scanned_by(self, tensor: TensorView, loop: IterDomain) -> bool:
+        """Whether a loop walks the axis that a tensor is scanned along; it walks only that, or nothing of it."""
+        group = self._scanned(tensor)
+        origins = self.origins[loop]
+        if origins & group and not origins <= group:
+            raise ScheduleError(
+                f"loop {loop} of {self.reference.name} walks the axis that {tensor} is scanned along together with "
+                f"others; do not merge them",
+                tensor=tensor,
+            )
+        return bool(origins & group)
+
+    def begins_scan(self, job: Job, loop: IterDomain) -> bool:
+        """Whether a loop is the outermost that a scan goes along."""
+        if job.role != Role.SCAN:
+            return False
+        return next((each for each in self.loops if self.is_scanned_by(job.tensor, each)), None) is loop
+
+    def direction(self, job: Job, loop: IterDomain) -> bool | None:
+        """Whether a scan walks a loop from its end; None if it does not matter."""
+        if job.role != Role.SCAN or not self.is_scanned_by(job.tensor, loop):
+            return None
+        assert job.tensor.definition is not None
+        return bool(job.tensor.definition.options[2])
+
     # What there is to do
 
     @property
@@ -170,6 +210,7 @@ class PhasedFusion:
     def jobs(self) -> list[Job]:
         """All jobs of the kernel."""
         made = [Job(Role.REDUCE, tensor) for tensor in self.reductions]
+        made += [Job(Role.SCAN, tensor) for tensor in self.needed if is_scan(tensor)]
         made += [Job(Role.KEEP, tensor) for tensor in self.needed if tensor in self.kept]
         return made + [Job(Role.STORE, tensor) for tensor in self.outputs]
 
@@ -184,7 +225,7 @@ class PhasedFusion:
 
     def is_source(self, tensor: TensorView) -> bool:
         """Whether a tensor is computed by a job of its own, which those that read it wait for."""
-        return is_reduction(tensor) or tensor in self.kept
+        return is_gathered(tensor) or tensor in self.kept
 
     def forget(self, tensor: TensorView) -> None:
         """From now on a tensor is not kept, but computed again where it is read."""
@@ -205,7 +246,7 @@ class PhasedFusion:
         operation = tensor.definition
         assert operation is not None
         here = operation.kind not in MOVED or operand in read_here(operation)
-        held = is_reduction(operand) or (operand in self.kept and here)
+        held = is_gathered(operand) or (operand in self.kept and here)
         return frozenset([operand]) if held else self._sources[operand]
 
     def reads(self, job: Job) -> frozenset[TensorView]:
@@ -233,9 +274,10 @@ class PhasedFusion:
         """The phases that jobs make of the loop at a depth, where the loops outside of it are open."""
         loop, waited = self.loops[depth], self.waits_for(jobs, known)
         ends = [job for job in waited if self._ends(job, loop)]
-        items = sorted((*waited, *jobs), key=lambda job: (self._order[job.tensor], job.role == Role.STORE))
+        items = self._in_order([*waited, *jobs])
         numbers = self._numbers(items, loop, set(ends))
-        ends += [job for job in waited if job not in ends and self._is_read_later(job, jobs, ends, numbers, known)]
+        read_later = [job for job in waited if self._is_read_later(job, loop, jobs, ends, numbers, known)]
+        ends += [job for job in read_later if job not in ends]
         numbers = self._numbers(items, loop, set(ends))
         made = [Phase() for _ in range(max(numbers.values()) + 1)]
         for job in items:
@@ -244,11 +286,57 @@ class PhasedFusion:
                 (phase.reductions if job.role == Role.REDUCE else phase.kept).append(job.tensor)
             if job in ends or job in jobs:
                 made[numbers[job]].jobs.append(job)
-        return [phase for phase in made if phase.jobs]
+        held = known | {end.tensor for end in ends}
+        parts = [part for phase in made if phase.jobs for part in self._by_direction(phase, loop, held)]
+        for phase in parts:
+            begun = [job for job in self.waits_for(phase.jobs, held) if self.begins_scan(job, loop)]
+            phase.scans = [job.tensor for job in begun]
+            phase.jobs = self._in_order([*begun, *phase.jobs])
+        return parts
+
+    def _in_order(self, jobs: Sequence[Job]) -> list[Job]:
+        """Jobs in the order of definition, so that what reads something comes after it."""
+        return sorted(jobs, key=lambda job: (self._order[job.tensor], job.role == Role.STORE))
+
+    def _by_direction(self, phase: Phase, loop: IterDomain, held: AbstractSet[TensorView]) -> list[Phase]:
+        """A phase as two where some of its scans walk the loop from its beginning, and others from its end."""
+        ways = {job: self._ways([job], loop, held) for job in phase.jobs}
+        if len(set().union(*ways.values())) < 2:
+            return [phase]
+        for job, found in ways.items():
+            if len(found) > 1:
+                raise ScheduleError(
+                    f"{job.tensor} reads scans in both directions along loop {loop}; keep one of them, by a copy of it "
+                    f"(`cache_after`)",
+                    tensor=job.tensor,
+                )
+        backward = {job.tensor for job, found in ways.items() if found == {True}}
+        kept_backward = [tensor for tensor in phase.kept if tensor in backward]
+        if kept_backward and len(kept_backward) < len(phase.kept):
+            raise ScheduleError(
+                f"values are kept along loop {loop} in both directions, {phase.kept[0]} among them; keep fewer",
+                tensor=phase.kept[0],
+            )
+        return [
+            Phase(
+                [job for job in phase.jobs if (job.tensor in backward) is reverse],
+                [tensor for tensor in phase.reductions if (tensor in backward) is reverse],
+                [],
+                [tensor for tensor in phase.kept if (tensor in backward) is reverse],
+            )
+            for reverse in ((True, False) if kept_backward else (False, True))  # what is kept is read by the others
+        ]
+
+    def _ways(self, jobs: Sequence[Job], loop: IterDomain, held: AbstractSet[TensorView]) -> set[bool]:
+        """In which directions the scans that jobs go along with walk a loop."""
+        found = {self.direction(job, loop) for job in (*jobs, *self.waits_for(jobs, held))}
+        return {way for way in found if way is not None}
 
     def _ends(self, job: Job, loop: IterDomain) -> bool:
         """Whether what a job computes is known when the loop has ended, or does not depend on it."""
         walked = self.involves(job, loop)
+        if job.role == Role.SCAN:
+            return False
         return not walked or (job.role == Role.REDUCE and self.is_reduced_by(job.tensor, loop))
 
     def _numbers(self, items: Sequence[Job], loop: IterDomain, ends: set[Job]) -> dict[Job, int]:
@@ -270,6 +358,7 @@ class PhasedFusion:
     def _is_read_later(
         self,
         job: Job,
+        loop: IterDomain,
         jobs: Sequence[Job],
         ends: Sequence[Job],
         numbers: dict[Job, int],
@@ -280,10 +369,13 @@ class PhasedFusion:
             return False
         held = known | {end.tensor for end in ends}
         readers = [top for top in (*jobs, *ends) if job in self.waits_for([top], held)]
-        return any(numbers[reader] != numbers[job] for reader in readers)
+        both_ways = any(len(self._ways([reader], loop, held)) > 1 for reader in readers)
+        return both_ways or any(numbers[reader] != numbers[job] for reader in readers)
 
 
 def _job_of(source: TensorView) -> Job:
+    if is_scan(source):
+        return Job(Role.SCAN, source)
     return Job(Role.REDUCE if is_reduction(source) else Role.KEEP, source)
 
 
@@ -339,7 +431,8 @@ def _check_offsets(fusion: Fusion) -> None:
         for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
             if x.definition is not None and x.definition.kind != "offsets":
                 raise ScheduleError(
-                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input", tensor=x
+                    f"{tensor} = {operation} needs {x} before the kernel runs; make it an input, as stages_of does",
+                    tensor=x,
                 )
 
 
@@ -350,6 +443,15 @@ def stored_outputs(fusion: Fusion) -> list[TensorView]:
 
 def is_reduction(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.definition.kind == "reduce"
+
+
+def is_scan(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.kind == "scan"
+
+
+def is_gathered(tensor: TensorView) -> bool:
+    """Whether a tensor is gathered by walking loops, so that the kernel has it only for the indices of these."""
+    return is_reduction(tensor) or is_scan(tensor)
 
 
 def _is_cached(tensor: TensorView) -> bool:

@@ -57,14 +57,14 @@ def buffer_for(
     """Registers of a thread for values of a tensor, inside the loops that are open; scratch memory where they are too
     many, or as many as is known only when the kernel runs. Refused where the target has none."""
     size = place.size
-    itemsize = TORCH[dtype].itemsize
-    if size.is_const and size.value * itemsize <= target.bytes_kept:
+    itemsize, most = TORCH[dtype].itemsize, target.limits.kept_bytes
+    if size.is_const and size.value * itemsize <= most:
         return Buffer(name, dtype, size, Memory.REGISTER)
     loops = ", ".join(repr(loop) for loop in place.axes)
     if not target.scratch and size.is_const:
         raise ScheduleError(
             f"{tensor} needs {size.value * itemsize} bytes of each thread for the indices of {loops}; the target "
-            f"{target.name!r} gives a value at most {target.bytes_kept}: split a loop by a constant and put its outer "
+            f"{target.name!r} gives a value at most {most}: split a loop by a constant and put its outer "
             f"part outside of what is reduced, or store {tensor.name}",
             tensor=tensor,
         )

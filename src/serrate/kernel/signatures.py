@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -30,16 +31,21 @@ def signature(kernel: Kernel) -> Signature:
 def of_sizes(kernel: Kernel, wanted: Sequence[Scalar]) -> Callable[..., tuple[int, ...]]:
     """A function of the kernel's sizes that gives what some expressions of them are worth."""
     names = {size: f"s{position}" for position, size in enumerate(kernel.sizes)}
-    texts = [_python(node, names) for node in wanted]
-    functions = {name: row.evaluator(INDEX) for name, row in FUNCTIONS.items() if callable(row.number)}
+    texts = [python_text(node, names) for node in wanted]
+    functions = python_functions()
     made: Callable[..., tuple[int, ...]] = eval(
         f"lambda {', '.join(names.values())}: ({''.join(t + ', ' for t in texts)})", functions
     )
     return made
 
 
-def _python(node: Scalar, names: dict[Scalar, str]) -> str:
-    """An integer expression as Python, which is evaluated faster than by `evaluate`."""
+def python_functions() -> dict[str, Any]:
+    """What the names of functions mean in the texts of `python_text`."""
+    return {name: row.evaluator(INDEX) for name, row in FUNCTIONS.items() if callable(row.number)}
+
+
+def python_text(node: Scalar, names: Mapping[Scalar, str]) -> str:
+    """An integer expression or a condition as Python, which is evaluated faster than by `evaluate`."""
     if node in names:
         return names[node]
     if node.is_const:
@@ -49,7 +55,7 @@ def _python(node: Scalar, names: dict[Scalar, str]) -> str:
         raise ValueError(
             f"{node} is not known before the kernel runs; sizes are {', '.join(map(str, names)) or 'none'}"
         )
-    arguments = [_python(argument, names) for argument in node.args]
+    arguments = [python_text(argument, names) for argument in node.args]
     if row is None:
         return arguments[0]
     number = row.number_of(INDEX)

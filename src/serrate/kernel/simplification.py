@@ -7,11 +7,12 @@ from functools import partial
 
 from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, INDEX
-from serrate.fusion.scalar import FALSE, TRUE, Scalar, const, rebuild
+from serrate.fusion.scalar import FALSE, TRUE, Scalar, const
 from serrate.fusion.simplify import Simplifier
 from serrate.kernel.ir import (
     DEEPEST,
     Allocate,
+    Fault,
     For,
     GridReduce,
     If,
@@ -29,11 +30,10 @@ def simplified(body: tuple[Statement, ...], launch: Launch) -> tuple[Statement, 
     """The body, doing the same with less."""
     body = _simplify(_inlined(body, {}), Simplifier({}), launch)
     tidying = _Tidying()
-    while True:
-        smaller, _ = tidying.body(body)
-        if smaller == body:
-            return body
-        body = smaller
+    while tidying.again:
+        tidying.again = False
+        body, _ = tidying.body(body)
+    return body
 
 
 def _inlined(body: tuple[Statement, ...], outer: Mapping[Scalar, Scalar]) -> tuple[Statement, ...]:
@@ -41,7 +41,7 @@ def _inlined(body: tuple[Statement, ...], outer: Mapping[Scalar, Scalar]) -> tup
     made: list[Statement] = []
     values = dict(outer)
     for statement in body:
-        statement = map_expressions(statement, partial(Scalar.substitute, values=values))
+        statement = map_expressions(statement, partial(_with_values, values))
         if isinstance(statement, Let) and statement.value.op in ("index_divide", "index_remainder"):
             values[statement.var] = statement.value
             continue
@@ -51,11 +51,16 @@ def _inlined(body: tuple[Statement, ...], outer: Mapping[Scalar, Scalar]) -> tup
     return tuple(made)
 
 
+def _with_values(values: dict[Scalar, Scalar], expression: Scalar) -> Scalar:
+    """An expression with values in place of names."""
+    return expression if values.keys().isdisjoint(expression.symbols) else expression.substitute(values)
+
+
 def _simplify(body: tuple[Statement, ...], simplifier: Simplifier, launch: Launch) -> tuple[Statement, ...]:
     made: list[Statement] = []
     for statement in body:
         changed = map_expressions(statement, partial(_expression, simplifier))
-        if isinstance(changed, If) and changed.condition == FALSE:
+        if isinstance(changed, (If, Fault)) and changed.condition == FALSE:
             continue
         if isinstance(changed, For):
             launched = launch.size(changed.parallel)
@@ -74,12 +79,19 @@ def _simplify(body: tuple[Statement, ...], simplifier: Simplifier, launch: Launc
 
 
 def _expression(simplifier: Simplifier, expression: Scalar) -> Scalar:
-    """Indices, sizes and guards as a whole; of values only the addresses they are loaded from."""
+    """Indices, sizes and guards as a whole; of values the addresses they are loaded from, and the conditions on indices
+    by which they are chosen."""
+    if not expression.args:
+        return expression
     nodes = list(expression.walk())
-    if all(node.dtype in (INDEX, BOOL) for node in nodes):
+    plain: set[Scalar] = set()  # what is made of indices and truths alone
+    for node in nodes:
+        if node.dtype in (INDEX, BOOL) and plain.issuperset(node.args):
+            plain.add(node)
+    if expression in plain:
         return simplifier.visit(expression)
-    loads = [node for node in nodes if node.op == "load"]
-    return expression.substitute({node: rebuild(node, (simplifier.visit(node.args[0]),)) for node in loads})
+    roots = {argument for node in nodes if node not in plain for argument in node.args if argument in plain}
+    return expression.substitute({root: simplifier.visit(root) for root in roots})
 
 
 class _Tidying:
@@ -87,6 +99,7 @@ class _Tidying:
 
     def __init__(self) -> None:
         self._reads: dict[Scalar, dict[Scalar, int]] = {}
+        self.again = True  # statements have left the loop around them: names may now stand right before what reads them
 
     def body(self, body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], dict[Scalar, int]]:
         """The body without names that nothing reads, without loops and conditions around nothing, and with values in
@@ -120,6 +133,7 @@ class _Tidying:
         for name, many in inner.items():
             times[name] = times.get(name, 0) + many
         if only_binds or not (inside or isinstance(statement, GridReduce)):
+            self.again |= bool(inside)
             return inside
         return (replace_body(statement, inside),)
 
@@ -144,7 +158,7 @@ def _without(body: tuple[Statement, ...], once: Mapping[Scalar, Statement]) -> t
     made: list[Statement] = []
     values: dict[Scalar, Scalar] = {}
     for statement in body:
-        changed = map_expressions(statement, partial(Scalar.substitute, values=values))
+        changed = map_expressions(statement, partial(_with_values, values))
         if isinstance(changed, Let) and changed.var in once:
             around = max(e.depth for e in expressions(once[changed.var]) if changed.var in e.symbols)
             if changed.value.depth + around <= DEEPEST:

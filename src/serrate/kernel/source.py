@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import ClassVar
 
 import numpy as np
 
+from serrate.fusion.analysis import repeated
 from serrate.fusion.dtypes import COMPLEX, INDEX, INTEGERS, parts_of
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory
-from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Prefetch, Statement, Store, expressions, walk
+from serrate.kernel.ir import (
+    Allocate,
+    Buffer,
+    Fault,
+    For,
+    If,
+    Kernel,
+    Let,
+    Prefetch,
+    Statement,
+    Store,
+    expressions,
+    walk,
+)
 
+_LONGEST = 12  # operations of an expression that may be written twice
 # C computes these in int, so that their results have to be narrowed.
 _NARROW = ("bool", "uint8", "uint16", "int8", "int16")
 _SUFFIXES = {"uint32": "u", "uint64": "ull"}  # of constants
@@ -57,6 +72,16 @@ def identifier(name: str) -> str:
     return f"{word(name)}_"
 
 
+def check_distinct(kernels: Sequence[Kernel]) -> None:
+    """Refuse kernels of one source that would have one name."""
+    names: dict[str, str] = {}
+    for kernel in kernels:
+        other = names.get(identifier(kernel.name))
+        if other is not None:
+            raise ValueError(f"kernels {other!r} and {kernel.name!r} cannot stand in one source: they have one name")
+        names[identifier(kernel.name)] = kernel.name
+
+
 def dtypes(kernel: Kernel) -> frozenset[str]:
     """The dtypes of a kernel's buffers and expressions."""
     statements = list(walk(kernel.body))
@@ -78,6 +103,8 @@ class Printer:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.named: dict[Scalar, str] = {}  # what is called so in the statement that is being written
+        self._parts = 0  # how many names were made for what occurs twice
 
     # Expressions
 
@@ -93,12 +120,30 @@ class Printer:
     def _written(self, root: Scalar) -> Written:
         """The text of an expression, and how strongly its outermost operator binds."""
         made: dict[Scalar, Written] = {}
-        for node in root.walk():
-            made[node] = self._text(node, [made[argument] for argument in node.args])
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in self.named:
+                made[node] = self.named[node], POSTFIX
+            elif missing := [argument for argument in node.args if argument not in made]:
+                stack += reversed(missing)
+                continue
+            elif node not in made:
+                made[node] = self._text(node, [made[argument] for argument in node.args])
+            stack.pop()
         return made[root]
+
+    def parts(self, *values: Scalar) -> Iterator[str]:
+        """Names for long parts of expressions that occur in them more than once, on lines of their own."""
+        for part in repeated(values, _LONGEST):
+            self._parts += 1
+            yield f"const {self.type(part.dtype)} part{self._parts} = {self.assigned(part)};"
+            self.named[part] = f"part{self._parts}"
 
     def assigned(self, node: Scalar) -> str:
         """The text of an expression whose value is assigned to a variable of its type, as C then converts integers."""
+        if node in self.named:
+            return self.named[node]
         if node.op == "load" and node.dtype in INTEGERS and self._buffer(node.value).dtype in INTEGERS:
             return self.element(node.value, node.args[0])
         if self._is_narrowed(node):
@@ -183,6 +228,7 @@ class Printer:
 
     def lines(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """The lines of a body, not indented."""
+        self.named.clear()  # what is stored in a loop may change what was read before it
         skip = False
         for position, statement in enumerate(body):
             following = body[position + 1] if position + 1 < len(body) else None
@@ -192,10 +238,14 @@ class Printer:
             elif isinstance(statement, Allocate) and first is not None:
                 buffer = statement.buffer
                 self.buffers[buffer.name] = buffer
+                yield from self.parts(first)
                 yield f"{self.type(buffer.dtype)} {identifier(buffer.name)} = {self.assigned(first)};"
                 skip = True
             else:
+                if isinstance(statement, (If, Let, Store)):
+                    yield from self.parts(*expressions(statement))
                 yield from self.statement(statement, following is None)
+            self.named.clear()
 
     def _first_value(self, statement: Statement, following: Statement | None) -> Scalar | None:
         """What the next statement gives a variable that this one declares."""
@@ -223,6 +273,8 @@ class Printer:
                 yield self.allocation(buffer)
             case Store():
                 yield self._store(statement)
+            case Fault(condition, name, number):
+                yield f"if ({self.expression(condition)}) {identifier(name)}[0] = {number};"
             case Prefetch(name, index):
                 yield f"__builtin_prefetch({identifier(name)} + {self.expression(index, PRODUCT)});"
             case _:

@@ -40,6 +40,7 @@ class State:
     element: str  # the dtype in which elements enter the state
     kept: Place  # loops of which each index has a state of its own
     lanes: Place  # reduced loops of which each index has a partial state
+    now: str = ""  # of a scan: the buffer with the value at the indices of the loops that are open
     buffers: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
 
@@ -99,6 +100,55 @@ class States:
         if monoid.by_blocks and element in WIDER and self._is_long(tensor, loops):
             state = replace(state, element=WIDER[element])
         self._states[tensor] = [self._memory(state, state.monoid.parts, tensor.name)]
+
+    def begin_scan(self, tensor: TensorView, depth: int, indices: Indices) -> None:
+        """Memory for a scan, outside of the loops from a depth on: the state so far, and the value that is read."""
+        operation = tensor.definition
+        assert operation is not None
+        monoid, job = MONOIDS[operation.name], Job(Role.SCAN, tensor)
+        element = accumulator(monoid.enters(operation.inputs[0].dtype))
+        loops = [loop for loop in self.phased.loops_of(job) if self.phased.loops.index(loop) >= depth]
+        scanned = [loop for loop in loops if self.phased.is_scanned_by(tensor, loop)]
+        for loop in scanned:
+            if loop.parallel_type not in (ParallelType.Serial, ParallelType.Unroll):
+                raise ScheduleError(
+                    f"loop {loop} of {self.phased.reference.name} is run as {loop.parallel_type.name}, but {tensor} is "
+                    f"scanned along it, from one index to the next; run it serially",
+                    tensor=tensor,
+                )
+        if self.phased.parts_in_order(tensor) != scanned:
+            raise ScheduleError(
+                f"loops {', '.join(map(repr, scanned))} of {self.phased.reference.name} do not come one after another "
+                f"to the indices that {tensor} is scanned along; split the axis only, and leave outer parts outside",
+                tensor=tensor,
+            )
+        kept = [loop for loop in loops if loop not in scanned and not is_bound(loop)]
+        wide = "float64" if monoid.by_blocks and element == "float32" else element
+        state = State(tensor, monoid, wide, self.nests.place(kept, indices), Place())
+        state = self._memory(state, monoid.parts, tensor.name)
+        name = self.builder.name(f"{tensor.name}_now")
+        now = buffer_for(name, accumulator(tensor.dtype), state.place, tensor, self.target, self.nests.variables)
+        self.builder.add(Allocate(now))
+        self._states[tensor] = [replace(state, now=now.name)]
+
+    def scan(self, tensor: TensorView, elements: Elements) -> None:
+        """Take in the element of the loops that are open; what the state holds after that, or before, is the value."""
+        operation, state = tensor.definition, self._states[tensor][0]
+        assert operation is not None
+        at = state.place.at(self.nests.variables)
+        element = cast(elements.operand(tensor), state.element)
+        before = state.at(at)
+        after = state.monoid.step(before, element, const(0))
+        exclusive = operation.options[1]
+        if exclusive:
+            self._store_now(state, at, before)
+        self._store(state, at, after)
+        if not exclusive:
+            self._store_now(state, at, before)  # which by now holds the element
+
+    def _store_now(self, state: State, at: Scalar, held: tuple[Scalar, ...]) -> None:
+        value = cast(state.monoid.finish(held), accumulator(state.tensor.dtype))
+        self.builder.add(Store(state.now, at, value))
 
     def _check_threaded(self, tensor: TensorView, loop: IterDomain) -> IterDomain:
         if loop.is_ragged or not loop.extent.is_const:
@@ -307,8 +357,10 @@ class States:
                 )
 
     def value(self, tensor: TensorView) -> Scalar:
-        """The result of a reduction, for the loops that are open."""
+        """The result of a reduction, or the value of a scan, for the loops that are open."""
         state = self._states[tensor][0]
+        if state.now:
+            return load(state.now, state.place.at(self.nests.variables), accumulator(tensor.dtype))
         result = state.at(state.kept.at(self.nests.variables))[state.monoid.result]
         return cast(result, accumulator(tensor.dtype))
 

@@ -6,15 +6,31 @@ calling read its fields and never ask for its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel import cpp, cuda
-from serrate.kernel.ir import Kernel
+from serrate.kernel.ir import BlockReduce, GridReduce, Kernel
 from serrate.kernel.signatures import signature
+from serrate.runtime.signature import Compiled
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of what a target has at most. A schedule that asks for more is refused, and the limit is named."""
+
+    threads_per_block: int
+    block: tuple[int, int, int]
+    """Threads of a block along x, y and z."""
+    grid: tuple[int, int, int]
+    """Blocks of a launch along x, y and z."""
+    shared_bytes: int
+    """Memory that the threads of a block share."""
+    kept_bytes: int
+    """Memory for one value that each thread keeps, in registers or on the stack."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +39,16 @@ class Target:
 
     name: str
     """The name that `lower` takes."""
+    device: str
+    """The type of the devices that its tensors lie on, as torch calls it."""
     parallel_types: frozenset[ParallelType]
     """How loops can be run."""
     lanes: ParallelType
     """Which of these types stands for the lanes of one instruction."""
     state_loops: ParallelType
     """How the loops over the state of a reduction are run, which has a constant number of elements."""
-    threads_per_block: int
-    """How many threads a block has at most."""
-    bytes_kept: int
-    """How many bytes a value that each thread keeps may have, to be held in registers or on the stack."""
+    limits: Limits
+    """How much there is of what a schedule asks for."""
     scratch: bool
     """Whether a thread has memory for more than that, and for as much as is known only when the kernel runs."""
     prefetch: bool
@@ -42,60 +58,79 @@ class Target:
     wide_accesses: bool
     """Whether lanes load and store adjacent elements at once, so that a variant that does is called where the buffers
     are aligned."""
+    reduction_bytes: Callable[[Kernel, BlockReduce | GridReduce], int]
+    """How much of a block's shared memory a reduction takes."""
     source: Callable[[Kernel], str]
     """Prints the source of a kernel."""
-    compile: Callable[[Kernel], Callable[..., None]]
-    """Compiles a kernel. The function that it returns takes the buffers and then the sizes, and launches the kernel."""
+    compile_together: Callable[[Sequence[Kernel]], tuple[Compiled, ...]]
+    """Compiles kernels of different names by one run of the compiler."""
+    host_lengths: bool = False
+    """Whether the host can read lengths that are data without waiting, and lay out memory by them."""
+
+    def compile(self, kernel: Kernel) -> Compiled:
+        """The compiled kernel, a function that takes the buffers and then the sizes, and launches the kernel."""
+        return self.compile_together([kernel])[0]
 
 
 def _cpp_source(kernel: Kernel) -> str:
     return cpp.source([kernel])
 
 
-def _compile_cpp(kernel: Kernel) -> Callable[..., None]:
+def _compile_cpp(kernels: Sequence[Kernel]) -> tuple[Compiled, ...]:
     from serrate.runtime import compiler
 
-    return compiler.compile(_cpp_source(kernel)).function(signature(kernel))
+    library = compiler.compile(cpp.source(kernels))
+    return tuple(library.function(signature(kernel)) for kernel in kernels)
 
 
-def _compile_cuda(kernel: Kernel) -> Callable[..., None]:
+def _compile_cuda(kernels: Sequence[Kernel]) -> tuple[Compiled, ...]:
     from serrate.runtime import cuda_compiler  # needs cuda.core, which only machines with a GPU have
 
-    return cuda_compiler.compile(cuda.source(kernel), signature(kernel), f"{kernel.launch}\n{kernel.sizes}")
+    text = cuda.source(*kernels)
+    return tuple(cuda_compiler.compile(text, signature(kernel)) for kernel in kernels)
 
 
 _EVERYWHERE = frozenset({ParallelType.Serial, ParallelType.Unroll})
 
 CPP = Target(
     name="cpp",
+    device="cpu",
     parallel_types=_EVERYWHERE | {ParallelType.Thread, ParallelType.Simd},
     lanes=ParallelType.Simd,
     state_loops=ParallelType.Simd,
-    threads_per_block=1,
-    bytes_kept=2**14,
+    limits=Limits(threads_per_block=1, block=(1, 1, 1), grid=(1, 1, 1), shared_bytes=2**20, kept_bytes=2**14),
     scratch=True,
     prefetch=True,
     narrow_indices=False,
     wide_accesses=False,
+    reduction_bytes=lambda kernel, reduction: 0,  # there are none
     source=_cpp_source,
-    compile=_compile_cpp,
+    compile_together=_compile_cpp,
+    host_lengths=True,
 )
 
 CUDA = Target(
     name="cuda",
+    device="cuda",
     parallel_types=_EVERYWHERE
     | {ParallelType.Vectorize}
     | {kind for kind in ParallelType if kind.is_block or kind.is_thread},
     lanes=ParallelType.Vectorize,
     state_loops=ParallelType.Unroll,
-    threads_per_block=cuda.THREADS_PER_BLOCK,
-    bytes_kept=2**14,
+    limits=Limits(
+        threads_per_block=cuda.THREADS_PER_BLOCK,
+        block=(1024, 1024, 64),
+        grid=(2**31 - 1, 65_535, 65_535),
+        shared_bytes=48 * 1024,  # what every device has without being asked
+        kept_bytes=2**14,
+    ),
     scratch=False,
     prefetch=False,
     narrow_indices=True,
     wide_accesses=True,
+    reduction_bytes=cuda.reduction_bytes,
     source=cuda.source,
-    compile=_compile_cuda,
+    compile_together=_compile_cuda,
 )
 
 TARGETS: dict[str, Target] = {target.name: target for target in (CPP, CUDA)}

@@ -12,11 +12,15 @@ from typing import Any
 
 import torch
 from torch._C import _are_functorch_transforms_active as _are_transforms_active
+from torch._C import _current_graph_task_id, _len_torch_dispatch_stack
 from torch._C._dynamo import guards
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.nn import Parameter
 
 from serrate.errors import CompileError
 from serrate.native import building
+from serrate.tensor import host
 
 Routines = Mapping[str, Callable[..., int]]
 
@@ -100,18 +104,19 @@ def _exported(routine: Any) -> Callable[..., int]:
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return new memory on the CPU for a contiguous tensor; large memory is what earlier results left, if it can be."""
-    strides, step = [], 1
+    strides: tuple[int, ...] = ()
+    step = 1
     for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    shape, order = tuple(shape), tuple(strides[::-1])
+        strides = (step, *strides)
+        step *= size or 1
+    shape = tuple(shape)
     if step >= _LARGE:
         from serrate.native import allocation
 
-        made = allocation.take(shape, order, dtype, step * dtype.itemsize)
+        made = allocation.take(shape, strides, dtype, step * dtype.itemsize)
         if made is not None:
             return made
-    return allocate(shape, order, dtype)
+    return allocate(shape, strides, dtype)
 
 
 _LARGE = 2**17
@@ -141,6 +146,23 @@ def threads_for(work: int) -> int:
 def transforming() -> bool:
     """Return whether tensors may have more than their memory holds: tangents, or the axis that vmap maps over."""
     return forward_ad._current_level >= 0 or _are_transforms_active()
+
+
+def reads(*tensors: torch.Tensor) -> bool:
+    """Return whether compiled code may read all of these: memory of the CPU holds all there is to know about them.
+
+    It does not where a tangent, a transform or a trace stands for more, nor in a fake tensor, which is a subclass.
+    """
+    if transforming() or is_compiling() or _len_torch_dispatch_stack():
+        return False
+    backward = _current_graph_task_id() != -1
+    for tensor in tensors:
+        kind = type(tensor)
+        if (kind is not torch.Tensor and kind is not Parameter) or not tensor.is_cpu:
+            return False
+        if backward and host.is_batch(tensor):
+            return False
+    return True
 
 
 def are_vectors(*given: Any) -> bool:

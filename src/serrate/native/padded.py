@@ -204,16 +204,15 @@ def _moved(
     library = _library()
     assert library is not None
     filling = _filling(padding, given)
-    given = plain(given)
-    rows, *features = packed.shape
-    size = made.element_size()
-    (outer, *inner), (most, *_) = levels
+    given, shape, size = plain(given), packed.shape, made.element_size()
+    outer, memory = levels.offsets[0], None
     assert outer is not None
-    memory = _words(levels) if inner else None
+    if len(levels.offsets) > 1:
+        memory = _words(levels)
     failed = library[name](
-        given.data_ptr(), outer.data_ptr(), made.data_ptr(), outer.numel() - 1, rows, most,
-        size * math.prod(features), 0 if filling is None else filling.data_ptr(), size, threads_for(work),
-        0 if memory is None else ctypes.addressof(memory), len(inner),
+        given.data_ptr(), outer.data_ptr(), made.data_ptr(), outer.numel() - 1, shape[0], levels.sizes[0],
+        size * math.prod(shape[1:]), 0 if filling is None else filling.data_ptr(), size, threads_for(work),
+        0 if memory is None else ctypes.addressof(memory), len(levels.offsets) - 1,
     )  # fmt: skip
     return None if failed else made
 
@@ -268,6 +267,8 @@ def _filling(padding: Any, values: torch.Tensor) -> torch.Tensor | None:
 
 def _is_zero(padding: Any) -> bool:
     """Return whether all bits of the padding are 0; those of -0.0 are not."""
+    if type(padding) is int:
+        return padding == 0
     return isinstance(padding, (bool, int, float)) and padding == 0 and math.copysign(1, padding) > 0
 
 

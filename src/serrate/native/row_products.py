@@ -36,9 +36,12 @@ def _library() -> Routines | None:
 def serves(*operands: torch.Tensor) -> bool:
     """Return whether this module can multiply these operands: float32 or float64, one dtype for all, on the CPU."""
     dtype = operands[0].dtype
-    if transforming():
+    if dtype not in _NAMES or transforming():
         return False
-    return dtype in _NAMES and all(o.is_cpu and o.dtype == dtype for o in operands) and _library() is not None
+    for operand in operands:
+        if operand.dtype is not dtype or not operand.is_cpu:
+            return False
+    return _library() is not None
 
 
 def times_matrices(x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor, most: int) -> torch.Tensor:
@@ -81,6 +84,8 @@ def _matrices(x: torch.Tensor, m: int, offsets: torch.Tensor, most: int) -> _For
 
 
 def _wide(offsets: torch.Tensor) -> torch.Tensor:
+    if offsets.dtype is torch.int64 and offsets.is_contiguous():
+        return offsets
     return offsets.to(torch.int64).contiguous()
 
 

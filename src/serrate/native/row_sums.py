@@ -13,15 +13,15 @@ from functools import cache
 
 import torch
 
-from serrate.native.loading import Routines, empty, load, plain, size_of, threads_for, transforming
-from serrate.tensor import host
+from serrate.native.loading import Routines, empty, load, plain, reads, size_of, threads_for
 
 _FLOATS = {torch.float32: "float32", torch.float64: "float64"}
-_NUMBERS = {**_FLOATS, torch.int64: "int64"}
+NUMBERS = {**_FLOATS, torch.int64: "int64"}
+"""The dtypes that can be summed, and what row_sums.cpp calls them."""
 _FORMS = {
-    "sums": _NUMBERS,
-    "sums_by_index": _NUMBERS,
-    "sums_by_position": _NUMBERS,
+    "sums": NUMBERS,
+    "sums_by_index": NUMBERS,
+    "sums_by_position": NUMBERS,
     "distances": _FLOATS,
     "centred": _FLOATS,
 }
@@ -71,20 +71,17 @@ def _call(
     form: str, values: torch.Tensor, where: torch.Tensor, results: int, counts: Sequence[int]
 ) -> torch.Tensor | None:
     """Return [results, …]: the result of a compiled function for values and a vector of offsets or indices."""
-    number = _FORMS[form].get(values.dtype)
-    if number is None or not values.is_cpu or not where.is_cpu or transforming():
-        return None
-    library = None if host.stands_in(values) or host.stands_in(where) else _library()
-    if library is None:
+    number, library = _FORMS[form].get(values.dtype), _library()
+    if number is None or library is None or not reads(values, where):
         return None
     values = plain(values)
     if where.dtype is not torch.int64 or not where.is_contiguous():
         where = where.to(torch.int64).contiguous()
-    made = empty((results, *values.shape[1:]), values.dtype)
-    width = math.prod(values.shape[1:])
-    if made.numel():
-        routine = library[f"{form}_{number}"]
-        threads = threads_for(size_of(values))
-        if routine(values.data_ptr(), where.data_ptr(), *counts, width, made.data_ptr(), threads):
-            return None
+    features = values.shape[1:]
+    made = empty((results, *features), values.dtype)
+    if made.numel() and library[f"{form}_{number}"](
+        values.data_ptr(), where.data_ptr(), *counts, math.prod(features), made.data_ptr(),
+        threads_for(size_of(values)),
+    ):  # fmt: skip
+        return None
     return made

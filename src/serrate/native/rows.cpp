@@ -110,19 +110,23 @@ int64_t add_runs(const Number* values, int64_t given, const int64_t* source, con
   return 0;
 }
 
-// Finds the first row and the length of each component index[j]; `offsets` must be those of the lengths. Returns how
-// many rows these components have together.
+// Finds the first row and the length of each component index[j]; `offsets` must be those of the lengths. Unless `ends`
+// is null, the offsets of the chosen components are written there. Returns how many rows these components have
+// together, or -1 if an index is wrong, or an offset too large.
 template <class T>
 int64_t select_runs(const T* lengths, const int64_t* offsets, int64_t count, const int64_t* index, int64_t chosen,
-                    int64_t* source, T* picked) {
+                    int64_t* source, T* picked, T* ends) {
   int64_t total = 0;
   for (int64_t j = 0; j < chosen; ++j) {
     if (index[j] < 0 || index[j] >= count) return -1;
     source[j] = offsets[index[j]];
     picked[j] = lengths[index[j]];
+    if (ends) ends[j] = static_cast<T>(total);
     total += picked[j];
   }
-  return total;
+  if (!ends) return total;
+  ends[chosen] = static_cast<T>(total);
+  return total <= std::numeric_limits<T>::max() ? total : -1;
 }
 
 // Finds for each component j the run of at most `most` of its rows from start[j] on; all components have `rows` rows.
@@ -146,9 +150,10 @@ int64_t slice_runs(const T* lengths, const T* start, int64_t count, int64_t rows
 }
 
 // Finds for each component the run of its rows start .. stop, as a Python slice of step 1 has them: negative positions
-// count from the end of the component. Returns how many rows the runs have together, or -1 for wrong offsets.
+// count from the end of the component. The offsets of the runs are written to `ends`. Returns how many rows the runs have
+// together, or -1 for wrong offsets.
 template <class T>
-int64_t cut_runs(const T* offsets, int64_t count, int64_t start, int64_t stop, int64_t* source, T* picked) {
+int64_t cut_runs(const T* offsets, int64_t count, int64_t start, int64_t stop, int64_t* source, T* picked, T* ends) {
   int64_t total = 0;
   bool good = offsets[0] == 0;
   for (int64_t j = 0; j < count; ++j) {
@@ -159,8 +164,10 @@ int64_t cut_runs(const T* offsets, int64_t count, int64_t start, int64_t stop, i
     good &= length >= 0;
     source[j] = offsets[j] + first;
     picked[j] = static_cast<T>(some);
+    ends[j] = static_cast<T>(total);
     total += some;
   }
+  ends[count] = static_cast<T>(total);
   return good ? total : -1;
 }
 

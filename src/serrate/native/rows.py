@@ -67,7 +67,7 @@ def copy_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Ten
 
     All must lie within `values`, and together they must have `rows` rows.
     """
-    return _moved(_routine("copy_runs", lengths), values, source, lengths, rows, values.element_size())
+    return _moved(("copy_runs", lengths.dtype), values, source, lengths, rows, values.element_size())
 
 
 def put_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
@@ -75,26 +75,32 @@ def put_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tens
 
     No two runs may share a row.
     """
-    return _moved(_routine("put_runs", lengths), values, source, lengths, rows, values.element_size())
+    return _moved(("put_runs", lengths.dtype), values, source, lengths, rows, values.element_size())
 
 
 def add_runs(values: Tensor, source: Tensor, lengths: Tensor, rows: int) -> Tensor | None:
     """Return the same for runs that may share rows: values for the same row are added up."""
-    return _moved(_routine("add_runs", lengths, values.dtype), values, source, lengths, rows, 1)
+    return _moved(("add_runs", values.dtype, lengths.dtype), values, source, lengths, rows, 1)
 
 
-def _moved(routine: Any, values: Tensor, source: Tensor, lengths: Tensor, rows: int, unit: int) -> Tensor | None:
-    """Return the result of a routine for runs of rows; the width of a row is `unit` times its number of elements."""
-    if routine is None or not values.is_cpu or source.dtype is not torch.int64 or not are_vectors(source):
+def _moved(
+    key: tuple[Any, ...], values: Tensor, source: Tensor, lengths: Tensor, rows: int, unit: int
+) -> Tensor | None:
+    """Return the result of a function for runs of rows; the width of a row is `unit` times its number of elements."""
+    library = _library()
+    routine = None if library is None else library.get(key)
+    if routine is None or not values.is_cpu or not are_vectors(source, lengths) or source.dtype is not torch.int64:
         return None
-    if source.numel() != lengths.numel() or host.is_batch(values):
+    count = lengths.numel()
+    if source.numel() != count or host.is_batch(values):
         return None
     values = plain(values)
-    given, *features = values.shape
+    shape = values.shape
+    features = shape[1:]
     made = empty((rows, *features), values.dtype)
     failed = routine(
-        values.data_ptr(), given, source.data_ptr(), lengths.data_ptr(), lengths.numel(), unit * math.prod(features),
-        rows, made.data_ptr(), threads_for(size_of(made)),
+        values.data_ptr(), shape[0], source.data_ptr(), lengths.data_ptr(), count, unit * math.prod(features), rows,
+        made.data_ptr(), threads_for(size_of(made)),
     )  # fmt: skip
     return None if failed else made
 
@@ -103,16 +109,20 @@ Found = tuple[Tensor, Tensor, int]
 """The first row of each run, int64, the lengths of the runs, and the number of all their rows."""
 
 
-def select_runs(lengths: Tensor, offsets: Tensor, index: Tensor) -> Found | None:
-    """Return the components at `index` as runs; `offsets`, int64, must be those of `lengths`."""
+def select_runs(lengths: Tensor, offsets: Tensor, index: Tensor, ends: Tensor | None = None) -> Found | None:
+    """Return the components at `index` as runs; `offsets`, int64, must be those of `lengths`.
+
+    If `ends` is given, a vector of the dtype of the lengths, the offsets of the runs are written there.
+    """
     routine = _routine("select_runs", lengths)
     if routine is None or not are_vectors(index) or index.dtype not in _INTEGERS:
         return None
     index = index.to(torch.int64)
-    source, picked = allocate((index.numel(),), (1,), torch.int64), allocate((index.numel(),), (1,), lengths.dtype)
+    count = index.numel()
+    source, picked = allocate((count,), (1,), torch.int64), allocate((count,), (1,), lengths.dtype)
     rows = routine(
-        lengths.data_ptr(), offsets.data_ptr(), lengths.numel(), index.data_ptr(), index.numel(), source.data_ptr(),
-        picked.data_ptr(),
+        lengths.data_ptr(), offsets.data_ptr(), lengths.numel(), index.data_ptr(), count, source.data_ptr(),
+        picked.data_ptr(), 0 if ends is None else ends.data_ptr(),
     )  # fmt: skip
     return None if rows < 0 else (source, picked, rows)
 
@@ -132,16 +142,20 @@ def slice_runs(lengths: Tensor, start: Tensor, rows: int, most: int) -> Found | 
     return None if left < 0 else (source, picked, left)
 
 
-def cut_runs(offsets: Tensor, start: int, stop: int | None) -> Found | None:
-    """Return the rows start .. stop of each component as a run; negative positions count from its end, as in Python."""
+def cut_runs(offsets: Tensor, start: int, stop: int | None, ends: Tensor) -> Found | None:
+    """Return the rows start .. stop of each component as a run; negative positions count from its end, as in Python.
+
+    The offsets of the runs are written to `ends`, which is like the offsets.
+    """
     routine = _routine("cut_runs", offsets)
     if routine is None or not offsets.numel() or not -_FAR <= start <= _FAR or not -_FAR <= (stop or 0) <= _FAR:
         return None
     count = offsets.numel() - 1
     source, picked = allocate((count,), (1,), torch.int64), allocate((count,), (1,), offsets.dtype)
     rows = routine(
-        offsets.data_ptr(), count, start, _FAR if stop is None else stop, source.data_ptr(), picked.data_ptr()
-    )
+        offsets.data_ptr(), count, start, _FAR if stop is None else stop, source.data_ptr(), picked.data_ptr(),
+        ends.data_ptr(),
+    )  # fmt: skip
     return None if rows < 0 else (source, picked, rows)
 
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.elementwise import apply
 from serrate.eager.labels import Labelled, summed_alone
 from serrate.eager.products import product
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.native import row_products as library
+from serrate.native.loading import reads
 from serrate.ops.einsum import batch_labels, einsum_vjp, parse
 from serrate.ops.record import Implementation, operation, ops, record
 from serrate.ops.rules import conjugate
 from serrate.tensor import abstract
+from serrate.tensor.partition import CPU
 from serrate.tensor.promotion import INTEGERS, WIDE, promote
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -70,7 +71,7 @@ def _multiplies(x1: Any, x2: Any, /) -> bool:
 
 
 def _compiled_matmul(x1: Any, x2: Any, /) -> Tensor:
-    ends, rows = x1.partitions[0].offsets_on("cpu"), x1.values.shape[0]
+    ends, rows = x1.structure.partition_of(1).offsets_on(CPU), x1.values.shape[0]
     if x1.order == (0, 1, 2):
         values = x2.values if isinstance(x2, Tensor) else x2
         made: Tensor = x1._with(library.times_matrices(x1.values, values, ends, rows))

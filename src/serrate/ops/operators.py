@@ -145,8 +145,11 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(host.read_if_device((x == y).values.all(), "torch.equal"))
 
 
+_OPERANDS = (Tensor, torch.Tensor, *broadcast.NUMBERS)
+
+
 def _operand(value: Any) -> bool:
-    return isinstance(value, (Tensor, torch.Tensor, *broadcast.NUMBERS))
+    return isinstance(value, _OPERANDS)
 
 
 def _unary(operation: str) -> Callable[[Tensor], Tensor]:

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from serrate.eager.compiled import reads
 from serrate.eager.initials import with_initial
 from serrate.eager.precision import widened
-from serrate.eager.runs import Along, Indexed, along, ordered, pick
+from serrate.eager.runs import Along, Indexed, Runs, along, ordered, pick
 from serrate.eager.scans import extreme_rows, running_extreme, running_product, running_sum
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
 from serrate.native import row_scans as library
+from serrate.native.loading import reads
 from serrate.ops.answers import refuse_out
 from serrate.ops.record import (
     ALL,
@@ -50,7 +50,12 @@ def _summable(x: Any, axis: int | None, dtype: torch.dtype | None, name: str) ->
             raise AxisError(f"{name} needs an axis unless there is only one, got shape {tensor.shape}")
         axis = 0
     given = dtype if dtype is not None else summed(tensor.dtype)
-    return along(tensor.to(_accumulated(given)), axis), given
+    return along(_as(tensor, _accumulated(given)), axis), given
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in a dtype; if it has that, it does not go through the door."""
+    return x if x.values.dtype is dtype else x.to(dtype)
 
 
 def _accumulated(dtype: torch.dtype) -> torch.dtype:
@@ -104,18 +109,18 @@ def _takes(dtypes: tuple[torch.dtype, ...]) -> Callable[..., bool]:
     return applies
 
 
-def _compiled_sum(
-    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
-) -> Tensor:
-    call, dtype = _summable(x, axis, dtype, "cumulative_sum")
-    return call.x._with(running_sum(call.x.values, call.runs, compiled=True)).to(dtype)
+def _compiled(scan: Callable[..., torch.Tensor]) -> Callable[..., Tensor]:
+    """A scan by compiled code, for tensors that `_takes` accepts."""
 
+    def compute(
+        x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
+    ) -> Tensor:
+        dtype = summed(x.dtype) if dtype is None else dtype
+        wide = _as(x, _accumulated(dtype))
+        runs = Runs(wide.structure, len(wide.structure.axes) - 1, wide.device)
+        return _as(wide._with(scan(wide.values, runs, compiled=True)), dtype)
 
-def _compiled_product(
-    x: Any, /, *, axis: int | None = None, dtype: torch.dtype | None = None, include_initial: bool = False
-) -> Tensor:
-    call, dtype = _summable(x, axis, dtype, "cumulative_prod")
-    return call.x._with(running_product(call.x.values, call.runs, compiled=True)).to(dtype)
+    return compute
 
 
 def _compiled_extreme(largest: bool) -> Callable[..., Indexed]:
@@ -293,13 +298,13 @@ record_scan("cumulative_sum", _cumulative_sum, "cumsum",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
         ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_sum_vjp,
-        native=(Implementation("native", _compiled_sum, _takes(_SUMMED)),))
+        native=(Implementation("native", _compiled(running_sum), _takes(_SUMMED)),))
 record_scan("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
         ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_prod_vjp,
-        native=(Implementation("native", _compiled_product, _takes(_MULTIPLIED)),))
+        native=(Implementation("native", _compiled(running_product), _takes(_MULTIPLIED)),))
 record_scan("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),

@@ -59,13 +59,21 @@ def _temporary(reason: str) -> Path:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """What `keep` wrote, or None if there is nothing, or not all of it."""
+    """What `keep` wrote under this name, or None if there is nothing, not all of it, or what belongs to another name.
+
+    A name says what was compiled, so that a file that was copied or renamed to another name is not taken for it.
+    """
     try:
         data = path.read_bytes()
     except OSError:
         return None
     content, end = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    return content if hashlib.sha256(content).digest() == end else None
+    return content if _seal(path.name, content) == end else None
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    """What stands at the end of a file of this name and content."""
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def keep(name: str, content: bytes) -> Path:
@@ -78,11 +86,11 @@ def keep(name: str, content: bytes) -> Path:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Write a file with its digest at the end (which loaders of libraries ignore), all at once."""
+    """Write a file with its seal at the end (which loaders of libraries ignore), all at once."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content + hashlib.sha256(content).digest())
+            file.write(content + _seal(path.name, content))
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

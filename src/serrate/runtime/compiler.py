@@ -1,4 +1,4 @@
-"""Compiling C++ source into functions that take torch tensors, through a cache on disk."""
+"""Compiling C++ sources into functions that take torch tensors, through a cache on disk."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
-from serrate.runtime.signature import Signature
+from serrate.runtime.signature import Compiled, Signature
 from serrate.runtime.toolchain import FLAGS, compiler, processor, run_compiler, version
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
 _SHORTAGES = "_ZN2sr9shortagesE"  # sr::shortages, which only a library that asks for memory has
 _libraries: dict[str, Library] = {}
-_lock = Lock()
+_locks: dict[str, Lock] = {}  # by the same keys: one source is compiled once, and different ones at the same time
 
 
 class Library:
@@ -28,7 +28,7 @@ class Library:
         self.path = path
         self._library = ctypes.CDLL(str(path))
 
-    def function(self, signature: Signature) -> Callable[..., None]:
+    def function(self, signature: Signature) -> Compiled:
         """A function of the source: it takes a CPU tensor for each of its buffers, then its sizes.
 
         Where it asks for memory that there is not it raises MemoryError, and what it writes to is then undefined; so
@@ -39,21 +39,16 @@ class Library:
         function.argtypes = [ctypes.c_void_p] * len(signature.buffers) + [
             _INDEX_TYPES[signature.index]
         ] * signature.sizes
-        check = signature.checked("cpu")
         shortages = self._shortages()
 
-        def call(*values: Any) -> None:
-            function(*check(values))
-
-        def call_with_scratch(*values: Any) -> None:
+        def launch_with_scratch(*arguments: int) -> None:
             before = shortages.value
-            function(*check(values))
+            function(*arguments)
             if shortages.value != before:
                 raise MemoryError(f"{signature.name}: no memory for values that are kept between loops")
 
-        chosen = call if shortages is None else call_with_scratch
-        chosen.__name__ = chosen.__qualname__ = signature.name
-        return chosen
+        launch = function if shortages is None else launch_with_scratch
+        return Compiled(signature, "cpu", lambda device: launch)
 
     def _shortages(self) -> Any:
         """How often memory was short, as it is in memory; None for a library that never asks for any."""
@@ -69,16 +64,21 @@ def compile(source: str, *, flags: Sequence[str] = ()) -> Library:
     The cache is in `$SERRATE_CACHE_DIR`, else in `~/.cache/serrate`; the compiler is `$SERRATE_CXX`, else the first of
     g++, c++ and clang++. `SERRATE_DEBUG=source` prints what is compiled.
 
+    Threads that ask for the same source wait for one run of the compiler; those that ask for others do not.
+
     A library stays loaded as long as the process: threads of OpenMP, and the destructors of their memory, refer to its
     code after calls have returned, so that it can never be told when to unload it.
     """
     command = (*compiler(), *FLAGS, "-march=native", "-shared", *flags)
     key = digest(source, version(compiler()), processor(), *command)
-    with _lock:
-        if key not in _libraries:
-            show(source)
-            _libraries[key] = _load(f"{key}.so", source, command)
-        return _libraries[key]
+    found = _libraries.get(key)
+    if found is None:
+        with _locks.setdefault(key, Lock()):
+            found = _libraries.get(key)
+            if found is None:
+                show(source)
+                found = _libraries[key] = _load(f"{key}.so", source, command)
+    return found
 
 
 def _load(name: str, source: str, command: Sequence[str]) -> Library:

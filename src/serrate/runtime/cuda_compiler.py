@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -16,64 +17,55 @@ import torch
 from serrate.errors import CompileError
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
 from serrate.runtime.compiler import show
-from serrate.runtime.signature import Signature
+from serrate.runtime.signature import Compiled, Signature
 
-_functions: dict[str, Callable[..., None]] = {}
+_sources: dict[str, Any] = {}  # compiled ones, by their digests
+_locks: dict[str, Lock] = {}  # by the same keys
 
 
-def compile(source: str, signature: Signature, launch: str) -> Callable[..., None]:
+def compile(source: str, signature: Signature) -> Compiled:
     """A kernel of the source as a function that takes a CUDA tensor for each of its buffers, then its sizes.
 
-    `launch` says in words how its blocks and threads follow from its sizes, which the source does not say.
-
-    It is compiled for the current device now, and for other architectures when called there; what was compiled is kept
-    in memory and on disk.
+    The source is compiled for the current device now, and for other architectures when the kernel is called there; what
+    was compiled is kept in memory and on disk. Several kernels of one source are compiled together.
 
     A kernel stays loaded as long as the process: launches may still wait in a stream, and graphs that captured one
     launch it again, of which nothing is known here.
     """
-    key = f"{launch}\n{source}"
-    if key not in _functions:
-        _functions[key] = _function(source, signature)
-    return _functions[key]
-
-
-def _function(text: str, signature: Signature) -> Callable[..., None]:
     try:
-        from cuda.core import launch
+        import cuda.core  # noqa: F401
     except ImportError as error:
         raise ImportError("CUDA kernels need cuda.core: pip install 'serrate[cuda]'") from error
+    _loaded(source, _architecture(torch.cuda.current_device()))
+    return Compiled(signature, "cuda", cache(lambda device: _launcher(source, signature, device)))
 
-    name, tensors = signature.symbol, len(signature.buffers)
-    check, shape = signature.checked("cuda"), signature.grid
-    narrow = signature.index == "int32"
-    _loaded(text, name, _architecture(torch.cuda.current_device()))
 
-    def call(*values: Any) -> None:
-        made: list[Any] = check(values)
-        given = made[tensors:]
-        blocks_and_threads = shape(*given)
+def _launcher(text: str, signature: Signature, device: torch.device) -> Callable[..., None]:
+    """A function of addresses and sizes that launches the kernel on torch's current stream of a device."""
+    from cuda.core import launch
+
+    tensors, shape, narrow = len(signature.buffers), signature.grid, signature.index == "int32"
+    number = torch.cuda.current_device() if device.index is None else device.index
+    kernel = _loaded(text, _architecture(number)).get_kernel(signature.symbol)
+
+    def start(*arguments: int) -> None:
+        blocks_and_threads = shape(*arguments[tensors:])
         if 0 in blocks_and_threads:
             return
-        if narrow:
-            made[tensors:] = map(ctypes.c_int32, given)  # a Python int is passed as 64 bits
-        device = _device(signature, values[:tensors])
-        with torch.cuda.device(device):
-            stream = _stream(torch.cuda.current_stream(device).cuda_stream)
-            launch(stream, _config(blocks_and_threads), _loaded(text, name, _architecture(device)), *made)
+        given: tuple[Any, ...] = arguments
+        if narrow:  # a Python int is passed as 64 bits
+            given = (*arguments[:tensors], *map(ctypes.c_int32, arguments[tensors:]))
+        stream = _stream(torch._C._cuda_getCurrentRawStream(number))
+        launch(stream, _config(blocks_and_threads), kernel, *given)
 
-    call.__name__ = call.__qualname__ = signature.name
-    return call
+    def start_elsewhere(*arguments: int) -> None:
+        with torch.cuda.device(number):
+            start(*arguments)
 
+    def choose(*arguments: int) -> None:
+        (start if torch._C._cuda_getDevice() == number else start_elsewhere)(*arguments)
 
-def _device(signature: Signature, tensors: tuple[torch.Tensor, ...]) -> int:
-    """The one device of the tensors."""
-    device = tensors[0].device.index if tensors else torch.cuda.current_device()
-    for (name, _), tensor in zip(signature.buffers, tensors, strict=True):
-        if tensor.device.index != device:
-            first = signature.buffers[0][0]
-            raise TypeError(f"{signature.name}: {name} is on {tensor.device}, {first} on cuda:{device}")
-    return int(device)
+    return choose
 
 
 @cache
@@ -97,26 +89,35 @@ def _config(blocks_and_threads: tuple[int, ...]) -> Any:
     return LaunchConfig(grid=blocks_and_threads[:3], block=blocks_and_threads[3:])
 
 
-@cache
-def _loaded(text: str, name: str, architecture: str) -> Any:
-    """The compiled kernel, from disk if it was compiled before."""
+def _loaded(text: str, architecture: str) -> Any:
+    """The compiled source, from memory, or from disk if it was compiled before."""
+    key = digest(text, architecture, _nvrtc_version(), *_include_paths(text))
+    found = _sources.get(key)
+    if found is None:
+        with _locks.setdefault(key, Lock()):
+            found = _sources.get(key)
+            if found is None:
+                found = _sources[key] = _load(f"{key}.cubin", text, architecture)
+    return found
+
+
+def _load(file: str, text: str, architecture: str) -> Any:
     from cuda.core import Device, ObjectCode
 
     Device(torch.cuda.current_device()).set_current()
     show(text)
-    file = f"{digest(text, architecture, _nvrtc_version(), *_include_paths(text))}.cubin"
     cubin = read_cached(cache_directory() / file)
     if cubin is None:
-        cubin = _compiled(text, name, architecture)
+        cubin = _compiled(text, architecture)
         keep(file, cubin)
-    return ObjectCode.from_cubin(cubin).get_kernel(name)
+    return ObjectCode.from_cubin(cubin)
 
 
-def _compiled(text: str, name: str, architecture: str) -> bytes:
+def _compiled(text: str, architecture: str) -> bytes:
     from cuda.core import Program, ProgramOptions
 
     paths = list(_include_paths(text))
-    options = ProgramOptions(name=name, arch=architecture, std="c++17", include_path=paths or None)
+    options = ProgramOptions(name="kernels", arch=architecture, std="c++17", include_path=paths or None)
     try:
         return bytes(Program(text, "c++", options).compile("cubin").code)
     except Exception as error:  # of cuda.core, whose words contain NVRTC's

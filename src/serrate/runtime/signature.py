@@ -1,4 +1,4 @@
-"""What a compiled function takes: tensors, then sizes; and the check of both before each call."""
+"""What a compiled function takes, and the two ways to call it: with tensors that are checked, or with addresses."""
 
 from __future__ import annotations
 
@@ -28,29 +28,45 @@ class Signature:
     grid: Callable[..., tuple[int, ...]]
     """From the sizes, the blocks and the threads of a launch, three numbers each."""
 
-    def checked(self, device: str) -> Callable[[tuple[Any, ...]], list[int]]:
-        """A function that checks the arguments of a call and gives the addresses of the tensors, then the sizes."""
-        tensors, count, needed = len(self.buffers), len(self.buffers) + self.sizes, self.needed
 
-        def check(values: tuple[Any, ...]) -> list[int]:
-            if len(values) != count:
-                raise TypeError(f"{self.name} takes {tensors} tensors and {self.sizes} sizes, got {len(values)}")
-            given = values[tensors:]
-            made: list[int] = []
-            for (name, dtype), tensor, least in zip(self.buffers, values, needed(*given), strict=False):
-                if not (
-                    isinstance(tensor, torch.Tensor)
-                    and tensor.dtype is dtype
-                    and tensor.device.type == device
-                    and tensor.is_contiguous()
-                    and tensor.numel() >= least
-                ):
-                    raise TypeError(f"{self.name}: {_complaint(name, dtype, tensor, least, device)}")
-                made.append(tensor.data_ptr())
-            made.extend(given)
-            return made
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled function. Called with tensors and then sizes, it checks them; `launcher` gives what checks nothing."""
 
-        return check
+    signature: Signature
+    device: str
+    """The type of the devices that its tensors lie on, "cpu" or "cuda"."""
+    launcher: Callable[[torch.device], Callable[..., None]]
+    """For a device, a function of the addresses of the tensors and then the sizes, all of them int. It checks nothing:
+    whoever calls it knows that there is memory of the right dtype at each address, as large as the sizes ask for."""
+
+    def __call__(self, *values: Any) -> None:
+        """Run the function on tensors and sizes, after a check of them."""
+        signature = self.signature
+        tensors, count = len(signature.buffers), len(signature.buffers) + signature.sizes
+        if len(values) != count:
+            raise TypeError(f"{signature.name} takes {tensors} tensors and {signature.sizes} sizes, got {len(values)}")
+        sizes = values[tensors:]
+        for (name, dtype), tensor, least in zip(signature.buffers, values, signature.needed(*sizes), strict=False):
+            if not (
+                isinstance(tensor, torch.Tensor)
+                and tensor.dtype is dtype
+                and tensor.device.type == self.device
+                and tensor.is_contiguous()
+                and tensor.numel() >= least
+            ):
+                raise TypeError(f"{signature.name}: {_complaint(name, dtype, tensor, least, self.device)}")
+        device = self._device_of(values[:tensors])
+        self.launcher(device)(*(tensor.data_ptr() for tensor in values[:tensors]), *sizes)
+
+    def _device_of(self, tensors: tuple[torch.Tensor, ...]) -> torch.device:
+        """The one device of the tensors."""
+        device = tensors[0].device if tensors else torch.device(self.device)
+        for (name, _), tensor in zip(self.signature.buffers, tensors, strict=True):
+            if tensor.device != device:
+                first = self.signature.buffers[0][0]
+                raise TypeError(f"{self.signature.name}: {name} is on {tensor.device}, {first} on {device}")
+        return device
 
 
 def _complaint(name: str, dtype: torch.dtype, tensor: Any, least: int, device: str) -> str:

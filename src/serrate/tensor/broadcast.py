@@ -15,6 +15,7 @@ import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
 from serrate.tensor import abstract, bits
+from serrate.tensor import tensor as ours  # whose class is not there yet while this file is imported
 from serrate.tensor.combine import fitted, zeroed
 from serrate.tensor.layout import canonical, shape_of
 from serrate.tensor.structure import DENSE, Axis, Ragged, Structure, parents_of
@@ -47,9 +48,8 @@ def elementwise(op: Callable[..., torch.Tensor], operands: Sequence[Any], option
 
     Packed values meet packed values: nothing is padded, and the result shares structure with an operand that has it.
     """
-    from serrate.tensor.tensor import Tensor
-
-    like: Tensor | None = None
+    Tensor = ours.Tensor
+    like: ours.Tensor | None = None
     plain = True  # Numbers, and tensors that share one structure, need not be laid out.
     for operand in operands:
         if isinstance(operand, Tensor):
@@ -82,8 +82,6 @@ def _beside_features(
 
     None if the operands are others.
     """
-    from serrate.tensor.tensor import Tensor
-
     values, order = like.values, like.order
     other = operands[1] if operands[0] is like else operands[0]
     if not isinstance(other, torch.Tensor) or not like.is_ragged or other.ndim >= values.ndim:
@@ -97,19 +95,24 @@ def _beside_features(
     if other.requires_grad and not like.structure.is_exact:
         return None
     given = (values, other) if operands[0] is like else (other, values)
-    return Tensor(op(*given, **options), like.structure, order, like.team)
+    return ours.Tensor(op(*given, **options), like.structure, order, like.team)
 
 
 def _sizes_meet(values: list[Any]) -> bool:
     """Whether all tensors have one shape and lie on one device, so that torch stretches none and refuses none."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return all(value.shape == tensors[0].shape and value.device == tensors[0].device for value in tensors[1:])
+    first: torch.Tensor | None = None
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if first is None:
+                first = value
+            elif value.shape != first.shape or value.device != first.device:
+                return False
+    return True
 
 
 @untraced
 def _laid_out(op: Callable[..., torch.Tensor], operands: Sequence[Any], options: Mapping[str, Any]) -> Tensor:
-    from serrate.tensor.tensor import Tensor
-
+    Tensor = ours.Tensor
     require_one_device(*operands)
     shape = broadcast_shapes(*(tuple(operand.shape) for operand in operands if not isinstance(operand, SCALARS)))
     for operand in operands:

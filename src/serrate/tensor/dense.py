@@ -77,13 +77,19 @@ def _scatter(x: Tensor, sizes: dict[int, int], padding_value: Any) -> Tensor:
     grid = [sizes[c] if isinstance(a, Ragged) else a for c, a in enumerate(structure.axes)]
     spare = not _is_exact(structure)
     cells = math.prod(grid)
-    if cells == values.shape[0] and not spare:  # Every cell has its row, and in order.
-        # A padding value that does not fit is an error, even if nothing is padded.
-        bits.constant(padding_value, values.dtype, values.device)
-        return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
+    if cells == values.shape[0] and not spare:
+        return reshaped(x, grid, padding_value)
     place = _places(structure, grid, values.device, cells if spare else None)
     packed = bits.padded(cells + spare, place, values, padding_value)[:cells]
     return type(x)(packed.view(*grid, *values.shape[1:]).permute(x.order), DENSE, (), x.team)
+
+
+def reshaped(x: Tensor, grid: Sequence[int], padding_value: Any) -> Tensor:
+    """A padded copy of a tensor whose rows fill the grid of packed axes, so that nothing is padded."""
+    values = x.values
+    if type(padding_value) is not int or padding_value:  # A value that does not fit is an error all the same.
+        bits.constant(padding_value, values.dtype, values.device)
+    return type(x)(values.reshape(*grid, *values.shape[1:]).permute(x.order).clone(), DENSE, (), x.team)
 
 
 def _places(structure: Structure, grid: Sequence[int], device: torch.device, drop: int | None) -> torch.Tensor:

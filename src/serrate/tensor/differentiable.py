@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import is_grad_enabled
+from torch._C import _are_functorch_transforms_active as _are_transforms_active
+from torch._C import _current_graph_task_id
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import forward_ad
@@ -19,7 +22,7 @@ def beyond_gradients() -> bool:
     """Whether torch follows tangents (forward mode), or computes many lines at once (vmap)."""
     if forward_ad._current_level >= 0:
         return True
-    if not torch._C._are_functorch_transforms_active():
+    if not _are_transforms_active():
         return False
     return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
@@ -48,15 +51,19 @@ class Differentiable(torch.autograd.Function):
     @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
-        if beyond_gradients() or any(isinstance(given, torch.Tensor) and host.is_batch(given) for given in args):
+        if beyond_gradients() or (_current_graph_task_id() != -1 and any(map(_is_batch, args))):
             return cls.composed(*args)
-        if torch.is_grad_enabled():
+        if is_grad_enabled():
             for given in args:
                 if isinstance(given, torch.Tensor) and given.requires_grad:
-                    if torch._C._are_functorch_transforms_active():
+                    if _are_transforms_active():
                         return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
                     return cls._node(*unwrap_dead_wrappers(args))  # type: ignore[attr-defined, no-any-return]
         return cls._plain(*args)  # type: ignore[attr-defined, no-any-return]
+
+
+def _is_batch(given: Any) -> bool:
+    return isinstance(given, torch.Tensor) and host.is_batch(given)
 
 
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
@@ -68,7 +75,7 @@ def _giving_its_own(forward: Callable[..., torch.Tensor]) -> Callable[..., torch
 
     @functools.wraps(forward)
     def run(*args: Any) -> torch.Tensor:
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        if torch.compiler.is_compiling() or _are_transforms_active():
             return forward(*args)
         with torch._C._ExcludeDispatchKeyGuard(_VIEWS):
             made = forward(*args)

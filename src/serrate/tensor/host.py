@@ -12,7 +12,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from serrate.tensor import abstract
 from serrate.tensor.tracing import untraced
 
 _state = threading.local()
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -66,6 +68,18 @@ def lasting() -> contextlib.AbstractContextManager[None]:
     if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
         return _lasting()
     return contextlib.nullcontext()
+
+
+class lasting_property(cached_property[T]):
+    """A property that is worked out once, and may be kept with a structure: tensors in it are `lasting`."""
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        with lasting():
+            return super().__get__(instance, owner)
 
 
 def read(tensor: torch.Tensor, why: str) -> torch.Tensor:

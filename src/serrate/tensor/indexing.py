@@ -33,7 +33,21 @@ def getitem(x: Tensor, key: Any, /) -> Tensor:
     >>> sr.ragged([[1, 2], [], [3, 4, 5]])[:, -2:].tolist()
     [[1, 2], [], [4, 5]]
     """
-    return get(x, key)
+    row = _row(x, key) if type(key) is int else None
+    return get(x, key) if row is None else row
+
+
+def _row(x: Tensor, number: int) -> Tensor | None:
+    """One row of [B, r, …] as a view, without the walk over all axes; None for other tensors and for a wrong number."""
+    if len(x.structure.axes) != 2 or x.order[0] != 0 or abstract.current() is not None:
+        return None
+    level = x.structure.partition_of(1)
+    count = level.num_components
+    if not level.is_host_born or not -count <= number < count:
+        return None
+    start, stop = level.span(number % count, number % count + 1)
+    row, order = x.values[start:stop], tuple(c - 1 for c in x.order[1:])
+    return type(x)(row if order == tuple(range(len(order))) else row.permute(order), team=x.team)
 
 
 def get(x: Tensor, key: Any, reader: plan.Reader = plan.read) -> Tensor:

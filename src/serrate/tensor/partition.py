@@ -30,6 +30,10 @@ CPU = torch.device("cpu")
 T = TypeVar("T")
 
 
+def _device(given: torch.device | str) -> torch.device:
+    return given if isinstance(given, torch.device) else torch.device(given)
+
+
 class Partition:
     """A cut of N values into K components. Whatever can be derived from it is computed at most once.
 
@@ -255,7 +259,7 @@ class Partition:
 
     def offsets_on(self, device: torch.device | str) -> torch.Tensor:
         """The offsets on `device`, copied there on first use."""
-        device = torch.device(device)
+        device = _device(device)
         if device == self._offsets.device:
             if not is_dynamo_compiling():
                 self._require_unwritten()
@@ -266,19 +270,19 @@ class Partition:
 
     def lengths_on(self, device: torch.device | str) -> torch.Tensor:
         """The lengths on `device`."""
-        device = torch.device(device)
+        device = _device(device)
         if is_dynamo_compiling():
             return torch.diff(self.offsets_on(device))
         return self.derived(("lengths", device), lambda: torch.diff(self.offsets_on(device)))
 
     def row_ids_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values the component it belongs to, int64, on `device`."""
-        device = torch.device(device)
+        device = _device(device)
         return self.derived(("row_ids", device), lambda: self._make_row_ids(device))
 
     def positions_on(self, device: torch.device | str) -> torch.Tensor:
         """For each of the N values its position in its component, int64, on `device`; 0 for an undefined value."""
-        device = torch.device(device)
+        device = _device(device)
         return self.derived(("positions", device), lambda: self._make_positions(device))
 
     def spread(self, each: torch.Tensor) -> torch.Tensor:
@@ -327,6 +331,10 @@ class Partition:
             with host.lasting():
                 found = self._memo[key] = make()
         return found
+
+    def remember_lengths(self, lengths: torch.Tensor) -> None:
+        """Keep the lengths, which whoever made the offsets has at hand, where the offsets were born."""
+        self._memo["lengths", self._offsets.device] = lengths
 
     def _require_unwritten(self) -> None:
         if self._version is not None and self._offsets._version != self._version:

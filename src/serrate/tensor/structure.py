@@ -16,16 +16,17 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import torch
 
 from serrate.errors import DeviceMismatchError, RaggednessError
-from serrate.tensor import host
+from serrate.tensor import abstract, host
 from serrate.tensor.partition import CPU, Partition
 
 Nest = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Ragged:
@@ -88,7 +89,7 @@ def parents_of(axis: Axis) -> tuple[int, ...]:
 class Structure:
     """The packed axes of a tensor. They never change; tensors computed from it share them; what they derive is kept."""
 
-    __slots__ = ("_levels", "_projections", "_rows", "axes")
+    __slots__ = ("_derived", "_levels", "_projections", "_rows", "axes")
 
     axes: tuple[Axis, ...]
 
@@ -97,6 +98,7 @@ class Structure:
         self._rows = capacity
         self._levels: dict[Nest, int | Partition] = {}
         self._projections: dict[tuple[Nest, Nest, torch.device], torch.Tensor] = {}
+        self._derived: dict[Hashable, Any] = {}
 
     def check(self) -> Structure:
         """Itself, or a RaggednessError that says which level does not fit the ones outside it."""
@@ -123,6 +125,23 @@ class Structure:
         if len(homes) > 1:
             raise DeviceMismatchError(f"the offsets of one tensor lie on several devices: {sorted(map(str, homes))}")
         return self
+
+    def derived(self, key: Hashable, make: Callable[[Structure], T]) -> T:
+        """What `make` gives for these axes, made once for this structure and kept with it under `key`.
+
+        `make` is given another structure of the same axes, which what it makes may hold: if that held this structure,
+        the two would hold each other, and their memory would come back late. In an abstract run nothing is kept, since
+        the partitions that it makes have no elements, and must not outlive it.
+        """
+        found: T | None = self._derived.get(key)
+        if found is None:
+            if abstract.current() is not None:
+                return make(self)
+            other = object.__new__(Structure)
+            other.axes, other._rows, other._derived = self.axes, self._rows, {}
+            other._levels, other._projections = self._levels, self._projections
+            found = self._derived[key] = make(other)
+        return found
 
     # --------------------------------------------------------------------------------------------- what it holds
 

@@ -476,9 +476,10 @@ class Tensor(Operations):
             number = operator.index(axis)
         except TypeError:
             raise TypeError(f"an axis is an integer, got {axis!r:.40}") from None
-        if not -self.ndim <= number < self.ndim:
-            raise AxisError(f"axis {number} is out of range for a tensor of {self.ndim} axes, shape {self.shape}")
-        return number % self.ndim if self.ndim else 0
+        ndim = len(self.order)
+        if not -ndim <= number < ndim:
+            raise AxisError(f"axis {number} is out of range for a tensor of {ndim} axes, shape {self.shape}")
+        return number % ndim
 
 
 def as_tensor(given: Any) -> Tensor:

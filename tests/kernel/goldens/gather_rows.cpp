@@ -4,14 +4,16 @@ extern "C" void gather_rows_(
     const float* __restrict__ table_,  // [entries_ * 64]
     const int64_t* __restrict__ ids_,  // [n_]
     float* __restrict__ y_,  // [n_ * 64]
+    int64_t* __restrict__ faults_,  // [1]
     int64_t entries_,
     int64_t n_) {
 #pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
+    if (!(0 <= ids_[cr_] && ids_[cr_] < entries_)) faults_[0] = 1;
 #pragma omp simd
     for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
-      const int64_t t3_at_ = ids_[cr_];
-      y_[cr_ * 64 + d_] = 0 <= t3_at_ && t3_at_ < entries_ ? table_[t3_at_ * 64 + d_] : 0.0f;
+      const int64_t ids_at_ = ids_[cr_];
+      y_[cr_ * 64 + d_] = 0 <= ids_at_ && ids_at_ < entries_ ? table_[ids_at_ * 64 + d_] : 0.0f;
     }
   }
 }

@@ -26,12 +26,12 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda_(
       const int r_inner_ = threadIdx.y;  // r of y, within 4, of 4
       const int r_ = r_outer_ * 4 + r_inner_;
       const bool inside_ = r_ < r_extent_;
-      const int cr_ = int(offsets_[c_]) + r_;
+      const int i_ = int(offsets_[c_]) + r_;
       const int d_inner_ = threadIdx.x;  // d of y, within 32, of 32
       const int d_ = d_outer_ * 32 + d_inner_;
       if (inside_) {
         const int64_t y_mean_part2_next_ = y_mean_part2_ + 1;
-        y_mean_part_ += float(x_[cr_ * 64 + d_]);
+        y_mean_part_ += float(x_[i_ * 64 + d_]);
         y_mean_part2_ = y_mean_part2_next_;
       }
     }

@@ -12,7 +12,7 @@ extern "C" void pad_rows_(
   for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
     const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_] + 3;
     for (int64_t r_ = 0; r_ < r_extent_; ++r_) {  // r of y
-      y_[offsets_plus_3_[c_] + r_] = 0 <= r_ - 1 && r_ - 1 < offsets_[c_ + 1] - offsets_[c_] ? x_[offsets_[c_] + r_ - 1] : -1.0f;
+      y_[offsets_plus_3_[c_] + r_] = 1 <= r_ && r_ - 1 < offsets_[c_ + 1] - offsets_[c_] ? x_[offsets_[c_] + r_ - 1] : -1.0f;
     }
   }
 }

@@ -15,10 +15,10 @@ extern "C" void scale_by_tile_(
     for (int64_t r_inner_ = 0; r_inner_ < 4; ++r_inner_) {  // r of y, within 4
       const int64_t r_ = r_outer_ * 4 + r_inner_;
       if (r_ < offsets_[c_ + 1] - offsets_[c_]) {
-        const int64_t cr_ = offsets_[c_] + r_;
+        const int64_t i_ = offsets_[c_] + r_;
 #pragma omp simd
         for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
-          y_[cr_ * 64 + d_] = x_[cr_ * 64 + d_] * w_[c_ * 64 + d_];
+          y_[i_ * 64 + d_] = x_[i_ * 64 + d_] * w_[c_ * 64 + d_];
         }
       }
     }

@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(256) scale_by_tile_cuda_(
     const int64_t r_inner_ = threadIdx.y;  // r of y, within 4, of 4
     const int64_t r_ = r_outer_ * 4 + r_inner_;
     if (r_ < offsets_[c_ + 1] - offsets_[c_]) {
-      const int64_t cr_ = offsets_[c_] + r_;
+      const int64_t i_ = offsets_[c_] + r_;
       const int64_t d_ = threadIdx.x;  // d of y, of 64
-      y_[cr_ * 64 + d_] = x_[cr_ * 64 + d_] * w_[c_ * 64 + d_];
+      y_[i_ * 64 + d_] = x_[i_ * 64 + d_] * w_[c_ * 64 + d_];
     }
   }
 }

@@ -18,11 +18,11 @@ extern "C" __global__ void __launch_bounds__(128) sum_by_component_cuda_(
       const int64_t r_inner_ = threadIdx.y;  // r of y, within 4, of 4
       const int64_t r_ = r_outer_ * 4 + r_inner_;
       const bool inside_ = r_ < r_extent_;
-      const int64_t cr_ = offsets_[c_] + r_;
+      const int64_t i_ = offsets_[c_] + r_;
       const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
       const int64_t d_ = d_outer_ * 32 + d_inner_;
       if (inside_) {
-        y_sum_part_ += x_[cr_ * 64 + d_];
+        y_sum_part_ += x_[i_ * 64 + d_];
       }
     }
     y_sum_ += double(y_sum_part_);

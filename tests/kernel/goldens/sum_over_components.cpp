@@ -22,10 +22,10 @@ extern "C" void sum_over_components_(
       for (int64_t c_step_ = 0; c_step_ < sr::min(k_ - c_block_ * 64, 64); ++c_step_) {  // c of y, within a block
         const int64_t c_ = c_block_ * 64 + c_step_;
         if (r_ < offsets_[c_ + 1] - offsets_[c_]) {
-          const int64_t cr_ = offsets_[c_] + r_;
+          const int64_t i_ = offsets_[c_] + r_;
 #pragma omp simd
           for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
-            y_sum_part_[d_] += x_[cr_ * 64 + d_];
+            y_sum_part_[d_] += x_[i_ * 64 + d_];
           }
         }
       }

@@ -16,7 +16,7 @@ from serrate.fusion.types import ParallelType
 from serrate.kernel.check.accesses import GlobalMemory, SharedMemory, Strand, Violation, outside
 from serrate.kernel.check.numbers import CONVERT, array, environment, numpy_dtype, values
 from serrate.kernel.check.statements import FILE, Program, Site, program
-from serrate.kernel.ir import Barrier, BlockReduce, Buffer, GridReduce, Kernel, head, walk
+from serrate.kernel.ir import Barrier, BlockReduce, Buffer, Fault, GridReduce, Kernel, head, walk
 
 Position = tuple[int, int, int]  # of a block in the grid, or of a thread in its block, along x, y and z
 Registers = tuple[list[Any], ...]  # for each component of a reduction's state, the registers of one thread
@@ -61,9 +61,11 @@ def run(
 
 
 def _workspaces(kernel: Kernel) -> frozenset[str]:
-    """Buffers that grid reductions use for themselves."""
-    reductions = [statement for statement in walk(kernel.body) if isinstance(statement, GridReduce)]
-    return frozenset(name for reduction in reductions for name in (*reduction.workspace, reduction.counter))
+    """Buffers that grid reductions use for themselves, and those that faults are reported in."""
+    statements = list(walk(kernel.body))
+    reductions = [statement for statement in statements if isinstance(statement, GridReduce)]
+    used = [name for reduction in reductions for name in (*reduction.workspace, reduction.counter)]
+    return frozenset([*used, *(statement.buffer for statement in statements if isinstance(statement, Fault))])
 
 
 def _given(kernel: Kernel, buffer: Buffer, arrays: Mapping[str, np.ndarray], size: int) -> np.ndarray:

@@ -123,7 +123,7 @@ def environment() -> dict[str, Any]:
         function_name(row, dtype): row.number_of(dtype)
         for row in FUNCTIONS.values()
         for dtype in (*DTYPES, INDEX)
-        if kind_of(dtype) in row.kinds
+        if dtype in row.kinds or kind_of(dtype) in row.kinds
     }
     return {**{name: function for name, function in functions.items() if callable(function)}, **_CHECKS}
 

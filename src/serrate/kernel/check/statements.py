@@ -21,6 +21,7 @@ from serrate.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    Fault,
     For,
     GridReduce,
     If,
@@ -133,6 +134,8 @@ class _Writer(ExpressionWriter):
                     self.allocate(buffer)
                 case Store():
                     self.store(statement)
+                case Fault(condition, buffer, number):
+                    self.line(f"if {self.value(condition)}: {self.place(buffer).name}.values[0] = {number}")
                 case Prefetch():
                     pass  # a hint, which may name any place
                 case _:

@@ -1,0 +1,102 @@
+"""Stages: a fusion that is too much for one kernel, as several, such as one that computes extents of its own axes.
+
+The offsets of a ragged axis must be there before the kernel that walks it runs. Where the extents are computed by the
+fusion itself, as in a mixture of experts (which tokens go to which expert, how many are that for each, and then rows of
+so many tokens), one stage computes the extents, and the next one takes them as an input. The offsets between the two
+are their running sum, which torch computes where the extents are: nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from serrate.fusion.axes import ragged
+from serrate.fusion.domain import TensorDomain, history
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.types import Memory
+from serrate.fusion.view import TensorView
+
+
+def stages_of(fusion: Fusion, stored: Collection[str] = ()) -> tuple[Fusion, ...]:
+    """The stages of a fusion, in the order in which they must run; only one if it computes no extents, and no tensors
+    are named that one stage is to store for the next.
+
+    A stage takes the inputs of the fusion, and after them what earlier stages have stored: extents, and the tensors
+    named in `stored`. It gives the outputs of the fusion that need nothing of later stages, and after them what these
+    take. All else that two stages need, both compute. Tensors keep their names. Schedule the stages, not the fusion
+    that they come from.
+
+    >>> from serrate.fusion import Fusion, stages_of
+    >>> fusion = Fusion()
+    >>> x, halves = fusion.input("x", ["n"]), fusion.input("halves", ["k"], "int64")
+    >>> rows = fusion.view_as_nested(x, fusion.offsets_of_extents(halves * 2))
+    >>> y = fusion.output(fusion.reduce("sum", rows, [1]), "y")
+    >>> for stage in stages_of(fusion):
+    ...     print([tensor.name for tensor in stage.inputs], [tensor.name for tensor in stage.outputs])
+    ['x', 'halves'] ['t2']
+    ['x', 'halves', 't2'] ['y']
+    """
+    kept = [fusion.named(name) for name in stored]
+    numbers = _stage_numbers(fusion, kept)
+    cuts = list(dict.fromkeys(tensor.name for tensor in (*kept, *computed_extents(fusion))))
+    count = 1 + max((numbers[tensor] for tensor in fusion.outputs), default=0)
+    named = {tensor.name: number for tensor, number in numbers.items()}
+    return tuple(_stage(fusion.clone(), number, named, cuts) for number in range(count))
+
+
+def computed_extents(fusion: Fusion) -> list[TensorView]:
+    """The tensors that a fusion computes and then makes offsets of."""
+    found: dict[TensorView, None] = {}
+    for tensor in fusion.tensors:
+        operation = tensor.definition
+        for x in operation.inputs if operation is not None and operation.kind == "offsets" else ():
+            if x.definition is not None and x.definition.kind != "offsets":
+                found[x] = None
+    return list(found)
+
+
+def _stage_numbers(fusion: Fusion, stored: Collection[TensorView]) -> dict[TensorView, int]:
+    """The stage in which each tensor can be computed first: one after those that compute its extents, or store what it
+    reads."""
+    extents = set(computed_extents(fusion))
+    numbers: dict[TensorView, int] = {}
+    for tensor in fusion.tensors:
+        operation = tensor.definition
+        inputs = () if operation is None else operation.inputs
+        is_offsets = operation is not None and operation.kind == "offsets"
+        before = [numbers[x] + (x in stored or (is_offsets and x in extents)) for x in inputs]
+        before += [numbers[x] for x in _offsets_of(fusion, [tensor]) if x in numbers]
+        numbers[tensor] = max(before, default=0)
+    return numbers
+
+
+def _offsets_of(fusion: Fusion, tensors: Iterable[TensorView]) -> list[TensorView]:
+    """The tensors that hold the offsets of axes of these tensors."""
+    arrays: set[str] = set()
+    for tensor in tensors:
+        domain = tensor.domain
+        axes = {*domain.root, *domain.logical, *domain.loop}
+        axes.update(axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
+        arrays.update(name for axis in axes if axis.is_ragged for name in ragged(axis).raggedness.base_arrays)
+    return [tensor for tensor in fusion.tensors if tensor.name in arrays]
+
+
+def _stage(fusion: Fusion, number: int, numbers: dict[str, int], cuts: list[str]) -> Fusion:
+    """Of a fusion, its own to change, what one stage computes."""
+    given = [fusion.named(name) for name in cuts if numbers[name] < number]
+    for tensor in given:
+        tensor.domain, tensor.definition = TensorDomain(tensor.domain.kept), None
+        tensor.memory, tensor.is_cached = Memory.GLOBAL, False
+    fusion.inputs += given
+    results = [tensor for tensor in fusion.outputs if numbers[tensor.name] == number]
+    results += [fusion.named(name) for name in cuts if numbers[name] == number and fusion.named(name) not in results]
+    for tensor in results:
+        tensor.memory = Memory.GLOBAL
+    fusion.outputs = results
+    needed = {*fusion.inputs, *results}
+    for tensor in reversed(fusion.tensors):
+        if tensor in needed:
+            needed.update(_offsets_of(fusion, [tensor]))
+            needed.update(() if tensor.definition is None else tensor.definition.inputs)
+    fusion.tensors = [tensor for tensor in fusion.tensors if tensor in needed]
+    return fusion
