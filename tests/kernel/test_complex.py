@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.fusion.samples import nested, offsets_of
@@ -187,3 +188,16 @@ def test_long_sums_are_precise() -> None:
     lowered = lower(fusion, fusion.outputs[0])
     mean = lowered(torch.full((3_000_000,), 0.1 - 0.7j, dtype=torch.complex64))[0]
     assert abs(mean.item() - (0.1 - 0.7j)) < 2e-6
+
+
+def test_quotients_by_zero_and_of_large_numbers() -> None:
+    fusion = Fusion()
+    x, z = fusion.input("x", ["n"], "complex128"), fusion.input("z", ["n"], "complex128")
+    fusion.output(x / z, "y")
+    a = np.array([1 + 2j, -1j, 0j, 1e300 + 1e300j, 3 + 1j])
+    b = np.array([0j, 0j, 0j, 1e300 - 1e300j, 1e-300j])
+    lowered = lower(fusion, fusion.outputs[0])
+    agree(lowered, torch.from_numpy(a), torch.from_numpy(b))
+    with np.errstate(all="ignore"):
+        want = a / b
+    assert np.allclose(lowered(torch.from_numpy(a), torch.from_numpy(b))[0].numpy(), want, equal_nan=True)

@@ -112,3 +112,18 @@ def test_cuda_reads_them_in_wide_words() -> None:
     source = lower(fusion, y, target="cuda").source
     assert "sr::load<4>(" in source
     assert "uint16_t" in source
+
+
+def test_large_constants_are_of_the_dtype() -> None:
+    """In C a number above 2^31 is of a wider type, in which nothing would wrap."""
+    for dtype, size in (("uint32", 2**32), ("uint64", 2**64)):
+        fusion = Fusion()
+        x = fusion.input("x", ["n"], dtype)
+        fusion.output(fusion.binary("floor_divide", x + (size - 6), 7), "y")
+        fusion.output(fusion.binary("less", x + (size - 6), x), "z")
+        values = drawn(dtype, 20)
+        lowered = lower(fusion, fusion.outputs[0])
+        agree(lowered, torch.from_numpy(values))
+        found = lowered(torch.from_numpy(values))
+        assert found[0].tolist() == [(each - 6) % size // 7 for each in values.tolist()]
+        assert found[1].tolist() == [(each - 6) % size < each for each in values.tolist()]
