@@ -81,7 +81,8 @@ def test_building_a_library_imports_no_loop_layer() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     scalars = {
-        f"serrate.fusion.{name}" for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "scalar")
+        f"serrate.fusion.{name}"
+        for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "philox", "scalar")
     }
     assert set(done.stdout.split()) <= {"serrate.fusion", *scalars}
 

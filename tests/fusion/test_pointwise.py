@@ -37,6 +37,8 @@ def meaning(name: str) -> Callable[..., torch.Tensor]:
 def takes(name: str, dtype: str) -> bool:
     """Whether an operation is for a dtype: floats, or whole numbers."""
     kinds = FUNCTIONS[name].kinds if name in FUNCTIONS else ("float", "int")
+    if name == "complex":
+        return False  # which makes complex numbers, tested among those
     return ("float" if dtype in FLOATS else "int") in kinds
 
 

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.kernel.random_layouts import FLOATS, LONGEST, Inputs, layout
+from tests.kernel.random_layouts import FLOATS, LONGEST, WHOLE, Inputs, layout
 from tests.kernel.random_moves import moved
 
 from serrate.fusion import IterDomain, TensorView
+from serrate.fusion.dtypes import COMPLEX, UNSIGNED
 from serrate.fusion.shapes import parents_of
 
 LARGE = 64.0
+WRAPPED = 2.0**64  # numbers without a sign that may have gone below 0
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,14 @@ class Value:
     @property
     def is_float(self) -> bool:
         return self.tensor.dtype in FLOATS
+
+    @property
+    def is_complex(self) -> bool:
+        return self.tensor.dtype in COMPLEX
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.tensor.dtype in UNSIGNED
 
 
 @dataclass
@@ -51,11 +61,16 @@ class Program(Inputs):
 
     def operand(self, x: Value) -> Value | float:
         """Something to compute with `x`: a number, `x` itself, a new input."""
-        kind = self.random.choice(["number", "self", "indices", "input", "input"])
+        kind = self.random.choice(["number", "self", "indices", "input", "input", "other"])
         if kind == "number":
-            return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [-1, 2, 3])
+            if x.is_complex:
+                return self.random.choice([2, 0.5, 1 - 2j])
+            return self.random.choice([-1.5, 0.5, 2.0] if x.is_float else [1, 2, 3] if x.is_unsigned else [-1, 2, 3])
         if kind == "indices":
             return self.of_indices(x.tensor)
+        if kind == "other" and x.exact and not x.moved:  # so that one of them is promoted
+            dtypes = [dtype for dtype in (*FLOATS, *WHOLE, *COMPLEX * x.is_complex) if _meet(dtype, x.tensor.dtype)]
+            return Value(self.any_input(self.random.choice(dtypes)))
         if kind == "self" or x.moved or x.tensor.dtype != self.dtype:
             return x
         return Value(self.any_input())
@@ -63,10 +78,13 @@ class Program(Inputs):
     def of_indices(self, like: TensorView) -> Value:
         """A number, an index or the length of a row for each element of a tensor."""
         axes = like.domain.kept
-        kinds = ["full"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
+        kinds = ["full", "bits"] + ["positions"] * bool(axes) + ["lengths"] * any(axis.is_ragged for axis in axes)
         kind = self.random.choice(kinds)
         if kind == "full":
-            return Value(self.fusion.full_like(like, self.random.choice([-1, 0, 2])))
+            return Value(self.fusion.full_like(like, self.random.choice([1, 0, 2])))
+        if kind == "bits":
+            drawn = self.fusion.random_bits(like, self.random.getrandbits(64), self.random.getrandbits(64))
+            return Value(self.fusion.cast(self.fusion.binary("bitwise_and", drawn, 3), like.dtype), True, 3)
         if kind == "positions":
             made = self.fusion.positions(like, self.random.randrange(len(axes)))
         else:
@@ -82,15 +100,18 @@ class Program(Inputs):
         y = self.operand(x)
         other = y if isinstance(y, Value) else Value(x.tensor, True, abs(y))
         exact = x.exact and other.exact
-        names = ["add", "subtract", "maximum", "minimum"]
+        either = [each.dtype in COMPLEX for each in (x.tensor, other.tensor)]
+        names = ["add", "subtract"] + ["maximum", "minimum"] * (not any(either))
         names += ["multiply"] * (x.bound * other.bound < LARGE)
-        names += ["divide"] * (x.is_float and exact and isinstance(y, Value))
+        names += ["divide"] * ((x.is_float or x.is_complex) and exact and isinstance(y, Value))
         name = self.random.choice(names)
         arguments = [x.tensor, y.tensor if isinstance(y, Value) else y]
         if self.random.random() < 0.5:
             arguments.reverse()
         bound = {"multiply": x.bound * other.bound, "divide": LARGE}.get(name, x.bound + other.bound)
-        return Value(self.fusion.binary(name, *arguments), exact and name != "divide", bound, x.moved)
+        made = self.fusion.binary(name, *arguments)
+        wraps = name == "subtract" and made.dtype in UNSIGNED
+        return Value(made, exact and name != "divide", WRAPPED if wraps else bound, x.moved)
 
     def choose(self, x: Value) -> Value:
         """where(a comparison, x, something)."""
@@ -105,7 +126,7 @@ class Program(Inputs):
 
     def compare(self, x: Value) -> Value:
         """A comparison of exact values."""
-        name = self.random.choice(["less", "less_equal", "equal", "not_equal"])
+        name = self.random.choice(["equal", "not_equal"] + ["less", "less_equal"] * (not x.is_complex))
         if not x.exact:
             if x.moved or x.tensor.dtype != self.dtype:
                 return Value(self.fusion.binary("equal", x.tensor, x.tensor), True, 1, x.moved)
@@ -116,12 +137,18 @@ class Program(Inputs):
     def cast(self, x: Value) -> Value:
         """The same numbers in another dtype, of those that have them."""
         # A wider dtype shows the rounding errors of a narrower one.
+        if x.is_complex:
+            return replace(
+                x, tensor=self.fusion.cast(x.tensor, self.random.choice(COMPLEX) if x.exact else x.tensor.dtype)
+            )
         kinds = ["float32", "float64"] if x.exact or not x.is_float else [x.tensor.dtype]
         kinds += ["int32", "int64"] * (not x.is_float) + ["float16", "bfloat16"] * (x.exact and x.bound <= 8)
         return replace(x, tensor=self.fusion.cast(x.tensor, self.random.choice(kinds)))
 
     def pointwise(self, x: Value) -> Value:
         """One more operation on `x`."""
+        if x.tensor.dtype == "bool":
+            return replace(x, tensor=self.fusion.cast(x.tensor, self.dtype))
         if x.bound > LARGE:
             return self.unary(x)
         return self.random.choice([self.unary, self.unary, self.binary, self.binary, self.choose, self.cast])(x)
@@ -141,7 +168,8 @@ class Program(Inputs):
             return self.gather(x)
         if not x.moved and self.random.random() < 0.15:
             return self.select(x)
-        return replace(x, tensor=moved(self.random, self.fusion, x.tensor), moved=True)
+        made = moved(self.random, self.fusion, x.tensor)
+        return replace(x, tensor=made, moved=True, bound=WRAPPED if x.is_unsigned else x.bound)  # some are negated
 
     def gather(self, x: Value) -> Value:
         """Rows of a table by indices that have the axes of the layout."""
@@ -171,10 +199,12 @@ class Program(Inputs):
     def reduce(self, x: Value, axes: Sequence[int], keepdims: bool = False, names: Sequence[str] = ()) -> Value:
         """A reduction over axes."""
         names = names or [name for name, rule in _REDUCTIONS.items() if rule(x, axes)]
+        if not names:  # complex numbers that may be large
+            x, names = replace(x, tensor=self.fusion.unary("abs", x.tensor), exact=False), ["max", "min"]
         name = self.random.choice(names)
         tensor = x.tensor
         if name == "prod":  # so that a partial product neither overflows nor depends on the order
-            low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
+            low, high = (-1.0, 1.0) if x.is_float else (0, 1) if x.is_unsigned else (-1, 1)
             tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
         made = self.fusion.reduce(name, tensor, axes, keepdims)
         exact = name in ("max", "min", "argmax", "argmin", "count_nonzero", "any", "all") and x.exact
@@ -187,7 +217,7 @@ class Program(Inputs):
         options = {option: self.random.random() < 0.5 for option in ("exclusive", "reverse")}
         made = self.fusion.scan(name, x.tensor, at, **options)
         if options["exclusive"] and name != "sum":  # the neutral value of the first elements is infinite, or huge
-            low, high = (-2.0, 2.0) if x.is_float else (-2, 2)
+            low, high = (-2.0, 2.0) if x.is_float else (0, 2) if x.is_unsigned else (-2, 2)
             made = self.fusion.binary("minimum", self.fusion.binary("maximum", made, low), high)
         made = made if made.dtype == x.tensor.dtype else self.fusion.cast(made, x.tensor.dtype)
         return replace(x, tensor=made, exact=False, bound=LARGE if name == "sum" else x.bound)
@@ -199,6 +229,11 @@ class Program(Inputs):
         if whole:
             axes |= {at for at, axis in enumerate(self.axes) if axes & set(axis.parents)}
         return sorted(axes)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two dtypes have one in common."""
+    return "uint64" not in (one, other) or one == other or not {one, other} <= {"uint64", *WHOLE[4:]}
 
 
 def _small_exact(x: Value) -> bool:
@@ -213,7 +248,11 @@ def _inexact(bound: float) -> Callable[[Value], Value]:
 
 
 _UNARY: dict[str, Rule] = {
-    **{name: (lambda x: True, lambda x: x) for name in ("negative", "abs", "relu")},
+    "relu": (lambda x: not x.is_complex, lambda x: x),
+    "abs": (lambda x: True, lambda x: replace(x, exact=False) if x.is_complex else x),
+    "conj": (lambda x: x.is_complex, lambda x: x),
+    **{name: (lambda x: x.is_complex, lambda x: x) for name in ("real", "imag")},
+    "negative": (lambda x: True, lambda x: replace(x, bound=WRAPPED) if x.is_unsigned else x),
     "square": (lambda x: x.bound <= 8, lambda x: replace(x, bound=x.bound**2)),
     **{name: (_small_exact, lambda x: x) for name in ("floor", "ceil")},
     **{name: (_small_exact, _inexact(8)) for name in ("log", "sqrt", "rsqrt", "reciprocal")},
@@ -223,11 +262,11 @@ _UNARY: dict[str, Rule] = {
 }
 _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
-    "prod": lambda x, axes: True,
-    **{name: (lambda x, axes: True) for name in ("max", "min")},
+    "prod": lambda x, axes: not x.is_complex,
+    **{name: (lambda x, axes: not x.is_complex) for name in ("max", "min")},
     **{name: (lambda x, axes: x.exact) for name in ("count_nonzero", "any", "all")},
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
-    **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
+    **{name: (lambda x, axes: x.exact and not x.is_complex and len(axes) == 1) for name in ("argmax", "argmin")},
 }
 
 
@@ -237,13 +276,16 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
 def program(random: Random) -> Program:
     """A random fusion with inputs."""
     axes, as_view = layout(random)
-    dtype = random.choice(["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16"])
+    dtype = random.choice(
+        ["float32", "float32", "float32", "float64", "int32", "int64", "float16", "bfloat16", *WHOLE, *COMPLEX]
+    )
     longest = LONGEST if random.random() < 0.4 else None
     offsets = random.choice(["int32", "int64"])
     made = Program(random, axes, dtype, random.random() < 0.2, as_view, longest, offsets)
     made.start()
     x = Value(made.input([True] * len(axes)))
-    kinds = [_pointwise, _reduction, _reduction, _normalization, move_elements, _network, _network, _scan]
+    kinds = [_pointwise, _reduction, _reduction, move_elements]
+    kinds += [_normalization, _network, _network, _scan] * (dtype not in COMPLEX)
     random.choice(kinds)(made, x)
     return made
 

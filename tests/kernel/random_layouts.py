@@ -12,8 +12,11 @@ import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorDomain, TensorView, symbol
 from serrate.fusion.binding import TORCH
+from serrate.fusion.dtypes import COMPLEX, UNSIGNED
+from serrate.tensor import bits
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+WHOLE = (*UNSIGNED, "int8", "int16", "int32", "int64")
 LONGEST = 5  # no row is longer
 
 
@@ -103,17 +106,20 @@ class Inputs:
         chosen = [at for at, taken in enumerate(mask) if taken]
         name = f"x{len(self.fusion.inputs)}"
         ragged = [at for at in chosen if self.axes[at].parents]
+        strides = [None] * len(self._shape(chosen)) if self.random.random() < 0.15 else None
         if self.as_view and ragged:
             outer = [self.axes[ragged[0]].parents[0], *ragged[:-1]]  # what the innermost rows are nested in
             place = chosen.index(outer[0])
-            tensor = self.fusion.input(name, [self.axes[at].size for at in chosen if at not in outer], dtype)
+            sizes = [self.axes[at].size for at in chosen if at not in outer]
+            tensor = self.fusion.input(name, sizes, dtype, strides=strides)
             for at in reversed(ragged):
                 size = self.axes[at].size
                 rows = RaggedIterDomain.from_offsets(self.offsets[at], size=size, longest=self.longest)
                 tensor = self.fusion.view_as_nested(tensor, rows.raggedness, place)
         else:
-            tensor = self.fusion.input(name, TensorDomain(self._domains(chosen)), dtype)
-        self.inputs.append(self._data(self._shape(chosen), dtype))
+            tensor = self.fusion.input(name, TensorDomain(self._domains(chosen)), dtype, strides=strides)
+        data = self._data(self._shape(chosen), dtype)
+        self.inputs.append(data if strides is None else self._apart(data))
         first = chosen[0] if chosen and self.random.random() < 0.5 else 0
         new = [not taken for taken in mask][first:]
         return self.fusion.broadcast(tensor, new) if any(new) else tensor
@@ -159,14 +165,26 @@ class Inputs:
             for at in range(count):
                 if self.special and random.random() < 0.2:
                     values[at] = random.choice([math.nan, math.inf, -math.inf])
+        elif dtype in COMPLEX:
+            values = [complex(random.randint(-4, 4) / 2, random.randint(-4, 4) / 2) for _ in range(count)]
         else:
-            values = [random.randint(-2, 2) for _ in range(count)]
+            values = [random.randint(0 if dtype in UNSIGNED else -2, 2) for _ in range(count)]
         return torch.tensor(values, dtype=TORCH[dtype]).reshape(*shape)
 
-    def any_input(self) -> TensorView:
+    def _apart(self, data: torch.Tensor) -> torch.Tensor:
+        """The same elements in memory of another order, with others between them."""
+        order = self.random.sample(range(data.ndim), data.ndim)
+        steps = [self.random.choice([1, 1, 2, 3]) for _ in order]
+        memory = data.new_zeros([data.shape[at] * step for at, step in zip(order, steps, strict=True)])
+        cut = memory[tuple(slice(None, None, step) for step in steps)]
+        made = cut.permute([order.index(at) for at in range(data.ndim)])
+        bits.as_carrier(made).copy_(bits.as_carrier(data))
+        return made
+
+    def any_input(self, dtype: str | None = None) -> TensorView:
         """An operand that fits the layout: all of its axes, or some."""
         mask = [self.random.random() < 0.6 for _ in self.axes]
         for at, axis in reversed(list(enumerate(self.axes))):
             for parent in axis.parents if mask[at] else ():
                 mask[parent] = True
-        return self.input(mask if any(mask) else [True] * len(mask))
+        return self.input(mask if any(mask) else [True] * len(mask), dtype)

@@ -24,7 +24,7 @@ from tests.kernel.random_schedules import draw
 
 from serrate.errors import ScheduleError
 from serrate.kernel import states
-from serrate.kernel.source import prelude
+from serrate.kernel.source import complex_functions, prelude
 from serrate.runtime.toolchain import compiler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,11 +146,14 @@ def test_a_mistake_is_found_by_sanitizers(mistake: str) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @seeds(default=1, slow=3)
 def test_cuda_sources_compile(seed: int, tmp_path: Path) -> None:
-    shared = prelude("prelude.cuh")
-    sources = [lowered.source.replace(shared, "") for _, lowered in accepted("cuda", 100, seed)]
+    kernels = [lowered for _, lowered in accepted("cuda", 100, seed)]
+    shared = [prelude("prelude.cuh"), *complex_functions(lowered.kernel for lowered in kernels)]
+    sources = [lowered.source for lowered in kernels]
+    for part in shared:
+        sources = [source.replace(part, "") for source in sources]
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     path = tmp_path / "kernels.cu"
-    path.write_text("\n".join([headers, shared, *sources]))
+    path.write_text("\n".join([headers, *shared, *sources]))
     command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -245,6 +245,8 @@ class RaggedIterDomain(IterDomain):
         is said here of offsets that are data is checked when a fusion or a kernel is called.
         """
         if not isinstance(offsets, str):
+            if offsets.strides is not None:
+                raise RaggednessError(f"offsets lie contiguously in memory, but {offsets} was given strides")
             count, offsets = _count(offsets, count), offsets.name
         if count is None:
             raise ValueError("the number of components must be given for offsets that are only named")

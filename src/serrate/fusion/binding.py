@@ -12,19 +12,16 @@ from serrate.errors import RaggednessError
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
-from serrate.fusion.dtypes import BOOL
+from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Listed, Raggedness, Scaled, Stored
 from serrate.fusion.scalar import Scalar, ceildiv
+from serrate.fusion.strides import check_strides
 from serrate.fusion.view import Operation, TensorView
 from serrate.tensor import host
 
-TORCH = {
-    "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64,
-    "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
-    BOOL: torch.bool,
-}  # fmt: skip
+TORCH: dict[str, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in DTYPES}
 """The torch dtype of each dtype of a fusion."""
 
 
@@ -130,6 +127,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor], sizes: Mapping[str, int
         for axis, size in zip(axes, given.shape, strict=True):
             if not _bind_size(run.sizes, axis.extent, size, tensor):
                 compound.append((axis.extent, size, tensor))
+        check_strides(tensor, given)
         if tensor.dtype in ("int32", "int64") and given.ndim == 1:
             run.arrays[tensor.name] = given
     for extent, size, tensor in compound:

@@ -58,18 +58,18 @@ class Elementwise:
             operands = tuple(_in_floats(operand) for operand in operands)
         return self.expression(*operands, **options)
 
-    def result_dtype(self, given: Sequence[str | float], options: Mapping[str, Any]) -> str:
+    def result_dtype(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> str:
         """The dtype of the result, `given` the dtypes of tensors, and numbers; what is computed of half types is of
         that type again."""
         made, _ = self._asked(given, options)
         narrow = {accumulator(each): each for each in given if isinstance(each, str)}
         return narrow.get(made, made)
 
-    def reads(self, given: Sequence[str | float], options: Mapping[str, Any]) -> tuple[int, ...]:
+    def reads(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> tuple[int, ...]:
         """How often the expression reads each of its operands; more than once counts as 2."""
         return self._asked(given, options)[1]
 
-    def _asked(self, given: Sequence[str | float], options: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    def _asked(self, given: Sequence[str | complex], options: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
         """The dtype of the expression, and how often it reads each of its operands; kept for the next time."""
         key = (*((type(each), repr(each)) for each in given), *sorted((n, repr(v)) for n, v in options.items()))
         if key not in self._answers:
@@ -83,7 +83,7 @@ class Elementwise:
         return self._answers[key]
 
 
-def _symbols(given: Sequence[str | float]) -> list[Operand]:
+def _symbols(given: Sequence[str | complex]) -> list[Operand]:
     """A symbol for each dtype; numbers as they are."""
     return [
         symbol(f"x{place}", accumulator(each)) if isinstance(each, str) else each for place, each in enumerate(given)

@@ -37,13 +37,13 @@ class _Numbering:
             pairs = tuple((self.axis(old), self.axis(new)) for old, new in operation.axes)
             inputs = tuple(self._tensors[x] for x in operation.inputs)
             options = tuple(
-                repr(o) if isinstance(o, (bool, float)) else o for o in operation.options
+                repr(o) if isinstance(o, (bool, float, complex)) else o for o in operation.options
             )  # 0.0 is not -0.0
             settings = tuple((name, repr(value)) for name, value in operation.settings)
             how = (operation.kind, operation.name, inputs, pairs, options, settings)
         place = None if tensor.kept_in is None else tensor.kept_in.name
         where = (tensor.memory, tensor.is_cached, place, tensor.fill, tensor.reads_holes, tensor.is_prefetched)
-        return (tensor.name, tensor.dtype, where, axes, how)
+        return (tensor.name, tensor.dtype, tensor.strides, where, axes, how)
 
     def axis(self, axis: IterDomain) -> object:
         """A number for an axis met before, else that number with all that is known of it."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from serrate.fusion import philox
 from serrate.fusion.dtypes import BOOL, INDEX, of_dtype
 from serrate.fusion.forms import (
     AND,
@@ -44,7 +45,7 @@ class Function:
     name: str
     arity: int
     kinds: tuple[str, ...]
-    """The kinds of dtypes it takes: "float", "int", "bool"; "index" is for indices alone."""
+    """The kinds of dtypes it takes: "float", "complex", "int", "bool"; "index" is for indices alone."""
     cpp: Forms
     """How C++ writes it."""
     number: Number | Mapping[str, Number]
@@ -57,11 +58,12 @@ class Function:
     operands: str = "same"
     """What operands become before it is computed: "same" nothing, "float" float32 if they are whole, "bool" truths."""
     result: str = "same"
-    """The dtype of the result: "same" as that of its operands, or "bool"."""
+    """The dtype of the result: "same" as that of its operands, "bool", "parts" that of the real and the imaginary part,
+    or "complex", the one that has such parts."""
     widens: bool = False
     """Whether C computes it of short integers in int, so that its result has to be narrowed."""
-    keeps_whole: bool = False
-    """Whether it gives whole numbers back as they are."""
+    keeps: tuple[str, ...] = ()
+    """The kinds of numbers that it gives back as they are."""
     in_own_dtype: bool = False
     """Whether it is computed in half types themselves, where others are computed in float32."""
     has_vector_form: bool = False
@@ -160,6 +162,42 @@ def _whole_power(a: Any, b: Any) -> Any:
     return np.uint64(pow(base, exponent, 2**64)).astype(type(a))
 
 
+def _complex_power(a: Any, b: Any) -> Any:
+    """Of 0, the power with an exponent whose real part is positive is 0, that with the exponent 0 is 1."""
+    if b == 0:
+        return type(a)(1)
+    if a == 0:
+        return type(a)(0 if b.real > 0 else complex(math.nan, math.nan))
+    return np.exp(b * np.log(a))
+
+
+def _complex_expm1(a: Any) -> Any:
+    """exp(a) - 1, precise near 0, where numpy's is not."""
+    power, half = np.exp(a), np.sin(a.imag / 2)
+    real = np.expm1(a.real) * np.cos(a.imag) - 2 * half * half if np.isfinite(a) else power.real - 1
+    return type(a)(complex(real, power.imag))
+
+
+def _complex_log1p(a: Any) -> Any:
+    """log(1 + a), precise near 0, where numpy's is not."""
+    found = np.log(type(a)(complex(a.real + 1, a.imag)))
+    if not (abs(a.real) < 0.5 and abs(a.imag) < 0.5):
+        return found
+    return type(a)(complex(np.log1p(a.real * (2 + a.real) + a.imag * a.imag) / 2, found.imag))
+
+
+def _complex_sign(a: Any) -> Any:
+    if np.isnan(a):
+        return type(a)(complex(math.nan, math.nan))
+    size = abs(a)
+    return type(a)(0) if size == 0 else type(a)(complex(a.real / size, a.imag / size))
+
+
+def _of_parts(real: Any, imaginary: Any) -> Any:
+    kind = np.complex128 if isinstance(real, np.float64) else np.complex64
+    return kind(complex(real, imaginary))
+
+
 def _next_float16(a: Any, b: Any) -> Any:
     return b if a == b else np.float32(np.nextafter(np.float16(a), np.float16(b)))
 
@@ -172,7 +210,14 @@ def _next_bfloat16(a: Any, b: Any) -> Any:
 
 
 def _sign(a: torch.Tensor) -> torch.Tensor:
+    if a.is_complex():
+        return torch.where(torch.isnan(a), complex(math.nan, math.nan), torch.sgn(a))
     return torch.where(torch.isnan(a), a, torch.sign(a)) if a.is_floating_point() else torch.sign(a)
+
+
+def _round(a: torch.Tensor) -> torch.Tensor:
+    """Complex numbers by their parts."""
+    return torch.view_as_complex(torch.view_as_real(a).round()) if a.is_complex() else torch.round(a)
 
 
 def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -186,30 +231,33 @@ def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.copysign(made, b) if made.is_floating_point() else made
 
 
-_FLOAT, _INT = ("float",), ("int",)
-_REAL, _WHOLE, _ALL = ("float", "int"), ("int", "bool"), ("float", "int", "bool")
+_INT, _COMPLEX = ("int",), ("complex",)
+_REAL, _WHOLE, _ORDERED = ("float", "int"), ("int", "bool"), ("float", "int", "bool")
+_NUMERIC, _ALL = ("float", "complex", "int"), ("float", "complex", "int", "bool")
 _CHOICE = Form("{} ? {} : {}", SELECT, (OR, SELECT, SELECT), is_operator=True)
 
 
 def _in_floats(
     name: str,
-    number: Number,
+    number: Number | Mapping[str, Number],
     reference: Callable[..., torch.Tensor],
     arity: int = 1,
     cpp: Forms | None = None,
     vector: bool = True,
+    real: bool = False,
 ) -> None:
-    """A function of floating-point numbers. C's library has it, but where C++ writes it another way; most have vector
-    forms."""
-    own = library(name, arity)
-    enter(Function(
-        name, arity, _REAL, cpp or own, number, reference, own, operands="float", has_vector_form=vector
-    ))  # fmt: skip
+    """A function of floating-point numbers, complex ones too unless it is for `real` ones. C's library has it, but
+    where C++ writes it another way; most have vector forms. The prelude has those of complex numbers."""
+    of_complex = {} if real else {"complex": prelude(name)[""]}
+    own = {**library(name, arity), **of_complex}
+    forms = {**cpp, **of_complex} if cpp else own
+    kinds = _REAL if real else _NUMERIC
+    enter(Function(name, arity, kinds, forms, number, reference, own, operands="float", has_vector_form=vector))
 
 
 def _to_whole(name: str, c: str, number: Number, reference: Callable[..., torch.Tensor]) -> None:
     """A function that gives whole numbers, of the same dtype."""
-    enter(Function(name, 1, _REAL, library(c), number, reference, keeps_whole=True))
+    enter(Function(name, 1, _REAL, library(c), number, reference, keeps=_INT))
 
 
 def _tested(name: str, number: Mapping[str, Number], reference: Callable[..., torch.Tensor]) -> None:
@@ -219,12 +267,13 @@ def _tested(name: str, number: Mapping[str, Number], reference: Callable[..., to
 
 def _arithmetic(name: str, sign: str, level: int, reference: Callable[..., torch.Tensor]) -> None:
     """An operator of numbers."""
-    enter(Function(name, 2, _REAL, {"": infix(sign, level)}, f"({{}} {sign} {{}})", reference, widens=True))
+    enter(Function(name, 2, _NUMERIC, {"": infix(sign, level)}, f"({{}} {sign} {{}})", reference, widens=True))
 
 
 def _compared(name: str, sign: str, level: int, reference: Callable[..., torch.Tensor]) -> None:
-    """A comparison."""
-    enter(Function(name, 2, _ALL, {"": infix(sign, level)}, f"({{}} {sign} {{}})", reference, result=BOOL))
+    """A comparison. Complex numbers have no order."""
+    kinds = _ALL if level == EQUALITY else _ORDERED
+    enter(Function(name, 2, kinds, {"": infix(sign, level)}, f"({{}} {sign} {{}})", reference, result=BOOL))
 
 
 def _logical(name: str, form: Form, number: str, reference: Callable[..., torch.Tensor], arity: int = 2) -> None:
@@ -238,15 +287,21 @@ def _bitwise(name: str, sign: str, reference: Callable[..., torch.Tensor]) -> No
 
 
 # fmt: off
-enter(Function("negative", 1, _REAL, {"": prefix("-")}, "(-{})", torch.neg, widens=True))
-enter(Function("abs", 1, _REAL, {**library("fabs"), "int": prelude("abs")[""]}, abs, torch.abs))
-enter(Function("sign", 1, _REAL, prelude("sign"), np.sign, _sign))
+enter(Function("negative", 1, _NUMERIC, {"": prefix("-")}, "(-{})", torch.neg, widens=True))
+enter(Function("abs", 1, _NUMERIC, {**library("fabs"), **dict.fromkeys(("int", "complex"), prelude("abs")[""])}, abs,
+               torch.abs, result="parts"))
+enter(Function("sign", 1, _NUMERIC, prelude("sign"), {"complex": _complex_sign, "": np.sign}, _sign))
+enter(Function("conj", 1, _NUMERIC, prelude("conj"), np.conj, torch.conj_physical, keeps=_REAL))
+enter(Function("real", 1, _NUMERIC, prelude("real"), np.real, torch.real, result="parts", keeps=_REAL))
+enter(Function("imag", 1, _COMPLEX, prelude("imag"), np.imag, torch.imag, result="parts"))
+enter(Function("angle", 1, _COMPLEX, prelude("angle"), np.angle, torch.angle, result="parts"))
+enter(Function("complex", 2, ("float",), prelude("of_parts", 2), _of_parts, torch.complex, result="complex"))
 enter(Function("signbit", 1, _REAL, prelude("signbit"), {"int": "({} < 0)", "": np.signbit}, torch.signbit,
                result=BOOL))
 _in_floats("exp", np.exp, torch.exp, cpp={**library("exp"), "float32": prelude("exp")[""]})
-_in_floats("expm1", np.expm1, torch.expm1)
+_in_floats("expm1", {"complex": _complex_expm1, "": np.expm1}, torch.expm1)
 _in_floats("log", np.log, torch.log)
-_in_floats("log1p", np.log1p, torch.log1p)
+_in_floats("log1p", {"complex": _complex_log1p, "": np.log1p}, torch.log1p)
 _in_floats("log2", np.log2, torch.log2)
 _in_floats("log10", np.log10, torch.log10)
 _in_floats("sqrt", np.sqrt, torch.sqrt, vector=False)
@@ -264,14 +319,15 @@ _in_floats("tanh", np.tanh, torch.tanh)
 _in_floats("asinh", np.arcsinh, torch.asinh)
 _in_floats("acosh", np.arccosh, torch.acosh)
 _in_floats("atanh", np.arctanh, torch.atanh)
-_in_floats("erf", _erf, torch.erf)
+_in_floats("erf", _erf, torch.erf, real=True)
 _to_whole("floor", "floor", np.floor, torch.floor)
 _to_whole("ceil", "ceil", np.ceil, torch.ceil)
 _to_whole("trunc", "trunc", np.trunc, torch.trunc)
-_to_whole("round", "rint", np.rint, torch.round)
-_tested("isnan", {"float": np.isnan, "": "({0} != {0})"}, torch.isnan)
-_tested("isinf", {"float": np.isinf, "": "({0} != {0})"}, torch.isinf)
-_tested("isfinite", {"float": np.isfinite, "": "({0} == {0})"}, torch.isfinite)
+enter(Function("round", 1, _NUMERIC, {**library("rint"), "complex": prelude("round")[""]}, np.rint, _round,
+               keeps=_INT))
+_tested("isnan", {"float": np.isnan, "complex": np.isnan, "": "({0} != {0})"}, torch.isnan)
+_tested("isinf", {"float": np.isinf, "complex": np.isinf, "": "({0} != {0})"}, torch.isinf)
+_tested("isfinite", {"float": np.isfinite, "complex": np.isfinite, "": "({0} == {0})"}, torch.isfinite)
 _logical("logical_not", prefix("!"), "(not {})", torch.logical_not, 1)
 enter(Function("bitwise_invert", 1, _WHOLE, {"": prefix("~"), BOOL: prefix("!")}, {"": "(~{})", BOOL: "(not {})"},
                torch.bitwise_not, widens=True))
@@ -279,17 +335,17 @@ enter(Function("bitwise_invert", 1, _WHOLE, {"": prefix("~"), BOOL: prefix("!")}
 _arithmetic("add", "+", SUM, torch.add)
 _arithmetic("subtract", "-", SUM, torch.sub)
 _arithmetic("multiply", "*", PRODUCT, torch.mul)
-enter(Function("divide", 2, _REAL, {"": infix("/", PRODUCT)}, "({} / {})", torch.true_divide, operands="float"))
+enter(Function("divide", 2, _NUMERIC, {"": infix("/", PRODUCT)}, "({} / {})", torch.true_divide, operands="float"))
 enter(Function("floor_divide", 2, _REAL, prelude("floor_divide", 2), {"float": _floor_divide, "": np.floor_divide},
                _quotient))
 enter(Function("remainder", 2, _REAL, prelude("remainder", 2), np.remainder, _remainder))
-enter(Function("pow", 2, _REAL, {**library("pow", 2), "int": prelude("pow", 2)[""]},
-               {"float": _power, "": _whole_power}, torch.pow, has_vector_form=True))
-enter(Function("maximum", 2, _ALL, prelude("max", 2), _maximum, torch.maximum))
-enter(Function("minimum", 2, _ALL, prelude("min", 2), _minimum, torch.minimum))
-_in_floats("atan2", np.arctan2, torch.atan2, 2)
-_in_floats("hypot", np.hypot, torch.hypot, 2)
-_in_floats("copysign", np.copysign, torch.copysign, 2, vector=False)
+enter(Function("pow", 2, _NUMERIC, {**library("pow", 2), **dict.fromkeys(("int", "complex"), prelude("pow", 2)[""])},
+               {"float": _power, "complex": _complex_power, "": _whole_power}, torch.pow, has_vector_form=True))
+enter(Function("maximum", 2, _ORDERED, prelude("max", 2), _maximum, torch.maximum))
+enter(Function("minimum", 2, _ORDERED, prelude("min", 2), _minimum, torch.minimum))
+_in_floats("atan2", np.arctan2, torch.atan2, 2, real=True)
+_in_floats("hypot", np.hypot, torch.hypot, 2, real=True)
+_in_floats("copysign", np.copysign, torch.copysign, 2, vector=False, real=True)
 enter(Function("nextafter", 2, _REAL, prelude("nextafter", 2),
                {"float16": _next_float16, "bfloat16": _next_bfloat16, "": np.nextafter}, torch.nextafter,
                operands="float", in_own_dtype=True))
@@ -309,6 +365,9 @@ _logical("logical_or", infix("||", OR), "({} or {})", torch.logical_or)
 _logical("logical_xor", infix("!=", EQUALITY), "({} != {})", torch.logical_xor)
 
 enter(Function("where", 3, _ALL, {"": _CHOICE}, "({1} if {0} else {2})", torch.where))
+
+# Random bits: a place, a seed and the number of a call.
+enter(Function("philox", 3, ("int64",), prelude("philox", 3), philox.word, philox.by_torch))
 
 # Quotients and remainders of indices, which are Euclid's: no remainder is negative. C's agree where the dividend is 0
 # or more, which kernels see to. Their names are their own, since `floor_divide` and `remainder` are for values.

@@ -13,17 +13,19 @@ from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.drawing import drawn
 from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.randomness import Randomness
 from serrate.fusion.reductions import Reductions
 from serrate.fusion.renaming import Renaming
 from serrate.fusion.rewriting import Rewriting
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.shapes import axis_number, clones, depend_on, depends_on, dtype_name
+from serrate.fusion.strides import span_of, strides_of
 from serrate.fusion.transforms import combine, partition
 from serrate.fusion.types import Memory
 from serrate.fusion.view import Operation, TensorView
 
 
-class Fusion(Renaming, Reductions, Rewriting):
+class Fusion(Renaming, Reductions, Randomness, Rewriting):
     """A small program over tensors, to become one kernel.
 
     >>> import torch
@@ -44,6 +46,7 @@ class Fusion(Renaming, Reductions, Rewriting):
         self.tensors: list[TensorView] = []  # in the order of definition: operands come first
         self._names: set[str] = set()  # of tensors
         self._sizes: set[str] = set()  # names of sizes
+        self._strides: set[str] = set()  # names of strides, and of what else a call says of an input that has some
 
     # Making tensors
 
@@ -74,6 +77,8 @@ class Fusion(Renaming, Reductions, Rewriting):
         for size in sizes:
             if size in self._names or size == made.name:
                 raise ValueError(f"{size} is the name of a tensor; a size of {made} needs another")
+            if size in self._strides:
+                raise ValueError(f"{size} is a stride of an input; a size of {made} needs another name")
         self._names.add(made.name)
         self._sizes |= sizes
         self.tensors.append(made)
@@ -84,23 +89,48 @@ class Fusion(Renaming, Reductions, Rewriting):
         name: str,
         shape: Sequence[int | str | Scalar | IterDomain] | TensorDomain,
         dtype: str | torch.dtype = "float32",
+        *,
+        strides: Sequence[int | None] | None = None,
     ) -> TensorView:
-        """A tensor that is given: a shape of numbers, names of sizes known when it runs, or axes."""
+        """A tensor that is given: a shape of numbers, names of sizes known when it runs, or axes.
+
+        It lies contiguously in memory, unless `strides` has an entry for each axis by which it lies there: a number of
+        elements, 0 for an axis that repeats, or None if it is known only when it runs. It is then read in place.
+
+        >>> import torch
+        >>> from serrate.fusion import Fusion
+        >>> from serrate.kernel import lower
+        >>> fusion = Fusion()
+        >>> y = fusion.output(fusion.input("x", ["m", "n"], strides=[None, None]) * 2, "y")
+        >>> lower(fusion, y)(torch.tensor([[1.0, 2.0], [3.0, 4.0]]).T)[0]
+        tensor([[2., 6.],
+                [4., 8.]])
+        """
         if not isinstance(shape, TensorDomain):
             axes = [
                 axis if isinstance(axis, IterDomain) else IterDomain(axis, name=axis_name)
                 for axis, axis_name in zip(shape, _axis_names(len(shape)), strict=True)
             ]
             shape = TensorDomain(axes)
+        known = None if strides is None else strides_of(name, shape, strides)
         made = self._add(shape, dtype_name(dtype), None, name)
+        made.strides = known
+        if known is not None:
+            self._strides |= {str(each.value) for each in (*known, span_of(made)) if not each.is_const}
+            for taken in self._strides & self._sizes:
+                raise ValueError(
+                    f"{taken} is the name of a size already, and now that of a stride of {made}; rename it"
+                )
         self.inputs.append(made)
         return made
 
     def output(self, tensor: TensorView, name: str | None = None) -> TensorView:
         """Say that a tensor is a result, named so."""
         self._check_own(tensor)
-        renamed_offsets = tensor.definition is not None and tensor.definition.kind == "offsets" and name is not None
-        if tensor.definition is None or tensor.definition.kind == "nest" or tensor in self.outputs or renamed_offsets:
+        operation = tensor.definition
+        renamed_offsets = operation is not None and operation.kind == "offsets" and name is not None
+        packed = operation is not None and operation.name == "packed_positions"  # wherever the result is stored
+        if operation is None or operation.kind == "nest" or tensor in self.outputs or renamed_offsets or packed:
             tensor = self.copy(tensor)  # a result of its own
         if name is not None and name != tensor.name:
             self._rename_tensor(tensor, name)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from serrate.fusion.analysis import reads
-from serrate.fusion.dtypes import BOOL, FLOATS, INDEX, accumulator, kind_of
+from serrate.fusion.dtypes import BOOL, COMPLEX, FLOATS, INDEX, UNSIGNED, accumulator, kind_of
 from serrate.fusion.scalar import (
     TRUE,
     Operand,
@@ -45,8 +47,10 @@ def _int64(_: str) -> str:
 
 
 def _summed(dtype: str) -> str:
-    """Whole numbers are added up and multiplied in int64."""
-    return dtype if dtype in FLOATS else "int64"
+    """Whole numbers are added up and multiplied in int64, those without a sign in uint64."""
+    if dtype in FLOATS or dtype in COMPLEX:
+        return dtype
+    return "uint64" if dtype in UNSIGNED else "int64"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +72,7 @@ class Monoid:
     """The result of a state."""
     reference: Callable[..., torch.Tensor]
     """(values, group of each, number of groups, positions in their rows) to the results, by torch."""
-    kinds: tuple[str, ...] = ("float", "int", "bool")
+    kinds: tuple[str, ...] = ("float", "complex", "int", "bool")
     """The kinds of dtypes it takes."""
     enters: Callable[[str], str] = _unchanged
     """From the dtype of a tensor to the one in which its elements enter the state."""
@@ -104,17 +108,15 @@ def enter(row: Monoid) -> Monoid:
     return row
 
 
-_LEAST = {"bool": 0, "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63)}
-_MOST = {"bool": 1, "uint8": 2**8 - 1, "int8": 2**7 - 1, "int16": 2**15 - 1, "int32": 2**31 - 1, "int64": 2**63 - 1}
-
-
 def _least(dtype: str) -> float:
-    return -math.inf if dtype in FLOATS else _LEAST[dtype]
+    return -math.inf if dtype in FLOATS else 0 if dtype == BOOL else torch.iinfo(getattr(torch, dtype)).min
 
 
 def _most(dtype: str) -> float:
-    return math.inf if dtype in FLOATS else _MOST[dtype]
+    return math.inf if dtype in FLOATS else 1 if dtype == BOOL else torch.iinfo(getattr(torch, dtype)).max
 
+
+_ORDERED = ("float", "int", "bool")  # complex numbers have no order
 
 # One number: joined with each element, and with other results.
 
@@ -124,15 +126,18 @@ def _joined(
     part: str,
     first: Callable[[str], float],
     join: Callable[[Operand, Operand], Scalar],
-    how: str,
+    how: np.ufunc,
     neutral: float,
     enters: Callable[[str], str] = _unchanged,
     by_blocks: bool = False,
+    kinds: tuple[str, ...] = Monoid.kinds,
 ) -> None:
     def reference(values: torch.Tensor, groups: torch.Tensor, count: int, _: torch.Tensor) -> torch.Tensor:
-        dtype = getattr(torch, enters(str(values.dtype).removeprefix("torch.")))
-        start = torch.full((count,), first(str(dtype).removeprefix("torch.")), dtype=dtype)
-        return start.scatter_reduce(0, groups, values.to(dtype), how, include_self=True)
+        dtype = enters(str(values.dtype).removeprefix("torch."))
+        made = np.full(count, first(dtype), dtype)
+        with np.errstate(all="ignore"):
+            how.at(made, groups.numpy(), values.numpy().astype(dtype))
+        return torch.from_numpy(made)
 
     enter(Monoid(
         name,
@@ -143,6 +148,7 @@ def _joined(
         combine=lambda left, right: (join(left[0], right[0]),),
         finish=lambda state: state[0],
         reference=reference,
+        kinds=kinds,
         enters=enters,
         gives=enters,
         neutral=neutral,
@@ -151,13 +157,13 @@ def _joined(
     ))  # fmt: skip
 
 
-_joined("sum", "sum", lambda _: 0, lambda a, b: call("add", a, b), "sum", 0, _summed, by_blocks=True)
-_joined("prod", "product", lambda _: 1, lambda a, b: call("multiply", a, b), "prod", 1, _summed)
-_joined("max", "max", _least, maximum, "amax", -math.inf)
-_joined("min", "min", _most, minimum, "amin", math.inf)
+_joined("sum", "sum", lambda _: 0, lambda a, b: call("add", a, b), np.add, 0, _summed, by_blocks=True)
+_joined("prod", "product", lambda _: 1, lambda a, b: call("multiply", a, b), np.multiply, 1, _summed)
+_joined("max", "max", _least, maximum, np.maximum, -math.inf, kinds=_ORDERED)
+_joined("min", "min", _most, minimum, np.minimum, math.inf, kinds=_ORDERED)
 # By bits, since those evaluate both operands and so are vectorized.
-_joined("any", "any", lambda _: False, lambda a, b: call("bitwise_or", a, b), "amax", 0, lambda _: BOOL)
-_joined("all", "all", lambda _: True, lambda a, b: call("bitwise_and", a, b), "amin", 1, lambda _: BOOL)
+_joined("any", "any", lambda _: False, lambda a, b: call("bitwise_or", a, b), np.logical_or, 0, lambda _: BOOL)
+_joined("all", "all", lambda _: True, lambda a, b: call("bitwise_and", a, b), np.logical_and, 1, lambda _: BOOL)
 
 
 def _count_reference(values: torch.Tensor, groups: torch.Tensor, count: int, _: torch.Tensor) -> torch.Tensor:
@@ -195,7 +201,7 @@ enter(Monoid(
     combine=lambda left, right: (left[0] + right[0], left[1] + right[1]),
     finish=lambda state: state[0] / cast(state[1], state[0].dtype),
     reference=_mean_reference,
-    kinds=("float",),
+    kinds=("float", "complex"),
     by_blocks=True,
 ))  # fmt: skip
 
@@ -285,7 +291,7 @@ def _arg(
     name: str,
     better: Callable[[Scalar, Scalar], Scalar],
     worst: Callable[[str], float],
-    best: Callable[..., torch.Tensor],
+    best: Callable[..., Any],
 ) -> None:
     def combine(left: State, right: State, is_element: Scalar | None = None) -> State:
         # NaN beats everything; of equals the earlier position, whatever the order of combining.
@@ -306,7 +312,7 @@ def _arg(
         for group in range(count):
             row = values[groups == group]
             if row.numel():
-                found[group] = positions[groups == group][best(row)]
+                found[group] = positions[groups == group][int(best(row.numpy()))]
         return found
 
     enter(Monoid(
@@ -318,16 +324,18 @@ def _arg(
         combine=combine,
         finish=lambda state: state[1],
         reference=reference,
+        kinds=_ORDERED,
         gives=_int64,
         positions=True,
     ))  # fmt: skip
 
 
-_arg("argmax", lambda b, a: less(a, b), _least, torch.argmax)
-_arg("argmin", lambda b, a: less(b, a), _most, torch.argmin)
+_arg("argmax", lambda b, a: less(a, b), _least, np.argmax)
+_arg("argmin", lambda b, a: less(b, a), _most, np.argmin)
 
 
 def check_kind(row: Monoid, dtype: str, what: object) -> None:
     """Refuse a dtype that a monoid is not for."""
     if kind_of(dtype) not in row.kinds:
-        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {what}; cast it")
+        instead = "take real, imag or abs of it" if dtype in COMPLEX else "cast it"
+        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {what}; {instead}")

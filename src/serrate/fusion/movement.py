@@ -16,7 +16,6 @@ from serrate.fusion.shapes import (
     Shape,
     axes_like,
     axis_number,
-    check_one_dtype,
     check_same_extent,
     clones,
     depends_on,
@@ -92,7 +91,7 @@ class Movement(Pointwise):
         if not tensors:
             raise ValueError("concat needs at least one tensor")
         self._check_own(*tensors)
-        check_one_dtype("concat", *tensors)
+        tensors = self._in_one_dtype("concat", tensors)
         at = axis_number(tensors[0], axis)
         operation = Operation("concat", "concat", tuple(tensors), (), (at,))
         return self._add(TensorDomain(concat_axes(tensors, at)), tensors[0].dtype, operation)

@@ -1,21 +1,21 @@
 """What a fusion means: every tensor as a list of its elements with their coordinates, computed by torch.
 
 This is the reference that kernels are tested against, so it knows nothing of loops, predicates and kernels.
-Floating-point values are computed in float64.
+Floating-point values are computed in float64, complex ones in complex128. Those of uint16, uint32 and uint64, which
+torch moves by few of its functions, are held as the int64 numbers of the same bits.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from serrate.fusion import elementwise
+from serrate.fusion import elementwise, unsigned
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
-from serrate.fusion.dtypes import FLOATS
+from serrate.fusion.dtypes import kind_of
 from serrate.fusion.element_lists import Coordinates, ElementList, Lists, Values, coordinates_of, index_of, places_of
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.monoids import MONOIDS
@@ -23,6 +23,9 @@ from serrate.fusion.reference_moves import MOVES
 from serrate.fusion.requirements import requirements_of
 from serrate.fusion.stages import needed_for
 from serrate.fusion.view import Operation, TensorView
+from serrate.tensor import bits
+
+_WIDEST = {"float": torch.float64, "complex": torch.complex128}  # what is computed in
 
 
 def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -36,7 +39,7 @@ def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     for tensor, given in zip(fusion.inputs, inputs, strict=True):
         coordinates = coordinates_of(run, tensor.domain.kept)
         places = torch.from_numpy(_places(run, tensor, coordinates))
-        known[tensor] = ElementList(coordinates, _computed(given.reshape(-1)[places]))
+        known[tensor] = ElementList(coordinates, _held(given.reshape(-1)[places], tensor.dtype))
     needed = needed_for(fusion, fusion.outputs)
     for tensor in fusion.tensors:
         if tensor.definition is not None and tensor in needed:
@@ -46,8 +49,15 @@ def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
     return [in_memory(run, tensor, known[tensor])[0] for tensor in fusion.outputs]
 
 
-def _computed(values: torch.Tensor) -> torch.Tensor:
-    return values.double() if values.is_floating_point() else values
+def _held(values: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Values of a dtype as a list of elements holds them."""
+    made = values.to(_WIDEST.get(kind_of(dtype), TORCH[dtype]))
+    return made.to(torch.int64) if made.dtype in unsigned.WIDE else made
+
+
+def _computed(values: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Values that a list of elements of a dtype holds, as they are computed with."""
+    return values.to(_WIDEST.get(kind_of(dtype), TORCH[dtype]))
 
 
 def in_memory(run: Run, tensor: TensorView, elements: ElementList) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +67,7 @@ def in_memory(run: Run, tensor: TensorView, elements: ElementList) -> tuple[torc
     memory = torch.full((int(np.prod(shape)),), tensor.fill or 0, dtype=dtype)
     valid = torch.zeros(memory.shape, dtype=torch.bool)
     where = torch.from_numpy(_places(run, tensor, elements.coordinates))
-    memory[where] = elements.values.to(dtype)
+    bits.put(memory, (where,), elements.values.to(dtype))
     valid[where] = True
     return memory.reshape(shape), valid.reshape(shape)
 
@@ -73,9 +83,8 @@ def _places(run: Run, tensor: TensorView, coordinates: Coordinates) -> np.ndarra
 
 def _compute(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> ElementList:
     values = _KINDS[operation.kind](run, tensor, operation, known)
-    dtype = torch.float64 if tensor.dtype in FLOATS else TORCH[tensor.dtype]
     coordinates = coordinates_of(run, tensor.domain.kept)
-    return ElementList(coordinates, values(coordinates).to(dtype))
+    return ElementList(coordinates, _held(values(coordinates), tensor.dtype))
 
 
 def _operand(operation: Operation, x: TensorView, domain: Sequence[IterDomain], known: Lists) -> Values:
@@ -98,11 +107,12 @@ def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists)
         return _of_indices(run, tensor, operation)
 
     def values(coordinates: Coordinates) -> torch.Tensor:
-        like = known[operation.inputs[-1]].values.dtype
+        last = operation.inputs[-1]
+        like = _WIDEST.get(kind_of(last.dtype), TORCH[last.dtype])
         arguments = [
-            _operand(operation, x, tensor.domain.kept, known)(coordinates)
+            _computed(_operand(operation, x, tensor.domain.kept, known)(coordinates), x.dtype)
             if isinstance(x, TensorView)
-            else _number(x, len(coordinates), like)
+            else torch.full((len(coordinates),), x, dtype=like)
             for x in operation.operands
         ]
         match operation.name:
@@ -111,11 +121,12 @@ def _pointwise(run: Run, tensor: TensorView, operation: Operation, known: Lists)
             case "copy":
                 return arguments[0]
         row = elementwise.named(operation.name)
-        if row.in_floats:
-            arguments = [x if x.is_floating_point() else x.float() for x in arguments]
         if row.in_own_dtype:
             arguments = [x.to(TORCH[tensor.dtype]) for x in arguments]
-        return row.reference(*arguments, **dict(operation.settings))
+        settings = dict(operation.settings)
+        if arguments[-1].dtype in unsigned.WIDE:
+            return unsigned.compute(operation.name, row.reference, arguments, **settings)
+        return row.reference(*arguments, **settings)
 
     return values
 
@@ -124,6 +135,8 @@ def _of_indices(run: Run, tensor: TensorView, operation: Operation) -> Values:
     """What depends on nothing but indices."""
 
     def values(coordinates: Coordinates) -> torch.Tensor:
+        if operation.name == "packed_positions":
+            return torch.from_numpy(_places(run, tensor, coordinates))
         option, count = operation.options[0], len(coordinates)
         match operation.name:
             case "full":
@@ -137,14 +150,8 @@ def _of_indices(run: Run, tensor: TensorView, operation: Operation) -> Values:
     return values
 
 
-def _number(value: float, count: int, like: torch.dtype) -> torch.Tensor:
-    """A number for each element, of their dtype if that holds it."""
-    whole = value == int(value) if math.isfinite(value) else False
-    return torch.full((count,), value, dtype=like if like.is_floating_point or whole else torch.float32)
-
-
 def _truncated(values: torch.Tensor, dtype: str) -> torch.Tensor:
-    return _computed(values.to(TORCH[dtype]))
+    return _held(values.to(TORCH[dtype]), dtype)
 
 
 def _copied(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
@@ -163,7 +170,7 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
         ]
         wanted = np.stack(columns, 1) if columns else np.zeros((count, 0), np.int64)
         groups = torch.from_numpy(places_of(coordinates, wanted))
-        given = elements.values
+        given = _computed(elements.values, operation.inputs[0].dtype)
         positions = torch.from_numpy(elements.coordinates[:, gone[0]].copy())
         return MONOIDS[operation.name].reference(given, groups, len(coordinates), positions)
 
@@ -173,10 +180,11 @@ def _reduced(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
 def _scanned(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
     def values(coordinates: Coordinates) -> torch.Tensor:
         at, exclusive, reverse = operation.options
-        monoid, given = MONOIDS[operation.name], _copied(run, tensor, operation, known)(coordinates)
+        monoid = MONOIDS[operation.name]
+        given = _computed(_copied(run, tensor, operation, known)(coordinates), operation.inputs[0].dtype)
         others = np.delete(coordinates, at, 1)
         _, rows = np.unique(others, axis=0, return_inverse=True)
-        found = torch.zeros(len(coordinates), dtype=torch.float64 if tensor.dtype in FLOATS else TORCH[tensor.dtype])
+        found = _held(torch.zeros(len(coordinates)), tensor.dtype)
         for row in range(int(rows.max()) + 1 if len(rows) else 0):
             places = np.flatnonzero(rows.reshape(-1) == row)
             places = places[np.argsort(coordinates[places, at])]
@@ -184,7 +192,7 @@ def _scanned(run: Run, tensor: TensorView, operation: Operation, known: Lists) -
             for number, place in enumerate(places):
                 before = given[torch.from_numpy(places[: number + (not exclusive)])]
                 group = torch.zeros(len(before), dtype=torch.int64)
-                found[place] = monoid.reference(before, group, 1, group)[0]
+                found[place] = _held(monoid.reference(before, group, 1, group), tensor.dtype)[0]
         return found
 
     return values

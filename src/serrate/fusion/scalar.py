@@ -6,14 +6,26 @@ and common subexpressions find themselves.
 
 from __future__ import annotations
 
-import math
+import cmath
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-from serrate.fusion.dtypes import BOOL, FLOATS, INDEX, INTEGERS, kind_of
+from serrate.fusion.dtypes import (
+    BOOL,
+    COMPLEX,
+    FLOATS,
+    INDEX,
+    INTEGERS,
+    SIZED,
+    complex_of,
+    holds,
+    kind_of,
+    parts_of,
+    wrapped,
+)
 from serrate.fusion.forms import POSTFIX, Written, called
 from serrate.fusion.functions import FUNCTIONS, Function, function_named
 
@@ -189,8 +201,14 @@ def const(value: Any, dtype: str | None = None) -> Scalar:
     """A constant; of dtype bool, index or float64 if not said."""
     if dtype is None:
         dtype = BOOL if isinstance(value, bool) else INDEX if isinstance(value, int) else "float64"
-    kind: Callable[[Any], Any] = bool if dtype == BOOL else float if dtype in FLOATS else int
-    return make("const", (), kind(value), dtype)
+    if dtype in SIZED:
+        value = wrapped(int(value), dtype)
+    else:
+        value = _CONSTANTS[kind_of(dtype)](value)
+    return make("const", (), value, dtype)
+
+
+_CONSTANTS: dict[str, Callable[[Any], Any]] = {BOOL: bool, "int": int, "float": float, "complex": complex}
 
 
 def symbol(name: str, dtype: str = INDEX) -> Scalar:
@@ -198,7 +216,7 @@ def symbol(name: str, dtype: str = INDEX) -> Scalar:
     return make("symbol", (), name, dtype)
 
 
-Operand = Scalar | int | float | bool
+Operand = Scalar | int | float | complex | bool
 
 
 def scalar(value: Operand, dtype: str | None = None) -> Scalar:
@@ -223,8 +241,8 @@ def _beside(value: Any, dtype: str | None) -> Scalar:
     """A number as a constant of a dtype, which has to hold it."""
     if isinstance(value, Scalar):
         return value
-    if dtype is not None and dtype not in FLOATS and value != int(value):
-        raise TypeError(f"a number beside {dtype} has to be whole, got {value}; cast what it stands beside")
+    if dtype is not None and not holds(dtype, value):
+        raise TypeError(f"a number beside {dtype} has to be one of that kind, got {value}; cast what it stands beside")
     return const(value, dtype)
 
 
@@ -418,7 +436,9 @@ def search(offsets: str, count: Any, position: Scalar) -> Scalar:
 def cast(a: Scalar, dtype: str) -> Scalar:
     if a.dtype == dtype:
         return a
-    if a.is_const and (math.isfinite(a.value) or dtype in FLOATS):
+    if a.dtype in COMPLEX and dtype not in (*COMPLEX, BOOL):
+        raise TypeError(f"{a.dtype} does not become {dtype}, since a part would be lost; take real, imag or abs")
+    if a.is_const and (dtype in (*FLOATS, *COMPLEX) or cmath.isfinite(a.value)):
         return const(a.value, dtype)
     return make("cast", (a,), None, dtype)
 
@@ -440,13 +460,18 @@ def call(name: str, *args: Operand) -> Scalar:
 
 def _apply(row: Function, operands: Sequence[Scalar]) -> Scalar:
     """The function of operands as it computes them."""
-    if row.keeps_whole and operands[0].dtype not in FLOATS:
+    if kind_of(operands[0].dtype) in row.keeps:
         return operands[0]
     if row.name in _FOLDED:
         return _FOLDED[row.name](*operands)
     if row.result == BOOL and row.arity == 2 and row.operands == "same":
         return compare(row.name, *operands)
-    return make(row.name, operands, None, BOOL if row.result == BOOL else operands[-1].dtype)
+    return make(row.name, operands, None, _RESULTS[row.result](operands[-1].dtype))
+
+
+_RESULTS: dict[str, Callable[[str], str]] = {
+    "same": lambda dtype: dtype, BOOL: lambda _: BOOL, "parts": parts_of, "complex": complex_of,
+}  # fmt: skip
 
 
 def _operands(row: Function, args: Sequence[Operand]) -> list[Scalar]:
@@ -459,7 +484,7 @@ def _operands(row: Function, args: Sequence[Operand]) -> list[Scalar]:
     for argument in given:
         _check_kind(row, argument)
     if row.operands == "float":
-        given = [a if a.dtype in FLOATS else cast(a, "float32") for a in given]
+        given = [cast(a, "float32") if a.dtype in INTEGERS else a for a in given]
     dtype = given[0].dtype if given else None
     scalars = iter(given)
     made = [next(scalars) if isinstance(a, Scalar) else _beside(a, dtype) for a in args]
@@ -475,7 +500,8 @@ def _truth(a: Operand) -> Scalar:
 
 def _check_kind(row: Function, a: Scalar) -> None:
     if a.dtype not in row.kinds and kind_of(a.dtype) not in row.kinds:
-        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {a.dtype}; cast it")
+        instead = "take real, imag or abs of it" if a.dtype in COMPLEX else "cast it"
+        raise TypeError(f"{row.name} takes {' and '.join(row.kinds)}, got {a.dtype}; {instead}")
 
 
 def rebuild(node: Scalar, args: tuple[Scalar, ...]) -> Scalar:

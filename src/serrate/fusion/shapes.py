@@ -9,11 +9,17 @@ import torch
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
-from serrate.fusion.dtypes import DTYPES
+from serrate.fusion.dtypes import DTYPES, INTEGERS, wrapped
 from serrate.fusion.expressions import AxisExpression, Combine, Cover, Merge, Partition, Resize, Split, component_of
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.transforms import combine, cover, merge, partition, resize, split
 from serrate.fusion.view import TensorView
+
+
+def check_fit(name: str, number: complex, dtype: str) -> None:
+    """Refuse a whole number that a dtype of whole numbers does not hold."""
+    if dtype in INTEGERS and int(number.real) != wrapped(int(number.real), dtype):
+        raise OverflowError(f"{name} of {dtype} and {number}, which that dtype does not hold; cast to a wider one")
 
 
 def axis_number(x: TensorView, axis: int) -> int:
@@ -32,15 +38,6 @@ def dtype_name(dtype: str | torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
     check_known(name, DTYPES, "dtype")
     return name
-
-
-def check_one_dtype(name: str, *operands: TensorView | float) -> None:
-    """Refuse tensors of several dtypes, and numbers alone."""
-    dtypes = {x.dtype for x in operands if isinstance(x, TensorView)}
-    if len(dtypes) != 1:
-        raise TypeError(
-            f"{name} needs tensors of one dtype, got {', '.join(sorted(dtypes)) or 'numbers only'}; cast them"
-        )
 
 
 Pairs = tuple[tuple[IterDomain, IterDomain], ...]

@@ -78,6 +78,7 @@ class TensorView:
         self.reads_holes = False
         self.kept_in: TensorView | None = None
         self.is_prefetched = False
+        self.strides: tuple[Scalar, ...] | None = None  # of an input that need not lie contiguously, for each axis
 
     @property
     def ndim(self) -> int:

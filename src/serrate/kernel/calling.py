@@ -27,10 +27,12 @@ from serrate.fusion.binding import (
     size_and_number,
     stored_raggedness,
 )
+from serrate.fusion.dtypes import COMPLEX
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.remembering import memory_of, remembered
 from serrate.fusion.scalar import Scalar
+from serrate.fusion.strides import span, span_of
 from serrate.fusion.view import TensorView
 from serrate.kernel.dependencies import arrays_read, rows_of, symbols_in
 from serrate.kernel.generated import GeneratedFunction
@@ -148,12 +150,17 @@ class _Writer(GeneratedFunction):
             self.line(f"if not ({' and '.join(asked)}): return otherwise({self.given})")
 
     def _layout(self, variable: str, tensor: TensorView, device: torch.device) -> list[str]:
-        parts = [f"dtype is {self.meaning('dtype', TORCH[tensor.dtype])}", f"is_{device.type}", "is_contiguous()"]
+        parts = [f"dtype is {self.meaning('dtype', TORCH[tensor.dtype])}", f"is_{device.type}"]
         parts.append(f"ndim == {len(memory_axes(self.lowered.team, tensor))}")
+        parts += ["is_contiguous()"] if tensor.strides is None else []
         if device.index is not None:
             parts.append(f"get_device() == {device.index}")
         asked = [f"{variable}.{part}" for part in parts]
-        return [f"isinstance({variable}, Tensor)", *asked, f"not {variable}.is_neg()"]
+        asked += [f"not {variable}.is_neg()"] + [f"not {variable}.is_conj()"] * (tensor.dtype in COMPLEX)
+        for at, stride in enumerate(tensor.strides or ()):
+            if stride.is_const:
+                asked.append(f"({variable}.stride({at}) == {stride} or {variable}.shape[{at}] < 2)")
+        return [f"isinstance({variable}, Tensor)", *asked]
 
     # Sizes and offsets
 
@@ -179,11 +186,23 @@ class _Writer(GeneratedFunction):
                     self.refuse_unless(f"{place} == {base.value}")
                 elif not arrays_read(axis.extent):  # that of rows is checked with their offsets
                     later.append((axis.extent, place))
+            self._bind_strides(variable, tensor)
             if tensor.dtype in ("int32", "int64") and len(axes) == 1:
                 self.arrays[tensor.name], self.devices[tensor.name] = variable, devices[tensor.name]
         for extent, place in later:
             known = all(symbol.value in self.sizes for symbol in extent.symbols)
             self.refuse_unless(f"{place} == {self.text(extent)}" if known else "False")
+
+    def _bind_strides(self, variable: str, tensor: TensorView) -> None:
+        """Variables for the strides that a call says, and for how far apart the first and the last element lie."""
+        if tensor.strides is None:
+            return
+        for at, stride in enumerate(tensor.strides):
+            if not stride.is_const:
+                name = self.sizes[stride.value] = f"{variable}_stride{at}"
+                self.line(f"{name} = {variable}.stride({at})")
+        name = self.sizes[span_of(tensor).value] = f"{variable}_span"
+        self.line(f"{name} = span({variable})")
 
     def _offsets(self) -> None:
         """Offsets that follow from extents and from other offsets; and the checks of those that are given."""
@@ -271,7 +290,8 @@ class _Writer(GeneratedFunction):
         asked = self.lowered.kernel.index == "int32"
         if asked or self.lowered.target.narrow_indices:
             texts = [self.text(bound) for bound in self.lowered.bounds if not bound.is_const or bound.value >= NARROW]
-            texts += [f"{variable}.numel()" for variable in self.inputs]
+            pairs = zip(self.inputs, self.fusion.inputs, strict=True)
+            texts += [f"{variable}.numel()" if t.strides is None else f"span({variable})" for variable, t in pairs]
             stored = [tensor for tensor in self.fusion.outputs if not is_offsets(tensor)]
             texts += [" * ".join(["1", *self._shape(tensor)]) for tensor in stored]
             self.narrow = " and ".join(f"{text} < {NARROW}" for text in dict.fromkeys(texts))
@@ -373,13 +393,15 @@ class _Writer(GeneratedFunction):
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors share memory."""
+    """Whether two tensors share memory; between the elements of a tensor, what lies there counts as its own."""
     start, begin = one.data_ptr(), other.data_ptr()
-    return start < begin + other.nbytes and begin < start + one.nbytes and one.numel() > 0 and other.numel() > 0
+    ends = begin + other.itemsize * span(other), start + one.itemsize * span(one)
+    return start < ends[0] and begin < ends[1] and one.numel() > 0 and other.numel() > 0
 
 
 _MEANINGS: dict[str, Any] = {
-    "Run": Run, "memory_of": memory_of, "remembered": remembered, "overlap": overlap, "Tensor": torch.Tensor,
+    "Run": Run, "memory_of": memory_of, "remembered": remembered, "overlap": overlap, "span": span,
+    "Tensor": torch.Tensor,
     "is_grad_enabled": torch.is_grad_enabled, "increment_version": torch.autograd.graph.increment_version,
     "empty": empty, "new": torch.empty, "zeros": torch.zeros, "defer": host.defer,
 }  # fmt: skip

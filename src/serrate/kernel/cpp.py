@@ -10,7 +10,7 @@ from serrate.fusion.dtypes import INDEX
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
-from serrate.kernel.source import Printer, check_distinct, identifier, prelude
+from serrate.kernel.source import Printer, check_distinct, complex_functions, identifier, prelude
 
 
 def source(kernels: Sequence[Kernel]) -> str:
@@ -33,7 +33,7 @@ def source(kernels: Sequence[Kernel]) -> str:
     }
     """
     check_distinct(kernels)
-    return "\n".join([head(), *(_function(kernel) for kernel in kernels)])
+    return "\n".join([head(), *complex_functions(kernels), *(_function(kernel) for kernel in kernels)])
 
 
 def head() -> str:

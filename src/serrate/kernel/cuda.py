@@ -26,7 +26,7 @@ from serrate.kernel.ir import (
     walk,
 )
 from serrate.kernel.lanes import Wide
-from serrate.kernel.source import Printer, check_distinct, dtypes, identifier, one_line, prelude
+from serrate.kernel.source import Printer, check_distinct, complex_functions, dtypes, identifier, one_line, prelude
 
 _HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
 THREADS_PER_BLOCK = 1024  # the most that every device can run
@@ -37,7 +37,7 @@ def source(*kernels: Kernel) -> str:
     check_distinct(kernels)
     found = frozenset[str]().union(*map(dtypes, kernels))
     headers = "".join(_HEADERS[dtype] for dtype in sorted(found & _HEADERS.keys()))
-    return "\n".join([headers + prelude("prelude.cuh"), *map(_function, kernels)])
+    return "\n".join([headers + prelude("prelude.cuh"), *complex_functions(kernels), *map(_function, kernels)])
 
 
 def _function(kernel: Kernel) -> str:

@@ -73,6 +73,8 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
             continue
         if operation.kind in MOVED:
             found.update(dict.fromkeys(axis for axis in x.domain.kept if not axis.is_broadcast))
+        if operation.name == "packed_positions":
+            found.update(dict.fromkeys(x.domain.allocation))
         axis = index_axis(x, operation)
         if axis is not None and not axis.is_broadcast:
             found[axis] = None
@@ -163,6 +165,10 @@ class Elements:
     def address(self, tensor: TensorView) -> Scalar:
         """Where the element lies in its buffer."""
         place = const(0)
+        if tensor.strides is not None:
+            for axis, stride in zip(tensor.domain.allocation, tensor.strides, strict=True):
+                place = place + self.indices.of(axis) * stride
+            return self.lowering.builder.by_names(place)
         for axis in memory_axes(self.lowering.team, tensor):
             known = room(axis)  # which rows whose lengths are data need not fill
             unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
@@ -181,6 +187,8 @@ class Elements:
                 return cast(value, accumulator(tensor.dtype))
             case "copy":
                 return (yield self, operation.inputs[0])
+            case "packed_positions":
+                return cast(self.address(tensor), tensor.dtype)
             case "full":
                 return const(operation.options[0], accumulator(tensor.dtype))
         axis = index_axis(tensor, operation)

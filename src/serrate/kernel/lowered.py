@@ -16,6 +16,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import Scalar
+from serrate.fusion.strides import check_strides, span
 from serrate.fusion.view import TensorView
 from serrate.kernel.calling import NARROW, Arguments, Call, arguments_of, call_of, overlap
 from serrate.kernel.costs import Needs, moved_bytes, needs, raggedness_by_array
@@ -192,7 +193,7 @@ class Lowered:
         self._check(inputs, outputs)
         devices, given_outputs = tuple(given.device for given in inputs), outputs is not None
         self._expected[given_outputs] = self._prepared(devices, given_outputs, checked=True)
-        plain = [given.resolve_neg() for given in inputs]
+        plain = [given.resolve_neg().resolve_conj() for given in inputs]
         if outputs is not None:
             torch.autograd.graph.increment_version(outputs)  # torch cannot see that they are written to
         return self._prepared(devices, given_outputs, checked=False)(*plain, *(outputs or ()))
@@ -224,7 +225,8 @@ class Lowered:
             if tensor.name not in used:
                 continue
             device = memory.device if device is None else device
-            fits = memory.dtype == TORCH[tensor.dtype] and memory.is_contiguous()
+            fits = memory.dtype == TORCH[tensor.dtype] and (memory.is_contiguous() or tensor.strides is not None)
+            check_strides(tensor, memory)
             if not fits or memory.device.type != self.target.device or memory.device != device:
                 layout = "contiguous" if memory.is_contiguous() else "not contiguous"
                 raise TypeError(
@@ -242,7 +244,7 @@ class Lowered:
         check_offsets(stored_raggedness(self.fusion), run)
         for required in self.requirements:
             required.check(run)
-        counts = [given.numel() for given in inputs]
+        counts = [span(given) for given in inputs]
         stored = [tensor for tensor in self.fusion.outputs if not is_offsets(tensor)]
         counts += [math.prod(self._shape(run, tensor, inputs[0].device)) for tensor in stored]
         largest = max([*counts, *(evaluate(bound, run.sizes) for bound in self.bounds)], default=0)

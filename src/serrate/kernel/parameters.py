@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from serrate.fusion.binding import raggedness_of
 from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.fusion.strides import span_of
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Buffer, Fault, GridReduce, Launch, Statement, Store, expressions, walk
 from serrate.kernel.phases import PhasedFusion
@@ -55,7 +56,9 @@ def is_offsets(tensor: TensorView) -> bool:
 
 
 def _size(tensor: TensorView, team: Team | None) -> Scalar:
-    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide."""
+    """The elements of a tensor; by a name, bound to what is given, where lengths that are data decide, or strides."""
+    if tensor.strides is not None:
+        return span_of(tensor)
     size = const(1)
     for axis in memory_axes(team, tensor):
         size = size * axis.extent

@@ -158,3 +158,22 @@ DEVICE inline T nextafter(T a, typename Same<T>::type b) {
   memcpy(&next, &bits, sizeof(T));
   return next;
 }
+
+// Philox 4x32-10: word `place` of a call, 32 random bits, which are lane `place` mod 4 of the block with the counter
+// (place / 4, call), encrypted under the seed.
+DEVICE inline int64_t philox(int64_t place, int64_t seed, int64_t call) {
+  const uint64_t block = uint64_t(place) >> 2;
+  unsigned a = unsigned(block), b = unsigned(block >> 32), c = unsigned(call), d = unsigned(uint64_t(call) >> 32);
+  unsigned low = unsigned(seed), high = unsigned(uint64_t(seed) >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t left = uint64_t(0xD2511F53u) * a, right = uint64_t(0xCD9E8D57u) * c;
+    a = unsigned(right >> 32) ^ b ^ low;
+    b = unsigned(right);
+    c = unsigned(left >> 32) ^ d ^ high;
+    d = unsigned(left);
+    low += 0x9E3779B9u;
+    high += 0xBB67AE85u;
+  }
+  const int lane = int(place & 3);
+  return int64_t(lane == 0 ? a : lane == 1 ? b : lane == 2 ? c : d);
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import ClassVar
@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from serrate.fusion.analysis import repeated
-from serrate.fusion.dtypes import INDEX, INTEGERS
+from serrate.fusion.dtypes import COMPLEX, INDEX, INTEGERS, parts_of
 from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
 from serrate.fusion.functions import FUNCTIONS
-from serrate.fusion.scalar import Scalar
+from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory
 from serrate.kernel.ir import (
     Allocate,
@@ -34,7 +34,8 @@ from serrate.kernel.ir import (
 
 _LONGEST = 12  # operations of an expression that may be written twice
 # C computes these in int, so that their results have to be narrowed.
-_NARROW = ("bool", "uint8", "int8", "int16")
+_NARROW = ("bool", "uint8", "uint16", "int8", "int16")
+_SUFFIXES = {"uint32": "u", "uint64": "ull"}  # of constants
 
 
 @cache
@@ -44,6 +45,12 @@ def prelude(name: str) -> str:
     text = folder.joinpath(name).read_text()
     text = text.replace("\nSCALAR_FUNCTIONS\n", f"\n{folder.joinpath('scalars.h').read_text()}")
     return text.replace(f'#include "{exponential}"\n', files("serrate.runtime").joinpath(exponential).read_text())
+
+
+def complex_functions(kernels: Iterable[Kernel]) -> list[str]:
+    """The text about complex numbers that the source of some kernels needs: none, if they have no such numbers."""
+    needed = any(dtypes(kernel) & {*COMPLEX} for kernel in kernels)
+    return [files("serrate.kernel").joinpath("complex.h").read_text()] if needed else []
 
 
 @cache
@@ -88,8 +95,9 @@ class Printer:
 
     target: ClassVar[str]  # whose forms of scalar functions are written
     types: ClassVar[Mapping[str, str]] = {
-        "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
-        "float32": "float", "float64": "double",
+        "bool": "bool", "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "unsigned", "uint64": "uint64_t",
+        "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float32": "float",
+        "float64": "double", "complex64": "sr::complex<float>", "complex128": "sr::complex<double>",
     }  # fmt: skip
 
     def __init__(self, kernel: Kernel) -> None:
@@ -200,7 +208,12 @@ class Printer:
             return str(value).lower(), POSTFIX
         if dtype in INTEGERS:
             # C has no negative literals, and 2^63 is not an int64_t.
-            return (f"{value + 1} - 1", SUM) if value == -(2**63) else (str(value), UNARY if value < 0 else POSTFIX)
+            if value == -(2**63):
+                return f"{value + 1} - 1", SUM
+            return f"{value}{_SUFFIXES.get(dtype, '')}", UNARY if value < 0 else POSTFIX
+        if dtype in COMPLEX:
+            parts = (self._constant(const(part, parts_of(dtype)))[0] for part in (value.real, value.imag))
+            return f"{self.type(dtype)}({', '.join(parts)})", POSTFIX
         if math.isfinite(value):
             text = repr(value) if dtype == "float64" else str(np.float32(value)) + "f"
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from serrate.errors import ScheduleError
 from serrate.fusion.analysis import common
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.dtypes import accumulator
+from serrate.fusion.dtypes import WIDER, accumulator
 from serrate.fusion.indices import Indices
 from serrate.fusion.monoids import MONOIDS, Monoid
 from serrate.fusion.scalar import Scalar, cast, const, load, symbol
@@ -98,8 +98,8 @@ class States:
                 lanes.append(loop)
         state = State(tensor, monoid, element, self.nests.place(kept, indices), self.nests.place(lanes, indices))
         self._parts[tensor] = self._divide(state, loops)
-        if monoid.by_blocks and element == "float32" and self._is_long(tensor, loops):
-            state = replace(state, element="float64")
+        if monoid.by_blocks and element in WIDER and self._is_long(tensor, loops):
+            state = replace(state, element=WIDER[element])
         self._states[tensor] = [self._memory(state, state.monoid.parts, tensor.name)]
 
     def begin_scan(self, tensor: TensorView, depth: int, indices: Indices) -> None:
@@ -187,7 +187,7 @@ class States:
         reduced = [loop for loop in loops if self.phased.is_reduced_by(tensor, loop)]
         threaded = [loop for loop in reduced if loop.parallel_type == ParallelType.Thread]
         made = [Part(loop, None, tuple(loops[loops.index(loop) + 1 :])) for loop in threaded]
-        if not state.monoid.by_blocks or state.element != "float32" or not self._is_long(tensor, loops):
+        if not state.monoid.by_blocks or state.element not in WIDER or not self._is_long(tensor, loops):
             return made
         length = BLOCK
         for loop in reversed([loop for loop in reduced if loop.parallel_type == ParallelType.Serial]):
@@ -246,7 +246,8 @@ class States:
             for part in self._parts_at(job, loop):
                 states = self._states[job.tensor]
                 whole = states[-1]
-                element = whole.element if part.length is None else "float32"
+                narrow = {wide: own for own, wide in WIDER.items()}
+                element = whole.element if part.length is None else narrow.get(whole.element, whole.element)
                 kept, lanes = whole.kept.inside(part.inside), whole.lanes.inside(part.inside)
                 inner = State(job.tensor, whole.monoid, element, kept, lanes)
                 states.append(self._memory(inner, ["part"] * len(whole.buffers), whole.buffers[0]))

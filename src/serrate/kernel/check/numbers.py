@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from serrate.fusion.dtypes import BOOL, DTYPES, FLOATS, INDEX, INTEGERS, kind_of
+from serrate.fusion.dtypes import BOOL, DTYPES, FLOATS, INDEX, SIZED, kind_of, wrapped
 from serrate.fusion.functions import FUNCTIONS, Function
 from serrate.kernel.check.accesses import SharedMemory, Violation, bad_load, outside
 
@@ -40,7 +40,7 @@ def _to_integer(dtype: str) -> Callable[[Any], Any]:
     numpy_type = np.dtype(dtype)
 
     def convert(value: Any) -> Any:
-        return (np.int64(value) if isinstance(value, int) else value).astype(numpy_type)
+        return numpy_type.type(wrapped(value, dtype)) if isinstance(value, int) else value.astype(numpy_type)
 
     return convert
 
@@ -54,7 +54,8 @@ def _to_index(value: Any) -> int:
 
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "float16": _to_float16, "bfloat16": _to_bfloat16, "float32": np.float32, "float64": np.float64,
-    BOOL: bool, **{dtype: _to_integer(dtype) for dtype in INTEGERS if dtype != INDEX}, INDEX: _to_index,
+    "complex64": np.complex64, "complex128": np.complex128, BOOL: bool,
+    **{dtype: _to_integer(dtype) for dtype in SIZED}, INDEX: _to_index,
 }  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def environment() -> dict[str, Any]:
         function_name(row, dtype): row.number_of(dtype)
         for row in FUNCTIONS.values()
         for dtype in (*DTYPES, INDEX)
-        if kind_of(dtype) in row.kinds
+        if dtype in row.kinds or kind_of(dtype) in row.kinds
     }
     return {**{name: function for name, function in functions.items() if callable(function)}, **_CHECKS}
 
