@@ -122,7 +122,10 @@ MUTANTS = [
         "return Reads((Read(x, places, inside),))\n\n\ndef _selected",
         "return Reads((Read(x, places),))\n\n\ndef _selected",
     ),
-    Mutant("a guard is left out", "kernel/builder.py", "            self._enter(If(condition, ()))\n", "            pass\n"),
+    Mutant(
+        "a guard is left out", "kernel/builder.py",
+        "            self._enter(If(condition, ()))\n", "            pass\n",
+    ),
     Mutant(
         "of several guards that threads differ in the last one counts", "kernel/builder.py",
         "both(*self._noted, condition)", "condition",
