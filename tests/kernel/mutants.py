@@ -48,8 +48,9 @@ MUTANTS = [
         "numbers[other] + (other in ends and not together)", "numbers[other]",
     ),
     Mutant(
-        "what is kept is read in a later phase only if it is reduced", "kernel/phases.py",
+        "what is kept for a later phase is computed again there", "kernel/phases.py",
         "return both_ways or any(numbers[reader] != numbers[job] for reader in readers)", "return both_ways",
+        "tests/kernel/test_phases.py",
     ),
     Mutant(
         "jobs along a loop are done beside it", "kernel/lower.py",

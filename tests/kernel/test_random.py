@@ -80,7 +80,7 @@ def test_in_the_interpreter(target: str) -> None:
         counts[try_one(random, target)] += 1
 
     one()
-    assert counts["accepted"] >= 0.5 * counts.total()
+    assert counts["accepted"] >= 0.4 * counts.total()
 
 
 @pytest.mark.slow
