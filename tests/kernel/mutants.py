@@ -75,7 +75,7 @@ MUTANTS = [
     Mutant(
         "sums of blocks are added up in float32", "kernel/states.py",
         'state = replace(state, element="float64")', 'state = replace(state, element="float32")',
-        "tests/kernel/test_sums.py",
+        "tests/kernel/test_phases.py",
     ),
     Mutant(
         "only the first of several partial states begins with the neutral value", "kernel/states.py",
@@ -176,7 +176,7 @@ def search() -> str | None:
         except (ScheduleError, RaggednessError):
             continue
         except Exception as error:
-            return f"case {seed}: {type(error).__name__}: {error}"
+            return f"case {seed}: {type(error).__name__}: {' '.join(str(error).split())}"
     return None
 
 
