@@ -1,4 +1,4 @@
-"""The page that lists what the loop layer was asked for: each row names tests that exist, or says why there is none."""
+"""The page of what the loop layer was asked for: each row names tests that exist, or says why there are none."""
 
 from __future__ import annotations
 

@@ -210,6 +210,13 @@ class Program(Inputs):
         exact = name in ("max", "min", "argmax", "argmin", "count_nonzero", "any", "all") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
+    def moved_by(self, x: Value, statistic: Value) -> Value:
+        """A value and a statistic of the same axes, or of what was made of it, in one."""
+        bounded = self.fusion.unary("tanh", statistic.tensor) if statistic.is_float else statistic.tensor
+        bounded = bounded if bounded.dtype == x.tensor.dtype else self.fusion.cast(bounded, x.tensor.dtype)
+        name = self.random.choice(["subtract", "add", "maximum"])
+        return Value(self.fusion.binary(name, x.tensor, bounded), False, LARGE, True)
+
     def scan(self, x: Value) -> Value:
         """A scan along an axis; of numbers so small that no order of adding them matters much."""
         at = self.random.randrange(len(self.axes))
@@ -345,8 +352,9 @@ def _normalization(made: Program, x: Value) -> None:
 def _network(made: Program, x: Value) -> None:
     """Several statistics, each over axes of its own, of what others were made of; and results of some of them."""
     reduced: set[int] = set()
-    x, outputs = made.chain(x, 0, 1)[-1], 0
+    x, outputs, earlier = made.chain(x, 0, 1)[-1], 0, list[Value]()
     for _ in range(made.random.randint(2, 3)):
+        earlier.append(x)
         axes = made.reduced_axes(x, whole=True)
         reduced.update(axes)
         if made.random.random() < 0.2:
@@ -362,14 +370,15 @@ def _network(made: Program, x: Value) -> None:
                 reduced.update(at for at in range(len(made.axes)) if at not in axes)
                 other = made.reduce(replace(other, bound=1.0), rest, False, ["max", "min"])
             made.fusion.output(other.tensor, f"z{outputs}")
-        bounded = statistic.tensor if not x.is_float else made.fusion.unary("tanh", statistic.tensor)
-        if bounded.dtype != x.tensor.dtype:
-            bounded = made.fusion.cast(bounded, x.tensor.dtype)
-        name = made.random.choice(["subtract", "add", "maximum"])
-        x = Value(made.fusion.binary(name, x.tensor, bounded), False, LARGE, True)
+        x = made.moved_by(x, statistic)
         if x.is_float:
             x = Value(made.fusion.unary(made.random.choice(["tanh", "sigmoid"]), x.tensor), False, 1, True)
     made.reference = made.fusion.output(x.tensor, "y")
+    if made.random.random() < 0.4:  # a value that was there before y is read again, after all of y is known
+        axes = made.reduced_axes(x, whole=True)
+        reduced.update(axes)
+        last = made.reduce(x, axes, True, ["max", "min", "sum"])
+        made.fusion.output(made.moved_by(made.random.choice(earlier), last).tensor, "z")
     made.reduced = tuple(made.reference.domain.logical[at] for at in sorted(reduced))
 
 
