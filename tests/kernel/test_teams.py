@@ -163,9 +163,9 @@ def test_a_sum_is_left_to_a_collective() -> None:
         lower(fusion, y)
     assert refused.value.tensor is y
     assert str(refused.value) == (
-        "y[rD_i_outer{2}, rS_i_inner{(n + 1) / 2}] float32 is reduced over loop rD_i_outer{2} of y, which is spread "
-        "over the ranks of a team; what several ranks have is put together by a collective, not by a kernel: reduce "
-        "the other loops, by rfactor, and store that"
+        "y[rD_i_outer{2}, rS_i_inner{(n + 1) / 2}] float32 is reduced over loop rD_i_outer{2} of y, which is "
+        "spread over the ranks of a team; what several ranks have is put together by a collective, not by a kernel: "
+        "reduce the other loops, by rfactor, and store that"
     )
 
 

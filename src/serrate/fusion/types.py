@@ -15,7 +15,8 @@ class IterType(Enum):
 
 class ParallelType(Enum):
     """How the loop over an axis is run. On CUDA by blocks and threads, on the CPU by threads; `Simd` (CPU) and
-    `Vectorize` (CUDA) are the lanes of one instruction; `DIDx` are the ranks of a team of processes."""
+    `Vectorize` (CUDA) are the lanes of one instruction; `DIDx` are the ranks of a team of processes; `Bulk` (CUDA) is a
+    dimension of a box that the copy engine copies to shared memory."""
 
     Serial = "S"
     BIDx = "blockIdx.x"
@@ -29,6 +30,7 @@ class ParallelType(Enum):
     Thread = "T"
     Simd = "L"
     DIDx = "D"
+    Bulk = "B"
 
     @property
     def is_block(self) -> bool:

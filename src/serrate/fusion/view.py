@@ -92,6 +92,11 @@ class TensorView:
         return any(a not in axes or a.parallel_type != ParallelType.Serial for a in self.loop)
 
     @property
+    def box_axes(self) -> tuple[IterDomain, ...]:
+        """The dimensions of the boxes that it is copied by, which are none if it is not."""
+        return tuple(axis for axis in self.loop if axis.parallel_type == ParallelType.Bulk)
+
+    @property
     def loop(self) -> tuple[IterDomain, ...]:
         """The loop axes, outermost first."""
         return self.domain.loop

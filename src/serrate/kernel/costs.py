@@ -18,9 +18,22 @@ from serrate.fusion.scalar import Scalar, const, rebuild
 from serrate.fusion.simplify import simplify
 from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Allocate, BlockReduce, Buffer, GridReduce, Kernel, Let, Statement, children, walk
+from serrate.kernel.ir import (
+    Allocate,
+    BlockReduce,
+    Buffer,
+    BulkCopy,
+    GridReduce,
+    Kernel,
+    Let,
+    Statement,
+    children,
+    walk,
+)
 from serrate.kernel.parameters import faults
 from serrate.kernel.targets import Target
+
+BOX_BYTES = 8  # of shared memory, by which threads wait for a box
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ def _shared(kernel: Kernel, target: Target) -> int:
     """What the threads of a block share; a compiler keeps all of it to the end."""
     total = sum(int(buffer.size.value) * _width(buffer) for buffer in _shared_buffers(kernel))
     reductions = [s for s in walk(kernel.body) if isinstance(s, (BlockReduce, GridReduce))]
+    total += BOX_BYTES * any(isinstance(statement, BulkCopy) for statement in walk(kernel.body))
     return total + sum(target.reduction_bytes(kernel, reduction) for reduction in reductions)
 
 

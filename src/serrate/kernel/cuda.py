@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from serrate.errors import ScheduleError
 from serrate.fusion.binding import TORCH
-from serrate.fusion.forms import PRODUCT
+from serrate.fusion.dtypes import INDEX
+from serrate.fusion.forms import POSTFIX, PRODUCT, SUM
 from serrate.fusion.scalar import const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import (
@@ -16,6 +17,7 @@ from serrate.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    BulkCopy,
     CombineRule,
     For,
     GridReduce,
@@ -23,6 +25,7 @@ from serrate.kernel.ir import (
     Launch,
     Statement,
     Store,
+    head,
     walk,
 )
 from serrate.kernel.lanes import Wide
@@ -37,7 +40,9 @@ def source(*kernels: Kernel) -> str:
     check_distinct(kernels)
     found = frozenset[str]().union(*map(dtypes, kernels))
     headers = "".join(_HEADERS[dtype] for dtype in sorted(found & _HEADERS.keys()))
-    return "\n".join([headers + prelude("prelude.cuh"), *complex_functions(kernels), *map(_function, kernels)])
+    boxes = any(isinstance(statement, BulkCopy) for kernel in kernels for statement in walk(kernel.body))
+    preludes = [headers + prelude("prelude.cuh"), *([prelude("boxes.cuh")] if boxes else ())]
+    return "\n".join([*preludes, *complex_functions(kernels), *map(_function, kernels)])
 
 
 def _function(kernel: Kernel) -> str:
@@ -124,12 +129,16 @@ class _CudaPrinter(Printer):
         yield from self.lines(loop.body)
 
     def allocation(self, buffer: Buffer) -> str:
-        return f"{'__shared__ ' if buffer.memory == Memory.SHARED else ''}{self.declaration(buffer)}"
+        boxes = {statement.to for statement in walk(self.kernel.body) if isinstance(statement, BulkCopy)}
+        aligned = "alignas(16) " if buffer.name in boxes else ""  # as the copy engine asks
+        return f"{'__shared__ ' if buffer.memory == Memory.SHARED else ''}{aligned}{self.declaration(buffer)}"
 
     def cooperation(self, statement: Statement) -> Iterator[str]:
         match statement:
             case Barrier():
                 yield "__syncthreads();"
+            case BulkCopy():
+                yield from self._scope(self._bulk_copy(statement))
             case BlockReduce():
                 yield from self._scope(self._block_reduce(statement))
             case GridReduce():
@@ -140,6 +149,34 @@ class _CudaPrinter(Printer):
         for line in lines:
             yield line if line.startswith("#") else "  " + line
         yield "}"
+
+    # Boxes
+
+    def _bulk_copy(self, copy: BulkCopy) -> Iterator[str]:
+        """The rows of a box, the parts of it that lie together, each by one instruction of the copy engine. Rows that
+        are not wholly inside, or do not begin at a multiple of 16 bytes, are copied and filled by the threads."""
+        *outer, width = copy.box
+        thread, threads = self._position((0, 1, 2), "thread"), self._count((0, 1, 2), "block")
+        index = self.type(INDEX)
+        starts = [self.expression(start, SUM) for start in copy.start]
+        shape = [self.expression(extent, POSTFIX) for extent in copy.shape]
+        yield f"// {one_line(head(copy))}"
+        yield f"sr::BoxCopy copy({thread}, {threads});"
+        yield f"for (int row = 0; row < {math.prod(outer)}; ++row) {{"
+        place, inside = "", ""
+        for dim, extent in enumerate(outer):
+            after = math.prod(outer[dim + 1 :])
+            number = "row" if after == 1 else f"row / {after}"
+            yield f"  const {index} at{dim} = {starts[dim]} + {number if dim == 0 else f'{number} % {extent}'};"
+            place = f"at{dim}" if not place else f"({place}) * {shape[dim]} + at{dim}"
+            inside += f"at{dim} < {shape[dim]} && "
+        start = starts[-1] if not place else f"({place}) * {shape[-1]} + {starts[-1]}"
+        rest = f"{shape[-1]} - ({starts[-1]})"
+        there = f"{inside[:-4]} ? {rest} : 0" if inside else rest
+        yield f"  const {index} there = {there};"
+        yield f"  copy.row<{width}>({identifier(copy.to)} + row * {width}, {identifier(copy.source)} + {start}, there);"
+        yield "}"
+        yield "copy.wait();"
 
     # Reductions
 

@@ -66,7 +66,7 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
         seen.add(x)
         operation = x.definition
         if x is not tensor and is_held(x):
-            found.update(dict.fromkeys(x.kept_in.domain.allocation if x.kept_in is not None else ()))
+            found.update(dict.fromkeys(x.kept_in.domain.allocation if x.kept_in is not None else x.box_axes))
             continue
         if operation is None or operation.kind == "offsets":
             found.update(dict.fromkeys(x.domain.allocation))

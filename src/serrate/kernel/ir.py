@@ -7,6 +7,7 @@
     Allocate  memory in registers or scratch memory (per thread), or shared by a block
     Store     buffer[index] = value; loads are scalar expressions
     Prefetch  a hint that an element will be needed soon
+    BulkCopy  a box of a parameter to shared memory, by the copy engine
     Fault     a report to the caller, where something went wrong
     Barrier   all threads of a block arrive before any goes on
     BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
@@ -96,6 +97,24 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class BulkCopy:
+    """A box of a parameter, an array of `shape` whose last dimension lies together, at `start`: to[0], to[1], … are its
+    elements, of which the last dimension changes fastest. Those outside of the shape are `fill`; without one they are
+    left as they were.
+
+    All threads of a block must arrive, with the same start. The copy engine writes the box as if it were one more
+    thread of the block: others may read it after the next barrier, and must not have read it since the last one.
+    """
+
+    to: str
+    source: str
+    start: tuple[Scalar, ...]
+    box: tuple[int, ...]
+    shape: tuple[Scalar, ...]
+    fill: int | None = 0
+
+
+@dataclass(frozen=True)
 class Fault:
     """A report to the caller, where a condition holds: buffer[0] = number, which is not 0. Many threads may report at
     once; the number of one of them stays."""
@@ -150,7 +169,7 @@ class GridReduce:
     body: tuple[Statement, ...]
 
 
-Statement = For | If | Let | Allocate | Store | Prefetch | Fault | Barrier | BlockReduce | GridReduce
+Statement = For | If | Let | Allocate | Store | Prefetch | BulkCopy | Fault | Barrier | BlockReduce | GridReduce
 
 
 @dataclass(frozen=True)
@@ -224,6 +243,8 @@ def expressions(statement: Statement) -> tuple[Scalar, ...]:
             return (statement.buffer.size,)
         case Prefetch():
             return (statement.index,)
+        case BulkCopy():
+            return (*statement.start, *statement.shape)
         case Fault():
             return (statement.condition,)
     return ()
@@ -246,6 +267,9 @@ def map_expressions(statement: Statement, change: Callable[[Scalar], Scalar]) ->
             return replace(statement, index=new[0], value=new[1])
         case Prefetch():
             return replace(statement, index=new[0])
+        case BulkCopy():
+            rank = len(statement.box)
+            return replace(statement, start=new[:rank], shape=new[rank:])
         case Fault():
             return replace(statement, condition=new[0])
         case Allocate():
@@ -282,6 +306,10 @@ def head(statement: Statement) -> str:
             return f"{buffer}[{index}] = {value}"
         case Prefetch(buffer, index):
             return f"prefetch {buffer}[{index}]"
+        case BulkCopy(to, source, start, box, shape, fill):
+            where = ", ".join(map(str, start))
+            rest = "" if fill is None else f", {fill} outside"
+            return f"{to} = box {'×'.join(map(str, box))} of {source}[{'×'.join(map(str, shape))}] at ({where}){rest}"
         case Fault(condition, buffer, number):
             return f"fault {number} if {condition}: {buffer}"
         case Barrier():

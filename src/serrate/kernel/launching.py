@@ -43,6 +43,11 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
     reference = phased.reference
     for place, loop in enumerate(phased.loops):
         kind = loop.parallel_type
+        if kind == ParallelType.Bulk:
+            raise ScheduleError(
+                f"loop {loop} of {reference.name} is Bulk, but a kernel walks it: only a copy of an input is copied by "
+                f"boxes, which cache_after(Memory.SHARED) makes"
+            )
         if kind not in target.parallel_types:
             instead = f"; its lanes are {target.lanes.name}" if kind.is_lanes else ""
             raise ScheduleError(

@@ -18,6 +18,7 @@ from serrate.fusion.indices import Indices, route
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, ceildiv, const, equal, less, logical_not, multiply, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
+from serrate.kernel.boxes import Boxes
 from serrate.kernel.builder import axis_name
 from serrate.kernel.costs import check_needs
 from serrate.kernel.elements import Elements
@@ -81,12 +82,15 @@ class Lowering:
         self.builder, self.team = self.nests.builder, self.nests.team
         self.states = States(self.nests, target)
         self.keeping = Keeping(self.nests, target)
+        self.boxes = Boxes(self.nests, target)
         self.walked: set[tuple[IterDomain, ...]] = set()  # loops that some phase has walked
         self.phased_at = 0  # the depth of the innermost loop that several phases walk
 
     def run(self) -> Lowered:
         with self.builder.scope():
-            self._do(0, [Job(Role.STORE, tensor) for tensor in self.phased.outputs], Indices(self.phased.graph))
+            jobs = [Job(Role.STORE, tensor) for tensor in self.phased.outputs]
+            self.boxes.copy(-1, self.phased.jobs, Indices(self.phased.graph))
+            self._do(0, jobs, Indices(self.phased.graph))
         for tensor in self.phased.outputs:
             if tensor.fill is not None:
                 self._fill_holes(tensor)
@@ -94,13 +98,16 @@ class Lowering:
         buffers, sizes, arrays = parameters(self.phased, body, self.launch, self.states.workspaces, self.team)
         kernel = Kernel(self.name, buffers, sizes, body, self.launch, self.index)
         check_needs(kernel, self.target, self.phased.reference)
-        required, bounds = requirements(self.phased, self.target), index_bounds(self.phased)
+        required = (*requirements(self.phased, self.target), *self.boxes.requirements)
+        bounds = index_bounds(self.phased)
         return Lowered(kernel, self.phased.fusion, arrays, self.target, required, bounds, self.team)
 
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: the result of a reduction, or a kept value."""
         if is_gathered(tensor):
             return self.states.value(tensor)
+        if tensor.box_axes:
+            return self.boxes.value(tensor, elements.indices)
         return self.keeping.value(tensor, elements) if tensor in self.nests.known else None
 
     # Loops and phases
@@ -206,6 +213,7 @@ class Lowering:
             if within is not None:
                 within()
             nests.advance(local, everything)
+            self.boxes.copy(depth, everything, local)
             self._do(depth + 1, jobs, local)
         del nests.variables[loop]
 

@@ -16,6 +16,7 @@ from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import Scalar, ceildiv, less, minimum, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
+from serrate.kernel.boxes import check_filled
 from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
@@ -37,7 +38,8 @@ class Nests:
         taken |= raggedness_of(phased.fusion.tensors).keys()
         _check_names(taken)
         taken = set(map(word, taken))
-        self.builder = Builder(reduces_across_threads(phased), taken)
+        has_boxes = any(tensor.box_axes for tensor in phased.needed)
+        self.builder = Builder(has_boxes or reduces_across_threads(phased), taken)
         self.team = team_of(phased, symbol(self.builder.name("rank")))
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
         self.full: dict[IterDomain, Scalar] = {}  # loops that are walked only as far as all lanes are in bounds
@@ -49,7 +51,7 @@ class Nests:
 
     def is_held(self, tensor: TensorView) -> bool:
         """Whether a tensor is read from what the kernel holds, not computed where it is read."""
-        return is_gathered(tensor) or tensor in self.known
+        return is_gathered(tensor) or tensor in self.known or bool(tensor.box_axes)
 
     def axes_read(self, tensor: TensorView) -> list[IterDomain]:
         """The axes whose indices are needed to compute a tensor from what is in memory."""
@@ -62,7 +64,8 @@ class Nests:
         if job.role == Role.KEEP and tensor.kept_in is not None:
             return [*tensor.kept_in.domain.allocation, *self.phased.iterated[tensor], *self.axes_read(tensor)]
         if job.role == Role.REDUCE and tensor.reads_holes:
-            return list(_filled_operand(tensor).domain.allocation)
+            operand = _filled_operand(tensor)
+            return list(operand.loop if operand.box_axes else operand.domain.allocation)
         wanted: dict[IterDomain, None] = {}
         if job.role == Role.STORE:
             wanted.update(dict.fromkeys(domain.allocation))
@@ -313,6 +316,9 @@ def _filled_operand(tensor: TensorView) -> TensorView:
     assert operation is not None
     operand = operation.inputs[0]
     neutral = MONOIDS[operation.name].neutral
+    if operand.box_axes:
+        check_filled(tensor, operand)
+        return operand
     if operand.definition is not None or operand.fill is None:
         raise ScheduleError(f"{tensor} reads holes of {operand}, which is not an input that holds a fill value in them")
     if neutral is None or operand.fill != neutral:

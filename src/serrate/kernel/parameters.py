@@ -9,7 +9,7 @@ from serrate.fusion.raggedness import Raggedness, Stored
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.fusion.strides import span_of
 from serrate.fusion.view import TensorView
-from serrate.kernel.ir import Buffer, Fault, GridReduce, Launch, Statement, Store, expressions, walk
+from serrate.kernel.ir import Buffer, BulkCopy, Fault, GridReduce, Launch, Statement, Store, expressions, walk
 from serrate.kernel.phases import PhasedFusion
 from serrate.kernel.teams import Team, memory_axes
 
@@ -71,6 +71,8 @@ def _names(body: tuple[Statement, ...]) -> list[str]:
     for statement in walk(body):
         for expression in expressions(statement):
             found.update(dict.fromkeys(node.value for node in expression.walk() if node.op in ("load", "search")))
+        if isinstance(statement, BulkCopy):
+            found[statement.source] = None
         if isinstance(statement, Store):
             found[statement.buffer] = None
         if isinstance(statement, GridReduce):

@@ -401,7 +401,7 @@ def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
     if reference.fusion is not fusion:
         raise ScheduleError(f"{reference} is a tensor of another fusion")
     for tensor in fusion.tensors:
-        if tensor is not reference and tensor.is_scheduled:
+        if tensor is not reference and tensor.is_scheduled and not tensor.box_axes:
             raise ScheduleError(f"{tensor} is scheduled, but loops are those of the reference, {reference}")
     if not stored_outputs(fusion):
         raise ScheduleError(f"the fusion of {reference} has no output that a kernel could store")
@@ -472,7 +472,8 @@ def is_gathered(tensor: TensorView) -> bool:
 
 
 def _is_cached(tensor: TensorView) -> bool:
-    return tensor.is_cached and tensor.memory != Memory.GLOBAL and not is_reduction(tensor)
+    kept = tensor.is_cached and not tensor.box_axes
+    return kept and tensor.memory != Memory.GLOBAL and not is_reduction(tensor)
 
 
 def _hoisted(made: PhasedFusion) -> set[TensorView]:

@@ -19,6 +19,19 @@ from serrate.runtime.signature import Compiled
 
 
 @dataclass(frozen=True)
+class BoxLimits:
+    """What a copy engine asks of a box that it copies."""
+
+    dimensions: int
+    """How many dimensions the tensor has at most."""
+    extent: int
+    """How many elements a box has at most along each of them."""
+    bytes: int
+    """What the bytes between neighbours are a multiple of, along all dimensions but the last, and what the bytes of a
+    box along the last."""
+
+
+@dataclass(frozen=True)
 class Limits:
     """How much of what a target has at most. A schedule that asks for more is refused, and the limit is named."""
 
@@ -31,6 +44,8 @@ class Limits:
     """Memory that the threads of a block share."""
     kept_bytes: int
     """Memory for one value that each thread keeps, in registers or on the stack."""
+    box: BoxLimits | None = None
+    """Of what a copy engine copies; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,7 @@ CUDA = Target(
         grid=(2**31 - 1, 65_535, 65_535),
         shared_bytes=48 * 1024,  # what every device has without being asked
         kept_bytes=2**14,
+        box=BoxLimits(dimensions=5, extent=256, bytes=16),  # of the tensor memory accelerator, compute capability 9.0
     ),
     scratch=False,
     prefetch=False,

@@ -14,11 +14,13 @@ from serrate.fusion.analysis import evaluate
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
 from serrate.kernel.check.accesses import GlobalMemory, SharedMemory, Strand, Violation, outside
+from serrate.kernel.check.boxes import copy_box
 from serrate.kernel.check.numbers import CONVERT, array, environment, numpy_dtype, values
 from serrate.kernel.check.statements import FILE, Program, Site, program
-from serrate.kernel.ir import Barrier, BlockReduce, Buffer, Fault, GridReduce, Kernel, head, walk
+from serrate.kernel.ir import Barrier, BlockReduce, Buffer, BulkCopy, Fault, GridReduce, Kernel, head, walk
 
 Position = tuple[int, int, int]  # of a block in the grid, or of a thread in its block, along x, y and z
+ENGINE = -1  # the number of the copy engine among the threads of a block
 Registers = tuple[list[Any], ...]  # for each component of a reduction's state, the registers of one thread
 
 
@@ -225,13 +227,15 @@ class _Grid:
         where = f"  at: {head(self.program.sites[first].statement)}\n  block {block.position}, thread {there[0]}"
         raise Violation(f"a barrier not reached by all threads: thread {others[0]} is elsewhere", where)
 
-    def _meet(self, block: _Block, number: int, states: list[Registers]) -> bool:
+    def _meet(self, block: _Block, number: int, states: list[Any]) -> bool:
         """What happens when all threads of a block are there; whether they go into the body of a grid reduction."""
         site = self.program.sites[number]
         try:
             match site.statement:
                 case Barrier():
                     block.epoch += 1
+                case BulkCopy():
+                    copy_box(site.statement, states, (0, block.number, block.epoch, ENGINE))
                 case BlockReduce():
                     self._reduce_block(site.statement, site, states)
                 case GridReduce():

@@ -21,6 +21,7 @@ from serrate.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    BulkCopy,
     Fault,
     For,
     GridReduce,
@@ -44,7 +45,7 @@ _COORDINATES = ("bx", "by", "bz", "tx", "ty", "tz")
 class Site:
     """A statement at which the threads of a block meet, and the dtypes of the state it combines."""
 
-    statement: Barrier | BlockReduce | GridReduce
+    statement: Barrier | BlockReduce | GridReduce | BulkCopy
     combine: str = ""
     dtypes: tuple[str, ...] = ()
 
@@ -99,7 +100,7 @@ class _Writer(ExpressionWriter):
         for number in self.shared:
             self.lines.insert(1, Line(f"    entry_{number} = -1", None, self.scope))
         for number, site in enumerate(self.sites):
-            if not isinstance(site.statement, Barrier):
+            if isinstance(site.statement, (BlockReduce, GridReduce)):
                 self.combine(number, site.statement)
         source = "\n".join(line.text for line in self.lines) + "\n"
         return Program(
@@ -138,6 +139,8 @@ class _Writer(ExpressionWriter):
                     self.line(f"if {self.value(condition)}: {self.place(buffer).name}.values[0] = {number}")
                 case Prefetch():
                     pass  # a hint, which may name any place
+                case BulkCopy():
+                    self.copy_box(statement)
                 case _:
                     self.meet(statement)
         self.scope = outer
@@ -237,6 +240,21 @@ class _Writer(ExpressionWriter):
         if isinstance(statement, GridReduce):
             self.line("if last:")
             self.indented(statement.body, self.scope.inner())
+
+    def copy_box(self, copy: BulkCopy) -> None:
+        """Where the threads of a block meet, each with the memory of the box, the elements and where the box begins."""
+        if self.scope.concurrent:
+            raise self.wrong("a box is copied inside a loop over threads or lanes")
+        to, source = self.place(copy.to), self.place(copy.source)
+        if to.buffer.memory != Memory.SHARED or to.buffer.dtype != source.buffer.dtype:
+            raise self.wrong(f"{copy.to} is not shared memory of {source.buffer.dtype}")
+        if source.buffer.memory != Memory.GLOBAL or source.buffer.written:
+            raise self.wrong(f"{copy.source} is not a parameter that is only read")
+        start, shape = ("".join(f"{self.value(part)}, " for part in parts) for parts in (copy.start, copy.shape))
+        elements = self.reading(source, source.buffer.dtype)
+        self.sites.append(Site(copy))
+        state = f"({to.name}{to.entry or ', 0'}, {elements}, ({start}), ({shape}))"
+        self.line(f"strand, last = yield {len(self.sites) - 1}, {state}")
 
     def combine(self, number: int, statement: BlockReduce | GridReduce) -> None:
         rule = statement.combine
