@@ -313,7 +313,7 @@ def _reduction(made: Program, x: Value) -> None:
     axes = made.reduced_axes(values[-1], whole=False)
     result = made.reduce(values[-1], axes)
     made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)
-    if made.random.random() < 0.25:
+    if result.tensor.dtype != "bool" and made.random.random() < 0.25:
         made.fusion.output(made.chain(result, 1, 2)[-1].tensor, "y")
     else:
         made.fusion.output(result.tensor, "y")
