@@ -77,18 +77,6 @@ def is_refused(lowered: Lowered, inputs: list[torch.Tensor], faulted: bool) -> b
     return refused
 
 
-def _has_unread_gather(lowered: Lowered) -> bool:
-    """Whether no output is computed of some gather, which `evaluate` computes nevertheless."""
-    read, stack = set(), list(lowered.fusion.outputs)
-    while stack:
-        tensor = stack.pop()
-        if tensor not in read:
-            read.add(tensor)
-            stack += tensor.definition.inputs if tensor.definition is not None else ()
-    gathers = [t for t in lowered.fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
-    return any(gather not in read for gather in gathers)
-
-
 def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, torch.Tensor]) -> None:
     """Every element of every output against `evaluate`."""
     valid = valid_positions(lowered, inputs)

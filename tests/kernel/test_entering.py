@@ -189,7 +189,7 @@ def test_a_number_takes_the_dtype_beside_it() -> None:
     assert (symbol("x", "float16") + 1).args[1] == const(1.0, "float16")
     assert (symbol("i", "int8") * 2.0).args[1] == const(2, "int8")
     assert (symbol("i", "int8") / 0.5).args[1] == const(0.5, "float32")
-    with pytest.raises(TypeError, match=r"a number beside int8 has to be whole, got 0\.5"):
+    with pytest.raises(TypeError, match=r"a number beside int8 has to be one of that kind, got 0\.5"):
         symbol("i", "int8") * 0.5
 
 

@@ -39,7 +39,13 @@ def test_copies_of_a_fusion(seed: int) -> None:
     copy = fusion.clone()
     assert copy == fusion
     assert hash(copy) == hash(fusion)
-    for one, other in zip(fusion.evaluate(*made.inputs), copy.evaluate(*made.inputs), strict=True):
+    try:
+        results = fusion.evaluate(*made.inputs)
+    except IndexError:  # some indices are out of range
+        with pytest.raises(IndexError):
+            copy.evaluate(*made.inputs)
+        results = []
+    for one, other in zip(results, copy.evaluate(*made.inputs) if results else [], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
     try:
         kernel = lower(fusion, reference).kernel
