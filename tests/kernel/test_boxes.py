@@ -73,7 +73,7 @@ def test_sums_of_boxes(box: tuple[int, int], shape: tuple[int, int], holes: bool
     check(lowered, [some(*shape)])
     assert conditions(lowered) == (
         1 if holes else 2
-    )  # which row is stored, and which is added; columns end with the axis
+    )  # which row is stored, and added; columns end
 
 
 @pytest.mark.parametrize("name", ["max", "prod", "any", "argmax"])
