@@ -86,6 +86,10 @@ MUTANTS = [
         "half = (width + 1) // 2", "half = width // 2",
     ),
     Mutant(
+        "what was read of a state is used after the state has changed", "kernel/states.py",
+        "        self.builder.forget(state.buffers)\n", "", "tests/kernel/test_phases.py",
+    ),
+    Mutant(
         "inclusive scans are exclusive, and the other way round", "kernel/states.py",
         "exclusive = operation.options[1]", "exclusive = not operation.options[1]",
     ),

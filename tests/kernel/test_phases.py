@@ -421,3 +421,12 @@ def test_no_place_that_all_threads_share_is_chosen() -> None:
     assert value.kept_in is None
     if can_lower(fusion, y, target="cuda"):
         check(lower(fusion, y, target="cuda"), [torch.randn(5, 4)])
+
+
+@pytest.mark.parametrize("kind", [P.Thread, P.Simd])
+def test_what_was_read_of_a_state_is_read_again_after_it_changed(kind: P) -> None:
+    """Whether the greatest so far is not a number is asked before an element is taken in, and after it."""
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("argmax", fusion.input("x", ["n", 3]), [1]), "y").parallelize(1, kind)
+    data = torch.tensor([[0.0, 1.0, math.nan], [0.0, math.nan, 1.0], [math.nan, 2.0, 1.0], [2.0, 1.0, 0.0]])
+    agree(lower(fusion, y), [data], torch.tensor([2, 1, 0, 0]))

@@ -7,7 +7,7 @@ computed under it, and the leaves of the loop nest, `leaf`, are put under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -34,6 +34,7 @@ class Builder:
         self._names: list[set[str]] = [set()]  # by scope: what is closed may be named again
         self._lets: list[dict[Scalar, Scalar]] = [{}]  # by scope: values that have names
         self._known: dict[Scalar, Scalar] = {}  # those of all open scopes
+        self._read: dict[Scalar, set[str]] = {}  # the buffers that the value of a name was read from
         self._noted: list[Scalar] = []
         self._before: dict[int, list[Statement]] = {}  # what is to stand before a loop that is open, by its depth
         self.converged = converged  # whether threads must stay together
@@ -74,7 +75,7 @@ class Builder:
     def _close(self) -> None:
         body, statement = tuple(self._bodies.pop()), self._open.pop()
         for value in self._lets.pop():
-            del self._known[value]
+            self._known.pop(value, None)
         self._names.pop()
         if not body:
             return
@@ -167,10 +168,18 @@ class Builder:
         var = symbol(self.name(name), value.dtype)
         (self.varying.add if self.differs(guarded) else self.varying.discard)(var)
         self.add(Let(var, guarded))
+        self._read[var] = {str(node.value) for node in value.walk() if node.op == "load"}
+        self._read[var].update(*(self._read.get(name, ()) for name in value.symbols))
         for known in dict.fromkeys((whole, value)):
             if known not in self._known:
                 self._lets[-1][known] = self._known[known] = var
         return var
+
+    def forget(self, buffers: Iterable[str]) -> None:
+        """Something else is now stored in these: names of what was read from them no longer stand for it."""
+        changed = {*buffers}
+        for value in [value for value, name in self._known.items() if not changed.isdisjoint(self._read[name])]:
+            del self._known[value]
 
     def by_names(self, value: Scalar) -> Scalar:
         """The value in terms of what has a name already."""

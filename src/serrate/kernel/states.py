@@ -288,6 +288,7 @@ class States:
             values = [self.builder.let(f"{b}_next", v) for b, v in zip(state.buffers, values, strict=True)]
         for buffer, value in zip(state.buffers, values, strict=True):
             self.builder.add(Store(buffer, at, value))
+        self.builder.forget(state.buffers)
 
     # When loops have ended
 
