@@ -384,7 +384,7 @@ def test_runs_of_all_short_sizes_and_back(gap: int) -> None:
         ([0], [11]),
         ([2**63 - 1, 0], [1, 9]),
         ([2**63 - 1, 2**63 - 1, 0, 0], [2**63 - 1, 2**63 - 1, 10, 2]),  # whose sum, in 64 bits, is 10
-    ],  # fmt: skip
+    ],
 )
 def test_runs_past_all_numbers(starts: list[int], lengths: list[int]) -> None:
     values, total = drawn(10, 1), max(0, min(sum(lengths), 10))
