@@ -357,6 +357,41 @@ def test_runs_that_do_not_lie_within_the_rows() -> None:
     assert rows.copy_runs(values, t([0.0]), t([3]), 3) is None
 
 
+@pytest.mark.parametrize("gap", [0, 1, 300])
+def test_runs_of_all_short_sizes_and_back(gap: int) -> None:
+    lengths = [*range(140), *range(2040, 2200, 7), *range(70)]
+    room = [length + gap for length in lengths]
+    values = torch.randint(1, 127, (sum(room),), dtype=torch.int8)
+    starts = offsets_of(room)[:-1] + gap
+    kept = torch.cat([values[first : first + n] for first, n in zip(starts.tolist(), lengths, strict=True)])
+    same(rows.copy_runs(values, starts, t(lengths), sum(lengths)), kept)
+    back = torch.zeros_like(values)
+    for first, part in zip(starts.tolist(), kept.split(lengths), strict=True):
+        back[first : first + len(part)] = part
+    same(rows.put_runs(kept, starts, t(lengths), sum(room)), back)
+    order = torch.randperm(len(lengths))  # runs that are not one behind the other
+    mixed = torch.cat([kept.split(lengths)[i] for i in order.tolist()])
+    same(rows.put_runs(mixed, starts[order], t(lengths)[order], sum(room)), back)
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths"),
+    [
+        ([2**63 - 1], [2**63 - 1]),
+        ([-1], [1]),
+        ([1], [-1]),
+        ([10], [1]),
+        ([0], [11]),
+        ([2**63 - 1, 0], [1, 9]),
+        ([2**63 - 1, 2**63 - 1, 0, 0], [2**63 - 1, 2**63 - 1, 10, 2]),  # whose sum, in 64 bits, is 10
+    ],
+)
+def test_runs_past_all_numbers(starts: list[int], lengths: list[int]) -> None:
+    values, total = drawn(10, 1), max(0, min(sum(lengths), 10))
+    assert rows.copy_runs(values, t(starts), t(lengths), total) is None
+    assert rows.put_runs(values[:total], t(starts), t(lengths), 10) is None
+
+
 def test_large_copies_use_all_threads() -> None:
     lengths = torch.randint(0, 60, (2_000,))
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))

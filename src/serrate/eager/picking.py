@@ -146,14 +146,17 @@ class Runs:
 
     def put(self, values: torch.Tensor, rows: int) -> torch.Tensor:
         """Return `rows` rows: `values` are added up at these rows, and all other rows are 0."""
-        if self.once:
-            made = library.put_runs(values, self.starts, self.lengths, rows)
-        else:
-            wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))
-            numbers = torch.view_as_real(wide.resolve_conj()) if wide.is_complex() else wide
-            made = library.add_runs(numbers, self.starts, self.lengths, rows)
-            made = torch.view_as_complex(made) if made is not None and wide.is_complex() else made
-        return _put(values, self.index, rows, self.once) if made is None else made.to(values.dtype)
+        made = library.put_runs(values, self.starts, self.lengths, rows) if self.once else self._add(values, rows)
+        return _put(values, self.index, rows, self.once) if made is None else made
+
+    def _add(self, values: torch.Tensor, rows: int) -> torch.Tensor | None:
+        """Return the same for runs that may share rows, by compiled code; None where there is none."""
+        wide = values.to(ACCUMULATE.get(values.dtype, values.dtype))
+        numbers = torch.view_as_real(wide.resolve_conj()) if wide.is_complex() else wide
+        made = library.add_runs(numbers, self.starts, self.lengths, rows)
+        if made is None:
+            return None
+        return (torch.view_as_complex(made) if wide.is_complex() else made).to(values.dtype)
 
 
 @dataclass(frozen=True, eq=False)

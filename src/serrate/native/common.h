@@ -59,34 +59,55 @@ typedef int64_t AnyLine __attribute__((vector_size(kLine), aligned(1), may_alias
 // The number of bytes from an address up to the next one that begins a line.
 inline int64_t before_line(const char* memory) { return -reinterpret_cast<uintptr_t>(memory) & (kLine - 1); }
 
-// Does the same as memcpy.
+// Copies the first and the last kPart bytes of a run; together they are the whole run if it has at most twice as many.
+template <int64_t kPart>
+SERRATE_INLINE void copy_ends(char* out, const char* in, int64_t bytes) {
+  char first[kPart], last[kPart];
+  std::memcpy(first, in, kPart);
+  std::memcpy(last, in + bytes - kPart, kPart);
+  std::memcpy(out, first, kPart);
+  std::memcpy(out + bytes - kPart, last, kPart);
+}
+
+// Copies a run of at most a line. A call of memcpy takes twice as long for it.
+SERRATE_INLINE void copy_short(char* out, const char* in, int64_t bytes) {
+  if (bytes > 32) return copy_ends<32>(out, in, bytes);
+  if (bytes >= 16) return copy_ends<16>(out, in, bytes);
+  if (bytes >= 8) return copy_ends<8>(out, in, bytes);
+  if (bytes >= 4) return copy_ends<4>(out, in, bytes);
+  for (int64_t at = 0; at < bytes; ++at) out[at] = in[at];
+}
+
+// Does the same as memcpy. The first and the last line of a long run overlap others, so that all its bytes are copied by
+// whole lines.
 inline void copy(char* out, const char* in, int64_t bytes) {
-  int64_t at = 0;
-  if (bytes >= kLongRun) {
-    at = before_line(out);
-    std::memcpy(out, in, at);
-    for (; at + 2 * kLine <= bytes; at += 2 * kLine) {
-      const Line first = *reinterpret_cast<const AnyLine*>(in + at), next = *reinterpret_cast<const AnyLine*>(in + at + kLine);
-      *reinterpret_cast<Line*>(out + at) = first;
-      *reinterpret_cast<Line*>(out + at + kLine) = next;
-      asm volatile("" : : : "memory");  // Without this line the compiler turns the loop into a memcpy.
-    }
+  if (bytes <= kLine) return copy_short(out, in, bytes);
+  if (bytes < kLongRun) {
+    std::memcpy(out, in, bytes);
+    return;
   }
-  if (bytes > at) std::memcpy(out + at, in + at, bytes - at);
+  const int64_t last = bytes - kLine;
+  *reinterpret_cast<AnyLine*>(out) = *reinterpret_cast<const AnyLine*>(in);
+  for (int64_t at = before_line(out); at < last; at += kLine) {
+    *reinterpret_cast<Line*>(out + at) = *reinterpret_cast<const AnyLine*>(in + at);
+    asm volatile("" : : : "memory");  // Without this line the compiler turns the loop into a memcpy.
+  }
+  *reinterpret_cast<AnyLine*>(out + last) = *reinterpret_cast<const AnyLine*>(in + last);
 }
 
 // Sets bytes to 0.
 inline void clear(char* out, int64_t bytes) {
-  int64_t at = 0;
-  if (bytes >= kLongRun) {
-    at = before_line(out);
-    std::memset(out, 0, at);
-    for (; at + 2 * kLine <= bytes; at += 2 * kLine) {
-      *reinterpret_cast<Line*>(out + at) = *reinterpret_cast<Line*>(out + at + kLine) = Line{};
-      asm volatile("" : : : "memory");
-    }
+  if (bytes < kLongRun) {
+    if (bytes > 0) std::memset(out, 0, bytes);
+    return;
   }
-  if (bytes > at) std::memset(out + at, 0, bytes - at);
+  const int64_t last = bytes - kLine;
+  *reinterpret_cast<AnyLine*>(out) = AnyLine{};
+  for (int64_t at = before_line(out); at < last; at += kLine) {
+    *reinterpret_cast<Line*>(out + at) = Line{};
+    asm volatile("" : : : "memory");
+  }
+  *reinterpret_cast<AnyLine*>(out + last) = AnyLine{};
 }
 
 // Fills `bytes` bytes with copies of the `size` bytes at `filling`, or with zeros if `filling` is null.

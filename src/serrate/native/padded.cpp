@@ -68,7 +68,7 @@ struct Grid {
     fill(out + have, all - have, filling, size);
   }
 
-  void pad(const char* packed, int64_t d, int64_t cell, char* out) const {
+  SERRATE_APART void pad(const char* packed, int64_t d, int64_t cell, char* out) const {
     const Level& level = levels[d];
     const int64_t first = level.first(cell), have = std::min(level.count(cell), level.size);
     if (d == depth - 1) return pad_rows(packed, first, have, level.size, out);
@@ -77,7 +77,7 @@ struct Grid {
   }
 
   // Packs a cell; without a place in the padded memory, `in` is null.
-  void unpad(const char* in, int64_t d, int64_t cell, char* packed) const {
+  SERRATE_APART void unpad(const char* in, int64_t d, int64_t cell, char* packed) const {
     const Level& level = levels[d];
     const int64_t first = level.first(cell), count = level.count(cell), have = in ? std::min(count, level.size) : 0;
     if (d == depth - 1) return unpad_rows(in, first, count, have, packed);

@@ -68,25 +68,28 @@ class Levels(NamedTuple):
     many cells as the padded tensor.
     """
 
-    offsets: tuple[torch.Tensor | None, ...]
+    outer: torch.Tensor
+    """The offsets of the first level."""
+    components: int
+    """The number of components of the first level, B."""
     sizes: tuple[int, ...]
+    inner: tuple[torch.Tensor | None, ...] = ()
+    """The offsets of the other levels."""
 
     @property
-    def versions(self) -> tuple[int | None, ...]:
+    def offsets(self) -> tuple[torch.Tensor | None, ...]:
+        """The offsets of all levels."""
+        return (self.outer, *self.inner)
+
+    @property
+    def versions(self) -> list[int | None]:
         """How often the offsets of each level were written to, as far as torch counts it."""
-        return tuple(None if ends is None or ends.is_inference() else ends._version for ends in self.offsets)
-
-    @property
-    def components(self) -> int:
-        """The number of components of the first level, B."""
-        first = self.offsets[0]
-        assert first is not None
-        return first.numel() - 1
+        return [None if ends is None or ends.is_inference() else ends._version for ends in self.offsets]
 
     def structure(self, rows: int) -> Structure:
         """Return the structure of `rows` packed rows, of which the last ones may belong to no component."""
         axes: list[Axis] = [self.components]
-        counts = [None if level is None else level.numel() - 1 for level in self.offsets[1:]]
+        counts = [None if level is None else level.numel() - 1 for level in self.inner]
         for level, size, inside in zip(self.offsets, self.sizes, [*counts, rows], strict=True):
             if level is None:
                 axes.append(size)
@@ -113,29 +116,39 @@ def pad(values: torch.Tensor, offsets: Sequence[Any], sizes: Sequence[int], padd
     return _Padded.call(values, levels, padding)
 
 
-def unpad(grid: torch.Tensor, offsets: Sequence[Any], rows: int, padding: Any = 0) -> torch.Tensor | None:
+def unpad(grid: torch.Tensor, offsets: Sequence[Any], rows: int | None, padding: Any = 0) -> torch.Tensor | None:
     """Return packed rows [rows, …] of a padded tensor [B, *sizes, …]; the offsets may end before `rows`.
 
-    Rows that the padded tensor does not hold are `padding`.
+    Rows that the padded tensor does not hold are `padding`. If `rows` is None, there must be one level, whose last
+    offset is the number of rows.
     """
-    shape, depth = grid.shape, len(offsets)
-    if not grid.is_cpu or len(shape) <= depth or rows < 0 or _library() is None:
+    shape, depth, library = grid.shape, len(offsets), _library()
+    if library is None or not grid.is_cpu or len(shape) <= depth:
         return None
-    levels = _levels(offsets, shape[1:2] if depth == 1 else shape[1 : 1 + depth])
-    return None if levels is None or shape[0] != levels.components else _Unpadded.call(grid, levels, rows, padding)
+    levels = _levels(offsets, (shape[1],) if depth == 1 else shape[1 : 1 + depth])
+    if levels is None or shape[0] != levels.components:
+        return None
+    if rows is None:
+        rows = library["total"](levels.outer.data_ptr(), levels.components + 1)
+    return _Unpadded.call(grid, levels, rows, padding) if rows >= 0 else None
 
 
 def _levels(offsets: Sequence[Any], sizes: Sequence[int]) -> Levels | None:
     """Return the levels of these offsets; None if one is no vector of integers in memory, or a size is negative."""
     if len(offsets) == 1:
         ends, most = _wide(offsets[0]), sizes[0]
-        return Levels((ends,), (most,)) if ends is not None and 0 <= most < _MOST else None
+        return _level(ends, most) if ends is not None and type(most) is int and 0 <= most < _MOST else None
     wide = tuple(None if level is None else _wide(level) for level in offsets)
     if not wide or wide[0] is None or min(sizes) < 0 or max(sizes) >= _MOST:
         return None
     if any(made is None and given is not None for made, given in zip(wide, offsets, strict=True)):
         return None
-    return Levels(wide, tuple(sizes))
+    return Levels(wide[0], wide[0].numel() - 1, tuple(sizes), wide[1:])
+
+
+def _level(ends: torch.Tensor, most: int) -> Levels:
+    """Return the one level of these int64 offsets."""
+    return Levels(ends, ends.numel() - 1, (most,))
 
 
 def _require_unwritten(ctx: Any) -> None:
@@ -145,10 +158,13 @@ def _require_unwritten(ctx: Any) -> None:
 
 
 class _Padded(Differentiable):
+    is_fresh = True
+
     @staticmethod
     def forward(values: torch.Tensor, levels: Levels, padding: Any) -> Any:
-        made = empty((levels.components, *levels.sizes, *values.shape[1:]), values.dtype)
-        return _moved("pad", values, levels, values, made, padding, size_of(made))
+        rows, *features = values.shape
+        made = empty((levels.components, *levels.sizes, *features), values.dtype)
+        return _moved("pad", values, levels, rows, features, made, padding)
 
     @staticmethod
     def composed(values: torch.Tensor, levels: Levels, padding: Any) -> torch.Tensor:
@@ -167,10 +183,13 @@ class _Padded(Differentiable):
 
 
 class _Unpadded(Differentiable):
+    is_fresh = True
+
     @staticmethod
     def forward(grid: torch.Tensor, levels: Levels, rows: int, padding: Any) -> Any:
-        made = empty((rows, *grid.shape[1 + len(levels.sizes) :]), grid.dtype)
-        return _moved("unpad", grid, levels, made, made, padding, size_of(made))
+        features = grid.shape[1 + len(levels.sizes) :]
+        made = empty((rows, *features), grid.dtype)
+        return _moved("unpad", grid, levels, rows, features, made, padding)
 
     @staticmethod
     def composed(grid: torch.Tensor, levels: Levels, rows: int, padding: Any) -> torch.Tensor:
@@ -189,30 +208,27 @@ class _Unpadded(Differentiable):
 
 def padded(values: torch.Tensor, ends: torch.Tensor, most: int) -> torch.Tensor:
     """Return a tensor [B, most, …] of packed rows, padded with 0, by torch's operations; `ends` are checked before."""
-    return _Padded.composed(values, Levels((ends,), (most,)), 0)
+    return _Padded.composed(values, _level(ends, most), 0)
 
 
 def unpadded(grid: torch.Tensor, ends: torch.Tensor, rows: int) -> torch.Tensor:
     """Return packed rows [rows, …] of a tensor [B, most, …], 0 where it holds none, by torch's operations."""
-    return _Unpadded.composed(grid, Levels((ends,), (grid.shape[1],)), rows, 0)
+    return _Unpadded.composed(grid, _level(ends, grid.shape[1]), rows, 0)
 
 
 def _moved(
-    name: str, given: torch.Tensor, levels: Levels, packed: torch.Tensor, made: torch.Tensor, padding: Any, work: int
+    name: str, given: torch.Tensor, levels: Levels, rows: int, features: Sequence[int], made: torch.Tensor, padding: Any
 ) -> torch.Tensor | None:
-    """Write `given` rows into `made`, of which one is `packed`, by a compiled function; None for wrong offsets."""
+    """Write the given rows into `made` by a compiled function; None for wrong offsets. `rows` are packed ones."""
     library = _library()
     assert library is not None
     filling = _filling(padding, given)
-    given, shape, size = plain(given), packed.shape, made.element_size()
-    outer, memory = levels.offsets[0], None
-    assert outer is not None
-    if len(levels.offsets) > 1:
-        memory = _words(levels)
+    given, size = plain(given), made.element_size()
+    memory = _words(levels) if levels.inner else None
     failed = library[name](
-        given.data_ptr(), outer.data_ptr(), made.data_ptr(), outer.numel() - 1, shape[0], levels.sizes[0],
-        size * math.prod(shape[1:]), 0 if filling is None else filling.data_ptr(), size, threads_for(work),
-        0 if memory is None else ctypes.addressof(memory), len(levels.offsets) - 1,
+        given.data_ptr(), levels.outer.data_ptr(), made.data_ptr(), levels.components, rows, levels.sizes[0],
+        size * math.prod(features), 0 if filling is None else filling.data_ptr(), size,
+        threads_for(size * made.numel()), 0 if memory is None else ctypes.addressof(memory), len(levels.inner),
     )  # fmt: skip
     return None if failed else made
 
@@ -220,7 +236,7 @@ def _moved(
 def _words(levels: Levels) -> Any:
     """Return memory with the inner levels as the compiled functions read them."""
     words: list[int] = []
-    for ends, most in zip(levels.offsets[1:], levels.sizes[1:], strict=True):
+    for ends, most in zip(levels.inner, levels.sizes[1:], strict=True):
         words += (0, _UNCUT, most) if ends is None else (ends.data_ptr(), ends.numel() - 1, most)
     return (ctypes.c_int64 * len(words))(*words)
 
@@ -321,6 +337,8 @@ def _combined(
 
 
 class _PaddedSum(Differentiable):
+    is_fresh = True
+
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> Any:
         return _combined("padded_sum", x, ends, y, y.shape[1], empty(y.shape, y.dtype))
@@ -338,15 +356,15 @@ class _PaddedSum(Differentiable):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         wanted = ctx.needs_input_grad[0]
         return (
-            _unchanged(_Unpadded.call(gradient, Levels((ctx.ends,), (gradient.shape[1],)), ctx.rows, 0))
-            if wanted
-            else None,
+            _unchanged(_Unpadded.call(gradient, _level(ctx.ends, gradient.shape[1]), ctx.rows, 0)) if wanted else None,
             None,
             gradient,
         )
 
 
 class _PackedSum(Differentiable):
+    is_fresh = True
+
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, *ys: torch.Tensor) -> Any:
         made = empty(x.shape, x.dtype)
@@ -373,7 +391,7 @@ class _PackedSum(Differentiable):
         asked = []
         for most, wanted in zip(ctx.sizes, ctx.needs_input_grad[2:], strict=True):
             if wanted and most not in made:
-                made[most] = _unchanged(_Padded.call(gradient, Levels((ctx.ends,), (most,)), 0))
+                made[most] = _unchanged(_Padded.call(gradient, _level(ctx.ends, most), 0))
             asked.append(made[most] if wanted else None)
         return gradient, None, *asked
 
@@ -384,6 +402,8 @@ class _PackedSum(Differentiable):
 
 class _PackedProduct(Differentiable):
     """The product of packed x and the elements of padded y at the same places; it is 0 where y has no such place."""
+
+    is_fresh = True
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, y: torch.Tensor) -> Any:
@@ -411,6 +431,8 @@ class _PackedProduct(Differentiable):
 
 class _PaddedProduct(Differentiable):
     """The product of x and z, which are both packed; it is padded with 0 or cut."""
+
+    is_fresh = True
 
     @staticmethod
     def forward(x: torch.Tensor, ends: torch.Tensor, z: torch.Tensor, most: int) -> Any:

@@ -143,6 +143,8 @@ class _Form(NamedTuple):
 
 
 class _Part(Differentiable):
+    is_fresh = True
+
     @staticmethod
     def forward(first: torch.Tensor, second: torch.Tensor, form: _Form, missing: int) -> torch.Tensor:
         made = form.compute(missing, first, second)

@@ -12,33 +12,34 @@
 
 namespace {
 
-// What is known of runs: run j has the rows source[j] .. source[j] + lengths[j] of `rows`.
-struct Found {
-  int64_t total = 0;        // how many rows they have together, or -1 if one does not lie within `rows`
-  bool ascending = true;    // whether each begins where the one before it ends, or later
-};
-
-// Checks runs. If `starts` is not null, it gets for each run the number of rows of the runs before it.
+// Returns how many rows runs have together, or -1 unless all of them lie within `rows`: run j has the rows source[j] ..
+// source[j] + lengths[j]. A number that is too small or too large leaves a sign in `wrong`, which takes no branch.
 template <class T>
-Found check_runs(const int64_t* source, const T* lengths, int64_t count, int64_t rows, int64_t* starts) {
-  Found found;
-  bool good = true;
-  int64_t end = 0;
+int64_t check_runs(const int64_t* source, const T* lengths, int64_t count, int64_t rows) {
+  int64_t total = 0, wrong = 0;
   for (int64_t j = 0; j < count; ++j) {
-    const int64_t length = lengths[j];
-    good &= source[j] >= 0 && length >= 0 && length <= rows && source[j] <= rows - length;
-    found.ascending &= source[j] >= end || !length;
-    end = length ? source[j] + length : end;
-    if (starts) starts[j] = found.total;
-    found.total += length;
+    const int64_t length = lengths[j], left = rows - length;
+    wrong |= source[j] | length | left | (left - source[j]);
+    total += length;
   }
-  if (!good) found.total = -1;
-  return found;
+  return wrong < 0 ? -1 : total;
 }
 
-// Several threads need to know where each run goes; without memory for that, one thread copies all.
-inline std::unique_ptr<int64_t[]> starts_for(int64_t count, int64_t threads) {
-  return std::unique_ptr<int64_t[]>(threads > 1 ? new (std::nothrow) int64_t[count] : nullptr);
+// Returns whether each run begins where the one before it ends, or later. The runs are checked before.
+template <class T>
+bool are_ascending(const int64_t* source, const T* lengths, int64_t count) {
+  int64_t wrong = 0;
+  for (int64_t j = 1; j < count; ++j) wrong |= source[j] - source[j - 1] - lengths[j - 1];
+  return wrong >= 0;
+}
+
+// Returns for each run the number of rows of the runs before it. Several threads need that to know where each run goes;
+// without memory for it the result is null, and one thread copies all.
+template <class T>
+std::unique_ptr<int64_t[]> starts_of(const T* lengths, int64_t count, int64_t threads) {
+  std::unique_ptr<int64_t[]> starts(threads > 1 ? new (std::nothrow) int64_t[count] : nullptr);
+  for (int64_t j = 0, at = 0; starts && j < count; at += lengths[j++]) starts[j] = at;
+  return starts;
 }
 
 // Calls function(j, the number of rows before run j) for each run.
@@ -56,9 +57,8 @@ void each_run(const T* lengths, int64_t count, const int64_t* starts, int64_t th
 template <class T>
 int64_t copy_runs(const char* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
                   int64_t width, int64_t rows, char* out, int64_t threads) {
-  const std::unique_ptr<int64_t[]> starts = starts_for(count, threads);
-  const Found found = check_runs(source, lengths, count, given, starts.get());
-  if (found.total != rows) return -1;
+  if (check_runs(source, lengths, count, given) != rows) return -1;
+  const std::unique_ptr<int64_t[]> starts = starts_of(lengths, count, threads);
   advise(out, rows * width);
   each_run(lengths, count, starts.get(), threads, [&](int64_t j, int64_t at) {
     copy(out + at * width, values + source[j] * width, lengths[j] * width);
@@ -71,12 +71,12 @@ int64_t copy_runs(const char* values, int64_t given, const int64_t* source, cons
 template <class T>
 int64_t put_runs(const char* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
                  int64_t width, int64_t rows, char* out, int64_t threads) {
-  const std::unique_ptr<int64_t[]> starts = starts_for(count, threads);
-  const Found found = check_runs(source, lengths, count, rows, starts.get());
-  if (found.total != given) return -1;
+  constexpr int64_t kShort = 256;  // So many bytes are cleared faster than a function is called for them.
+  if (check_runs(source, lengths, count, rows) != given) return -1;
   advise(out, rows * width);
-  if (!found.ascending) {
-    if (found.total < rows) clear(out, rows * width);
+  if (rows * width < kShort * count || !are_ascending(source, lengths, count)) {
+    const std::unique_ptr<int64_t[]> starts = starts_of(lengths, count, threads);
+    if (given < rows) clear(out, rows * width);
     each_run(lengths, count, starts.get(), threads, [&](int64_t j, int64_t at) {
       copy(out + source[j] * width, values + at * width, lengths[j] * width);
     });
@@ -97,8 +97,7 @@ int64_t put_runs(const char* values, int64_t given, const int64_t* source, const
 template <class Number, class T>
 int64_t add_runs(const Number* values, int64_t given, const int64_t* source, const T* lengths, int64_t count,
                  int64_t width, int64_t rows, Number* out, int64_t) {
-  const Found found = check_runs(source, lengths, count, rows, nullptr);
-  if (found.total != given) return -1;
+  if (check_runs(source, lengths, count, rows) != given) return -1;
   advise(out, rows * width * sizeof(Number));
   std::fill(out, out + rows * width, Number(0));
   each_run(lengths, count, nullptr, 1, [&](int64_t j, int64_t at) {

@@ -11,8 +11,7 @@ import torch
 from torch import is_grad_enabled
 from torch._C import _are_functorch_transforms_active as _are_transforms_active
 from torch._C import _current_graph_task_id
-from torch._C._functorch import TransformType, get_interpreter_stack
-from torch._functorch.utils import unwrap_dead_wrappers
+from torch._C._functorch import TransformType, get_interpreter_stack, unwrap_if_dead
 from torch.autograd import forward_ad
 
 from serrate.tensor import host
@@ -35,10 +34,14 @@ class Differentiable(torch.autograd.Function):
     know every derivative and every transform.
     """
 
+    is_fresh = False
+    """Whether the result of `forward` is always new memory and no view of anything, as that of a kernel is."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._plain = cls.forward  # type: ignore[attr-defined]
-        cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
+        if not cls.is_fresh:
+            cls.forward = staticmethod(_giving_its_own(cls.forward))  # type: ignore[method-assign]
         # torch's Function.apply looks for functorch, binds arguments, and then calls this; `call` has done all of that.
         cls._node = super(torch.autograd.Function, cls).apply  # type: ignore[attr-defined, misc]
 
@@ -51,15 +54,23 @@ class Differentiable(torch.autograd.Function):
     @classmethod
     def call(cls, *args: Any) -> torch.Tensor:
         """The function of `args`, part of the graph if one of them is."""
-        if beyond_gradients() or (_current_graph_task_id() != -1 and any(map(_is_batch, args))):
+        transformed = _are_transforms_active()
+        if (transformed or forward_ad._current_level >= 0) and beyond_gradients():
+            return cls.composed(*args)
+        if _current_graph_task_id() != -1 and any(map(_is_batch, args)):
             return cls.composed(*args)
         if is_grad_enabled():
             for given in args:
                 if isinstance(given, torch.Tensor) and given.requires_grad:
-                    if _are_transforms_active():
+                    if transformed:
                         return cls.apply(*args)  # type: ignore[no-untyped-call, no-any-return]
-                    return cls._node(*unwrap_dead_wrappers(args))  # type: ignore[attr-defined, no-any-return]
+                    return cls._node(*map(_unwrapped, args))  # type: ignore[attr-defined, no-any-return]
         return cls._plain(*args)  # type: ignore[attr-defined, no-any-return]
+
+
+def _unwrapped(given: Any) -> Any:
+    """A tensor without the wrappers of transforms that have ended; anything else is left as it is."""
+    return unwrap_if_dead(given) if isinstance(given, torch.Tensor) else given
 
 
 def _is_batch(given: Any) -> bool:

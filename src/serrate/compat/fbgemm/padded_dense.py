@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -33,16 +32,11 @@ def jagged_to_padded_dense(
              [-1, -1]]])
     """
     values = packed(values, "values")
-    made = _at_once(values, only(offsets), only(max_lengths), padding_value)
+    made = library.pad(values, (only(offsets),), (only(max_lengths),), padding_value)
     if made is not None:
         return made
     levels = levels_of(offsets, values, values.shape[0])
     return pad(values, levels, sizes_of(max_lengths, levels, "max_lengths"), padding_value)
-
-
-def _at_once(values: torch.Tensor, offsets: Any, most: Any, padding: float) -> torch.Tensor | None:
-    """Pad one level in one compiled call, which checks it; None for wrong arguments, and for those it does not take."""
-    return library.pad(values, (offsets,), (most,), padding) if type(most) is int else None
 
 
 def jagged_1d_to_dense(
@@ -73,7 +67,7 @@ def jagged_2d_to_dense(values: torch.Tensor, offsets: torch.Tensor, max_sequence
 
 def _one_level(values: torch.Tensor, offsets: torch.Tensor, most: int, padding: float, axes: int) -> torch.Tensor:
     values = packed(values, "values", axes)
-    made = _at_once(values, offsets, most, padding)
+    made = library.pad(values, (offsets,), (most,), padding)
     if made is None:
         level = level_of(offsets, values, values.shape[0], "offsets")
         made = pad(values, (level,), [as_count(most, "max_sequence_length")], padding)
@@ -98,8 +92,8 @@ def dense_to_jagged(
             [0.]]), [tensor([0, 1, 4])])
     """
     dense = packed(dense, "dense")
-    rows = library.total(only(x_offsets)) if total_L is None else as_count(total_L, "total_L")
-    made = None if rows is None else library.unpad(dense, (only(x_offsets),), rows)
+    rows = None if total_L is None else as_count(total_L, "total_L")
+    made = library.unpad(dense, (only(x_offsets),), rows)
     if made is not None:
         return made, list(x_offsets)
     levels = levels_of(x_offsets, dense, rows, "x_offsets")
