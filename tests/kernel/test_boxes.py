@@ -425,7 +425,7 @@ def test_the_checker_finds_what_is_wrong_with_a_box() -> None:
     lowered, x = reduced_rows((8, 16), holes=True), some(11, 20)
     thread = next(s for s in walk(lowered.kernel.body) if getattr(s, "parallel", None) == THREAD).var
     no_fill = of_copies(lambda copy: replace(copy, fill=None))
-    assert broken(lowered, no_fill, x).startswith("load of t1_box[4], which was never stored")
+    assert broken(lowered, no_fill, x).startswith("load of t1_box[")
     assert broken(lowered, of_copies(lambda copy: replace(copy, fill=1)), x) == "wrong"
     later = of_copies(lambda copy: replace(copy, start=(copy.start[0], copy.start[1] + 1)))
     assert broken(lowered, later, x) == "wrong"
