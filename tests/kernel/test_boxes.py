@@ -106,12 +106,41 @@ def test_sums_of_columns() -> None:
     check(lowered, [some(11, 20)])
 
 
+def test_a_box_of_all_there_is() -> None:
+    """Weights that every row is multiplied by: one box, copied before all loops."""
+    fusion = Fusion()
+    x, copy = fusion.input("x", ["n", 20]), fusion.input("w", [20]).cache_after(Memory.SHARED)
+    y = fusion.output(x * copy, "y").split(0, 4)
+    copy.parallelize(0, BULK)
+    y.parallelize(0, BLOCK).parallelize(1, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert isinstance(lowered.kernel.body[1], BulkCopy)  # after the memory of the box
+    assert sum(isinstance(statement, Barrier) for statement in walk(lowered.kernel.body)) == 1
+    check(lowered, [some(7, 20), some(20)])
+
+
+def test_a_tensor_that_lies_transposed() -> None:
+    """The dimensions of a box are those of the memory, in its order."""
+    fusion = Fusion()
+    x = fusion.input("x", ["n", "m"])
+    x.set_allocation_domain([*reversed(x.domain.logical)])
+    copy = x.cache_after(Memory.SHARED)
+    y = fusion.output(copy * 2.0, "y")
+    tiled(copy, 8, 4).reorder([0, 1, 3, 2]).parallelize(2, BULK).parallelize(3, BULK)
+    tiled(y, 8, 4).parallelize(0, BLOCK).parallelize(2, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert copies(lowered)[0].box == (4, 8)
+    check(lowered, [some(7, 12)])
+
+
 def test_shared_memory_that_boxes_need() -> None:
     """The box, and what the threads wait at."""
     assert reduced_rows((8, 16)).needs.shared == 8 * 16 * 4 + 8
     fits = 48 * 1024 // 4 // 64 - 1
     reduced_rows((fits, 64))
-    with pytest.raises(ScheduleError, match="a block has at most 49152 bytes of shared memory, the schedule asks for 49160"):
+    with pytest.raises(
+        ScheduleError, match="a block has at most 49152 bytes of shared memory, the schedule asks for 49160"
+    ):
         reduced_rows((fits + 1, 64))
 
 
