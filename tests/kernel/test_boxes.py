@@ -138,9 +138,7 @@ def test_shared_memory_that_boxes_need() -> None:
     assert reduced_rows((8, 16)).needs.shared == 8 * 16 * 4 + 8
     fits = 48 * 1024 // 4 // 64 - 1
     reduced_rows((fits, 64))
-    with pytest.raises(
-        ScheduleError, match="a block has at most 49152 bytes of shared memory, the schedule asks for 49160"
-    ):
+    with pytest.raises(ScheduleError, match="at most 49152 bytes of shared memory, the schedule asks for 49160"):
         reduced_rows((fits + 1, 64))
 
 
@@ -426,7 +424,7 @@ def test_a_tensor_of_too_many_dimensions() -> None:
     copy = fusion.input("x", [2, 2, 2, 2, 2, 4]).cache_after(Memory.SHARED)
     y = fusion.output(copy * 2.0, "y")
     copy.parallelize(5, BULK)
-    with pytest.raises(ScheduleError, match="a box has at most 5 dimensions, x.* has 6$"):
+    with pytest.raises(ScheduleError, match=r"a box has at most 5 dimensions, x.* has 6$"):
         lower(fusion, y, target="cuda")
 
 
