@@ -51,7 +51,9 @@ def test_golden(name: str, lengths: list[int]) -> None:
     run(lowered, inputs(lowered, lengths))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed", [*range(100), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 600))]
+)
 def test_random(seed: int) -> None:
     random = Random(seed)
     while True:

@@ -177,7 +177,7 @@ class Program(Inputs):
             low, high = (-1.0, 1.0) if x.is_float else (-1, 1)
             tensor = self.fusion.binary("minimum", self.fusion.binary("maximum", tensor, low), high)
         made = self.fusion.reduce(name, tensor, axes, keepdims)
-        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero") and x.exact
+        exact = name in ("max", "min", "argmax", "argmin", "count_nonzero", "any", "all") and x.exact
         return Value(made, exact, x.bound if name in ("max", "min", "mean") else 2 * LARGE, True)
 
     def scan(self, x: Value) -> Value:
@@ -225,7 +225,7 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "sum": lambda x, axes: x.bound <= LARGE,
     "prod": lambda x, axes: True,
     **{name: (lambda x, axes: True) for name in ("max", "min")},
-    "count_nonzero": lambda x, axes: x.exact,
+    **{name: (lambda x, axes: x.exact) for name in ("count_nonzero", "any", "all")},
     **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
     **{name: (lambda x, axes: x.exact and len(axes) == 1) for name in ("argmax", "argmin")},
 }
@@ -271,7 +271,7 @@ def _reduction(made: Program, x: Value) -> None:
     axes = made.reduced_axes(values[-1], whole=False)
     result = made.reduce(values[-1], axes)
     made.reference, made.reduced = result.tensor, tuple(a for a in result.tensor.domain.root if a.is_reduction)
-    if made.random.random() < 0.25:
+    if result.tensor.dtype != "bool" and made.random.random() < 0.25:
         made.fusion.output(made.chain(result, 1, 2)[-1].tensor, "y")
     else:
         made.fusion.output(result.tensor, "y")

@@ -21,7 +21,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView, symbol
 from serrate.kernel import Lowered, lower
 from serrate.kernel.check import Violation, run
-from serrate.kernel.ir import Barrier, BulkCopy, Statement, rewrite, walk
+from serrate.kernel.ir import Barrier, BulkCopy, For, Statement, rewrite, walk
 
 SERIAL, BULK = ParallelType.Serial, ParallelType.Bulk
 BLOCK, THREAD = ParallelType.BIDx, ParallelType.TIDx
@@ -71,7 +71,9 @@ def test_sums_of_boxes(box: tuple[int, int], shape: tuple[int, int], holes: bool
     assert copy.box == box
     assert copy.fill == 0
     check(lowered, [some(*shape)])
-    assert conditions(lowered) == (1 if holes else 3)  # which row is stored; and which row and column are added
+    assert conditions(lowered) == (1 if holes else 2)  # whether the row is stored, and whether it is added up
+    walked = [str(s.extent) for s in walk(lowered.kernel.body) if isinstance(s, For) and s.var == symbol("d_inner")]
+    assert walked == ([str(box[1])] if holes else ["d_inner_extent"])
 
 
 @pytest.mark.parametrize("name", ["max", "prod", "any", "argmax"])

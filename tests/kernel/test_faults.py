@@ -115,6 +115,16 @@ def test_where_nothing_is_read_nothing_is_wrong() -> None:
     check(kernel, nothing)
 
 
+def test_a_gather_that_no_output_reads_is_not_computed() -> None:
+    fusion = Fusion()
+    table, chosen = fusion.input("table", ["rows"]), fusion.input("chosen", ["n"], "int64")
+    fusion.gather(table, chosen)
+    y = fusion.output(fusion.copy(chosen), "y")
+    given = [torch.arange(2.0), torch.tensor([0, 7])]
+    assert lower(fusion, y)(*given)[0].tolist() == [0, 7]
+    assert fusion.evaluate(*given)[0].tolist() == [0, 7]
+
+
 @pytest.mark.parametrize("lanes", [False, True])
 def test_indices_that_differ_between_lanes(lanes: bool) -> None:
     """The report stands inside of the loop whose indices it depends on, though that has a constant number of them."""

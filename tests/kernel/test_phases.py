@@ -14,9 +14,10 @@ from tests.kernel.harness import check, compare
 
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView
-from serrate.kernel import Lowered, lower
+from serrate.fusion.axes import ragged
+from serrate.kernel import Lowered, can_lower, choose_kept, lower
 from serrate.kernel.check import Violation
-from serrate.kernel.ir import For, walk
+from serrate.kernel.ir import For, If, walk
 
 P = ParallelType
 LENGTHS = {"ragged": [3, 0, 4, 70, 1], "one row": [5], "empty rows": [0, 0], "no rows": []}
@@ -344,3 +345,79 @@ def test_errors_are_no_greater_than_those_of_torch(
         if want.abs() > 1e-9:
             ours, theirs = relative(lowered(data)[0], want), relative(by_torch(data), want)
             assert ours <= max(theirs, 3e-7), (ours, theirs)
+
+
+# Parts of an axis end where the axis does
+
+
+@each_length
+@pytest.mark.parametrize("width", [2, 8])
+def test_lanes_that_are_all_in_bounds_have_no_predicate(lengths: list[int], width: int) -> None:
+    """First as many indices as have all lanes in bounds, then the lanes that are left."""
+    fusion = Fusion()
+    x = nested(fusion)
+    y = fusion.output(fusion.unary("exp", x), "y")
+    fusion.output(fusion.reduce("sum", x, [1]), "total")
+    y.split(1, width).parallelize(0, P.Thread).parallelize(2, P.Simd)
+    lowered = lower(fusion, y)
+    data = torch.randn(sum(lengths))
+    rows = rows_of(data, lengths)
+    sums = torch.stack([row.sum() for row in rows]) if rows else torch.zeros(0)
+    agree(lowered, [data, offsets_of(lengths)], data.double().exp(), sums)
+    lanes = [s for s in walk(lowered.kernel.body) if isinstance(s, For) and s.axis.endswith(f"within {width}")]
+    assert [any(isinstance(inside, If) for inside in walk(loop.body)) for loop in lanes] == [False, True]
+
+
+@each_length
+def test_a_serial_part_of_a_row_ends_with_the_row(lengths: list[int]) -> None:
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("exp", nested(fusion)), "y").split(1, 16).split(2, 4)
+    lowered = lower(fusion, y)
+    data = torch.randn(sum(lengths))
+    agree(lowered, [data, offsets_of(lengths)], data.double().exp())
+    assert not any(isinstance(statement, If) for statement in walk(lowered.kernel.body))
+
+
+@pytest.mark.parametrize("height", [4, 64])
+def test_a_giant_row_is_reduced_by_tiles(height: int) -> None:
+    """Tiles of all rows on threads, then the tiles of each row: as much work for each thread, whatever the lengths."""
+    lengths = [2, 0, 1000, 3, 64]
+    first, second = Fusion(), Fusion()
+    part = first.reduce("sum", nested(first), [1]).split(1, height).rfactor(1)
+    first.output(part, "part")
+    first.output(first.offsets_of(part, ragged(part.domain.kept[1])))
+    part.merge(0).split(1, 2).parallelize(0, P.Thread).parallelize(2, P.Simd)
+    tiles = lower(first, part)
+    total = second.output(second.reduce("sum", nested(second), [1]), "total").parallelize(0, P.Thread)
+    data = torch.randn(sum(lengths))
+    parts, places = tiles(data, offsets_of(lengths))
+    assert len(parts) == sum(-(-length // height) for length in lengths)
+    want = torch.stack([row.sum() for row in rows_of(data, lengths)])
+    agree(lower(second, total), [parts, places], want)
+
+
+@pytest.mark.parametrize("kind", [P.TIDx, P.BIDx])
+def test_a_place_that_all_threads_share_holds_no_values(kind: P) -> None:
+    """One thread would store the result while another still stores the value that is kept there."""
+    fusion = Fusion()
+    total = fusion.reduce("sum", fusion.input("x", ["n"]), [0])
+    value = fusion.unary("exp", total)
+    y = fusion.output(fusion.unary("erf", value), "y")
+    value.keep_in(y)
+    total.split(0, 4).parallelize(1, kind)
+    with pytest.raises(ScheduleError, match=r"cannot be kept in y.*: all indices of loop r\w+Idx\.x_i_inner\{4\}"):
+        lower(fusion, total, target="cuda")
+
+
+def test_no_place_that_all_threads_share_is_chosen() -> None:
+    fusion = Fusion()
+    x = fusion.input("x", ["n", 4])
+    value = fusion.unary("exp", fusion.unary("tanh", fusion.reduce("sum", x, [1])))
+    fusion.output(value / fusion.reduce("sum", value, [0], keepdims=True), "z")
+    wide = fusion.broadcast(value / fusion.reduce("max", value, [0], keepdims=True), [False, True])
+    y = fusion.output(x * wide, "y")
+    y.parallelize(1, P.TIDx)
+    choose_kept(fusion, y, target="cuda")
+    assert value.kept_in is None
+    if can_lower(fusion, y, target="cuda"):
+        check(lower(fusion, y, target="cuda"), [torch.randn(5, 4)])

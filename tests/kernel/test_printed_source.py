@@ -120,3 +120,24 @@ def test_cuda_sources_compile(tmp_path) -> None:
     command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "--threads=2", *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_the_component_that_was_found_last_is_tried_first() -> None:
+    """Each thread has what it found last; lanes search anew."""
+    import torch
+
+    from serrate.fusion import Fusion, ParallelType, symbol
+    from serrate.kernel import lower
+
+    for lengths in ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1], [1] * 40, [0, 0], []):
+        fusion = Fusion()
+        x, offsets = fusion.input("x", ["n"]), fusion.input("offsets", [symbol("k") + 1], "int64")
+        rows = fusion.view_as_nested(x, offsets)
+        y = fusion.output(rows + fusion.broadcast(fusion.input("w", ["k"]), [False, True]), "y")
+        y.combine(0).parallelize(0, ParallelType.Thread)
+        lowered = lower(fusion, y)
+        assert "firstprivate(near1)" in lowered.source
+        data, weights = torch.randn(sum(lengths)), torch.randn(len(lengths))
+        places = torch.tensor([0, *torch.tensor(lengths, dtype=torch.int64).cumsum(0).tolist()])
+        want = data + weights.repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
+        assert torch.equal(lowered(data, places, weights)[0], want)

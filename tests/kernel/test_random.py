@@ -1,30 +1,42 @@
 """Random fusions under random schedules: every accepted kernel computes what `evaluate` says and breaks no rule of the
-checking interpreter; every refusal names an axis."""
+checking interpreter; every refusal names an axis.
+
+A few hundred for each target are drawn by default. With the slow tests they are more than 5,000 in the interpreter,
+2,500 compiled, 300 of them by a compiler that checks addresses and arithmetic, and 400 sources for CUDA.
+"""
 
 from __future__ import annotations
 
-import re
+import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
-import torch
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.kernel.harness import check, compare, is_refused
-from tests.kernel.random_schedules import Case, draw, schedule
+from tests.kernel.harness import check
+from tests.kernel.random_cases import accepted, expect_axis, lowered_or_refused, run_compiled
+from tests.kernel.random_schedules import draw
 
-from serrate.errors import RaggednessError, ScheduleError
-from serrate.kernel import Lowered, cpp, states
-from serrate.kernel.signatures import signature
+from serrate.errors import ScheduleError
+from serrate.kernel import states
 from serrate.kernel.source import prelude
-from serrate.runtime.compiler import compile
+from serrate.runtime.toolchain import compiler
 
-EXAMPLES = 15 * settings().max_examples  # of each target; 900 by default
-AXIS = re.compile(r"[irb](S|[VUTL]|blockIdx\.[xyz]|threadIdx\.[xyz])\w*\{")  # as an axis is printed
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = 5 * settings().max_examples  # of each target; 300 by default
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+each_target = pytest.mark.parametrize("target", ["cpp", "cuda"])
+
+
+def seeds(default: int, slow: int) -> pytest.MarkDecorator:
+    """So many seeds that are always tried, and so many more."""
+    more = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(default, default + slow)]
+    return pytest.mark.parametrize("seed", [*range(default), *more])
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +45,27 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "BLOCK", 3)
 
 
-def expect_axis(message: str) -> None:
-    assert AXIS.search(message), f"a refusal that names no axis: {message}"
-
-
-def lowered_or_refused(case: Case, random: Random, name: str = "kernel") -> Lowered | None:
-    """The kernel of a case that is now scheduled; None if the schedule was refused."""
+def try_one(random: Random, target: str) -> str:
+    """Whether a random case was accepted and is right, or refused."""
+    case = draw(random, target)
+    lowered = None
     try:
-        schedule(case, random)
-        return case.lower(name)
-    except (ScheduleError, RaggednessError) as error:
+        lowered = lowered_or_refused(case, random)
+        if lowered is None:
+            return "refused"
+        check(lowered, case.program.inputs, seed=random.randrange(1000))
+        return "accepted"
+    except ScheduleError as error:  # what is divisible is known only now
         expect_axis(str(error))
-        return None
+        return "refused"
+    except Exception as error:
+        error.add_note(f"{case}\n{lowered and lowered.kernel}")
+        raise
 
 
-@pytest.mark.parametrize("target", ["cpp", "cuda"])
+@each_target
 def test_in_the_interpreter(target: str) -> None:
+    """Drawn by hypothesis, which shrinks what fails."""
     counts: Counter[str] = Counter()
 
     @settings(
@@ -60,74 +77,76 @@ def test_in_the_interpreter(target: str) -> None:
     )
     @given(st.randoms(use_true_random=False))
     def one(random: Random) -> None:
-        case = draw(random, target)
-        lowered = lowered_or_refused(case, random)
-        note(str(case))
-        if lowered is None:
-            counts["refused"] += 1
-            return
-        note(str(lowered.kernel))
-        try:
-            check(lowered, case.program.inputs, seed=random.randrange(1000))
-            counts["accepted"] += 1
-        except ScheduleError as error:  # what is divisible is known only now
-            expect_axis(str(error))
-            counts["refused"] += 1
+        counts[try_one(random, target)] += 1
 
     one()
     assert counts["accepted"] >= 0.5 * counts.total()
 
 
-def accepted(target: str, count: int, seed: int) -> list[tuple[Case, Lowered]]:
-    """So many cases whose schedules are accepted."""
-    found: list[tuple[Case, Lowered]] = []
-    random = Random(seed)
-    while len(found) < count:
-        case = draw(random, target)
-        lowered = lowered_or_refused(case, random, f"kernel{len(found)}")
-        if lowered is not None:
-            found.append((case, lowered))
-    return found
-
-
-def run_compiled(case: Case, lowered: Lowered) -> None:
-    """The compiled kernel against `evaluate`; where holes are filled, the whole memory."""
-    inputs = case.program.inputs
-    try:
-        outputs = lowered(*inputs)
-    except ScheduleError as error:
-        expect_axis(str(error))
-        return
-    except IndexError:
-        assert is_refused(lowered, inputs, faulted=True)
-        return
-    if is_refused(lowered, inputs, faulted=False):
-        return
-    names = [tensor.name for tensor in lowered.fusion.outputs]
-    compare(lowered, inputs, dict(zip(names, outputs, strict=True)))
-    for tensor, got, want in zip(lowered.fusion.outputs, outputs, lowered.fusion.evaluate(*inputs), strict=True):
-        if tensor.fill is not None:
-            assert torch.allclose(got.double(), want.double(), rtol=0.05, atol=0.05, equal_nan=True)
-
-
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))])
-def test_compiled(seed: int) -> None:
-    cases = accepted("cpp", 100, seed)
-    # Optimized little: the sources are many, and what they mean is the same.
-    library = compile(cpp.source([lowered.kernel for _, lowered in cases]), flags=("-O1",))
-    for case, lowered in cases:
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(6))
+@each_target
+def test_many_in_the_interpreter(target: str, piece: int) -> None:
+    """500 accepted cases in each piece, each of a seed of its own."""
+    accepted, seed = 0, piece * 1_000_000
+    while accepted < 500:
         try:
-            lowered._variants[False, False] = library.function(signature(lowered.kernel))  # one library for all
-            run_compiled(case, lowered)
+            accepted += try_one(Random(seed), target) == "accepted"
         except Exception as error:
-            error.add_note(f"{case}\n{lowered.kernel}")
+            error.add_note(f"seed {seed}")
             raise
+        seed += 1
+
+
+@seeds(default=3, slow=22)
+def test_compiled(seed: int) -> None:
+    # Optimized little: the sources are many, and what they mean is the same.
+    run_compiled(accepted("cpp", 100, seed), flags=("-O1",))
+
+
+def asan() -> str | None:
+    """The library that checks addresses, which must be loaded before all others; None where there is none."""
+    done = subprocess.run([*compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    path = done.stdout.strip()
+    return path if done.returncode == 0 and Path(path).is_absolute() else None
+
+
+def run_sanitized(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process in which addresses are checked."""
+    library = asan()
+    if library is None:
+        pytest.skip("the compiler has no library that checks addresses")
+    environment = os.environ | {
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0",  # what Python itself never frees
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+    }
+    command = [sys.executable, *program.split(), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_sanitized(seed: int) -> None:
+    """No address outside of a tensor or of what a kernel allocates, and no undefined arithmetic."""
+    done = run_sanitized("-m tests.kernel.sanitized", str(seed), "100", *SANITIZERS)
+    assert done.returncode == 0, done.stdout + done.stderr[-10000:]
+    assert done.stdout.endswith("100 kernels\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", ["address", "arithmetic"])
+def test_a_mistake_is_found_by_sanitizers(mistake: str) -> None:
+    done = run_sanitized("-m tests.kernel.sanitized", mistake, "1", *SANITIZERS)
+    assert done.returncode != 0
+    assert {"address": "heap-buffer-overflow", "arithmetic": "runtime error"}[mistake] in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-def test_cuda_sources_compile(tmp_path: Path) -> None:
+@seeds(default=1, slow=3)
+def test_cuda_sources_compile(seed: int, tmp_path: Path) -> None:
     shared = prelude("prelude.cuh")
-    sources = [lowered.source.replace(shared, "") for _, lowered in accepted("cuda", 160, 0)]
+    sources = [lowered.source.replace(shared, "") for _, lowered in accepted("cuda", 100, seed)]
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     path = tmp_path / "kernels.cu"
     path.write_text("\n".join([headers, shared, *sources]))

@@ -11,7 +11,7 @@ import torch
 from tests.kernel.harness import check, compare
 
 from serrate.errors import AxisError, ScheduleError
-from serrate.fusion import Fusion, ParallelType, TensorView
+from serrate.fusion import Fusion, ParallelType, TensorView, symbol
 from serrate.kernel import Lowered, lower
 
 P = ParallelType
@@ -227,3 +227,44 @@ def test_a_scan_from_the_end_is_summed_by_blocks() -> None:
     y = fusion.output(fusion.reduce("sum", fusion.scan("sum", fusion.input("x", ["n"]), 0, reverse=True), [0]), "y")
     data = torch.rand(150)
     agree(lower(fusion, y), [data], scanned(data, "sum", reverse=True).sum())
+
+
+@pytest.mark.parametrize("step", ["in two parts", "features outside"])
+def test_positions_that_depend_on_the_row_are_not_scanned_across_rows(step: str) -> None:
+    """A row of 2 cut in two parts has its second position in the second part, one of 4 has it in the first."""
+    fusion = Fusion()
+    x, offsets = fusion.input("x", ["n", 2]), fusion.input("offsets", [symbol("k") + 1], "int64")
+    y = fusion.output(fusion.scan("sum", fusion.view_as_nested(x, offsets), 0), "y")
+    y = y.split(1, 2, inner_split=False) if step == "in two parts" else y.reorder([0, 2, 1]).merge(1)
+    with pytest.raises(ScheduleError, match=r"loop iS_\w+\{.*\} of y are other positions of a row"):
+        lower(fusion, y)
+
+
+@pytest.mark.parametrize("step", ["as it is", "in parts of two", "features inside"])
+def test_scans_across_rows(step: str) -> None:
+    fusion = Fusion()
+    x, offsets = fusion.input("x", ["n", 2]), fusion.input("offsets", [symbol("k") + 1], "int64")
+    y = fusion.output(fusion.scan("sum", fusion.view_as_nested(x, offsets), 0), "y")
+    if step != "as it is":
+        y.split(1, 2) if step == "in parts of two" else y.merge(1)
+    data, want, sums = torch.arange(16.0).reshape(8, 2), torch.empty(8, 2), torch.zeros(3, 2)
+    for start, stop in ((0, 2), (2, 5), (5, 5), (5, 8)):
+        sums[: stop - start] += data[start:stop]
+        want[start:stop] = sums[: stop - start]
+    kernel, given = lower(fusion, y), [data, torch.tensor([0, 2, 5, 5, 8])]
+    assert torch.equal(kernel(*given)[0], want)
+    check(kernel, given)
+
+
+def test_a_scanned_axis_is_not_walked_again_within_its_outer_part() -> None:
+    """The maximum of each row of a scan down the columns, subtracted: inside of two columns rows are walked twice."""
+    fusion = Fusion()
+    sums = fusion.scan("sum", fusion.input("x", [4, 3]), 0)
+    y = fusion.output(sums - fusion.reduce("max", sums, [1], keepdims=True), "y")
+    data = torch.tensor([[0, -1, 4], [3, -4, 10], [6, -7, 16], [9, -10, 22]], dtype=torch.float32)
+    want = data.cumsum(0) - data.cumsum(0).amax(1, keepdim=True)
+    y.split(0, 2)
+    assert torch.equal(lower(fusion, y)(data)[0], want)
+    y.reorder([0, 2, 1])
+    with pytest.raises(ScheduleError, match=r"along loop iS_i_inner\{2\} of y, and read where that is walked again"):
+        lower(fusion, y)

@@ -21,6 +21,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.reference_moves import MOVES
 from serrate.fusion.requirements import requirements_of
+from serrate.fusion.stages import needed_for
 from serrate.fusion.view import Operation, TensorView
 
 
@@ -36,8 +37,9 @@ def results_of(fusion: Fusion, inputs: Sequence[torch.Tensor]) -> list[torch.Ten
         coordinates = coordinates_of(run, tensor.domain.kept)
         places = torch.from_numpy(_places(run, tensor, coordinates))
         known[tensor] = ElementList(coordinates, _computed(given.reshape(-1)[places]))
+    needed = needed_for(fusion, fusion.outputs)
     for tensor in fusion.tensors:
-        if tensor.definition is not None:
+        if tensor.definition is not None and tensor in needed:
             known[tensor] = _compute(run, tensor, tensor.definition, known)
             if tensor.dtype == "int64" and len(tensor.domain.kept) == 1:
                 run.arrays[tensor.name] = known[tensor].values

@@ -39,10 +39,11 @@ def memory_of(tensor: torch.Tensor) -> Memory:
         return {}
     number = id(tensor)
 
-    def forget(gone: weakref.ref[torch.Tensor]) -> None:
-        last = _known.get(number)
+    # `known` is an argument, as the names of this module are gone before the last tensors of a process are.
+    def forget(gone: weakref.ref[torch.Tensor], known: dict[int, Any] = _known) -> None:
+        last = known.get(number)
         if last is not None and last[0] is gone:  # another tensor may have come to lie there
-            del _known[number]
+            del known[number]
 
     made: Memory = {}
     _known[number] = weakref.ref(tensor, forget), tensor._version, made

@@ -72,13 +72,16 @@ def _stage_numbers(fusion: Fusion, stored: Collection[TensorView]) -> dict[Tenso
 
 def _offsets_of(fusion: Fusion, tensors: Iterable[TensorView]) -> list[TensorView]:
     """The tensors that hold the offsets of axes of these tensors."""
-    arrays: set[str] = set()
-    for tensor in tensors:
-        domain = tensor.domain
-        axes = {*domain.root, *domain.logical, *domain.loop}
-        axes.update(axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
-        arrays.update(name for axis in axes if axis.is_ragged for name in ragged(axis).raggedness.base_arrays)
+    arrays = {name for tensor in tensors for name in _arrays_of(tensor)}
     return [tensor for tensor in fusion.tensors if tensor.name in arrays]
+
+
+def _arrays_of(tensor: TensorView) -> set[str]:
+    """The names of the offsets of the axes of a tensor."""
+    domain = tensor.domain
+    axes = {*domain.root, *domain.logical, *domain.loop}
+    axes.update(axis for step in history(axes) for axis in (*step.inputs, *step.outputs))
+    return {name for axis in axes if axis.is_ragged for name in ragged(axis).raggedness.base_arrays}
 
 
 def _stage(fusion: Fusion, number: int, numbers: dict[str, int], cuts: list[str]) -> Fusion:
@@ -93,10 +96,17 @@ def _stage(fusion: Fusion, number: int, numbers: dict[str, int], cuts: list[str]
     for tensor in results:
         tensor.memory = Memory.GLOBAL
     fusion.outputs = results
-    needed = {*fusion.inputs, *results}
-    for tensor in reversed(fusion.tensors):
-        if tensor in needed:
-            needed.update(_offsets_of(fusion, [tensor]))
-            needed.update(() if tensor.definition is None else tensor.definition.inputs)
+    needed = {*fusion.inputs, *needed_for(fusion, results)}
     fusion.tensors = [tensor for tensor in fusion.tensors if tensor in needed]
     return fusion
+
+
+def needed_for(fusion: Fusion, results: Iterable[TensorView]) -> set[TensorView]:
+    """The tensors that some are computed from, those themselves, and those that hold offsets of their axes."""
+    named = {tensor.name: tensor for tensor in fusion.tensors}
+    needed = {*results}
+    for tensor in reversed(fusion.tensors):
+        if tensor in needed:
+            needed.update(named[name] for name in _arrays_of(tensor) if name in named)
+            needed.update(() if tensor.definition is None else tensor.definition.inputs)
+    return needed

@@ -17,6 +17,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.scalar import symbol
 from serrate.fusion.types import Memory
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.launching import loop_not_walked
 from serrate.kernel.lower import lower
 from serrate.kernel.lowered import Lowered
 from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_reduction, stored_outputs
@@ -166,7 +167,7 @@ class _Chooser:
                 output = job.tensor
                 if job.role != Role.STORE or output in taken or is_reduction(output) or output.dtype != tensor.dtype:
                     continue
-                if phased.nest_of(job) == nest and output is not tensor:
+                if phased.nest_of(job) == nest and output is not tensor and loop_not_walked(phased, job) is None:
                     return output
         return None
 

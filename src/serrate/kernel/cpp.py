@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
+from serrate.fusion.dtypes import INDEX
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
@@ -53,7 +54,8 @@ def _vector_forms() -> str:
 def _function(kernel: Kernel) -> str:
     printer = _CppPrinter(kernel)
     head = f'extern "C" void {identifier(kernel.name)}(\n{printer.parameters()}'
-    return "\n".join([head, *printer.indented(kernel.body), "}", ""])
+    body = list(printer.indented(kernel.body))
+    return "\n".join([head, *(f"  {line}" for line in printer.found_before()), *body, "}", ""])
 
 
 class _CppPrinter(Printer):
@@ -65,19 +67,40 @@ class _CppPrinter(Printer):
         self.threaded = False  # inside a loop that is spread over threads
         self.depth = 0  # how many loops are open
         self.scratches = 0
+        self.lanes = False  # inside a loop whose iterations are lanes
+        self.searches = 0
+
+    def search(self, offsets: str, count: str, position: str) -> str:
+        """Positions are mostly asked for one after another: the component that was found last is tried first. Lanes do
+        not know what others found."""
+        if self.lanes:
+            return super().search(offsets, count, position)
+        self.searches += 1
+        return f"sr::search_from(near{self.searches}, {offsets}, {count}, {position})"
+
+    def found_before(self) -> list[str]:
+        """The variables with the components that were found last."""
+        return [f"{self.type(INDEX)} near{number} = 0;" for number in range(1, self.searches + 1)]
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         if loop.parallel == ParallelType.Thread and not self.threaded:
             # Enough chunks to balance rows of uneven length, few enough to cost nothing.
             chunk = loop.extent // 64 + 1
-            yield f"#pragma omp parallel for schedule(dynamic, {self.expression(chunk)})"
-            self.threaded = True
-            yield from self.serial_loop(loop)
+            pragma = f"#pragma omp parallel for schedule(dynamic, {self.expression(chunk)})"
+            self.threaded, first = True, self.searches + 1
+            lines = list(self.serial_loop(loop))
             self.threaded = False
+            own = ", ".join(f"near{number}" for number in range(first, self.searches + 1))
+            yield f"{pragma} firstprivate({own})" if own else pragma
+            yield from lines
             return
         if loop.parallel.is_lanes:
             yield "#pragma omp simd"
-        elif loop.parallel == ParallelType.Unroll:
+            outer, self.lanes = self.lanes, True
+            yield from self.serial_loop(loop)
+            self.lanes = outer
+            return
+        if loop.parallel == ParallelType.Unroll:
             yield f"#pragma GCC unroll {min(loop.extent.value, 65534) if loop.extent.is_const else 4}"
         yield from self.serial_loop(loop)
 

@@ -13,7 +13,7 @@ from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, Buffer, Store
-from serrate.kernel.launching import is_bound
+from serrate.kernel.launching import is_bound, loop_not_walked
 from serrate.kernel.nests import Nests
 from serrate.kernel.phases import Job, Phase, Role, is_reduction
 from serrate.kernel.places import Place, buffer_for, check_constant
@@ -73,6 +73,8 @@ class Keeping:
             why = "it is not computed over the same axes"
         elif stored_at[0] <= kept_at[0]:
             why = "it is stored before that, or with it"
+        elif (loop := loop_not_walked(self.phased, store)) is not None:
+            why = f"all indices of loop {loop} would store the same elements of it at once"
         if why is not None:
             raise ScheduleError(f"{tensor} cannot be kept in {output}: {why}", tensor=tensor)
 

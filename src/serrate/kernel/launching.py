@@ -32,6 +32,12 @@ def is_bound(loop: IterDomain) -> bool:
     return loop.parallel_type.is_thread or loop.parallel_type.is_block or loop.parallel_type == ParallelType.DIDx
 
 
+def loop_not_walked(phased: PhasedFusion, job: Job) -> IterDomain | None:
+    """A loop spread over threads or blocks that a job does not walk, so that all of them do it."""
+    walked = {loop.parallel_type for loop in phased.loops_of(job)}
+    return next((loop for loop in phased.loops if is_bound(loop) and loop.parallel_type not in walked), None)
+
+
 def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
     """Refuse what the target does not have, and what cannot be run so."""
     reference = phased.reference

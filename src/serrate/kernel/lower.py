@@ -162,7 +162,37 @@ class Lowering:
         self.nests.known.update(job.tensor for job in jobs if job.role == Role.KEEP and job.tensor in self.phased.kept)
 
     def _walk(self, depth: int, jobs: Sequence[Job], indices: Indices) -> None:
-        """Walk a loop, and do jobs for each of its indices."""
+        """Walk a loop, and do jobs for each of its indices. Where lanes stand inside of it that are not always all in
+        bounds, first as far as they are, and then once more for the lanes that are left."""
+        loop = self.phased.loops[depth]
+        count = self._full_lanes(depth, jobs, indices)
+        if count is None:
+            self._walk_part(depth, jobs, indices)
+            return
+        known = set(self.nests.known)
+        lanes = self.phased.loops[depth + 1]
+        self.nests.full[loop] = self.nests.full[lanes] = count
+        self._walk_part(depth, jobs, indices)
+        self.nests.full.clear()
+        self.nests.known = known
+        with self.builder.scope():
+            local = indices.copy()
+            self.nests.set_last(loop, count, local, jobs)
+            self.nests.advance(local, [*jobs, *self.phased.waits_for(jobs, known)])
+            self._do(depth + 1, jobs, local)
+        del self.nests.variables[loop]
+
+    def _full_lanes(self, depth: int, jobs: Sequence[Job], indices: Indices) -> Scalar | None:
+        """How many indices of a loop have all lanes of the loop inside of it in bounds; None if lanes do not stand
+        there, or always are."""
+        loops = self.phased.loops
+        if depth + 2 != len(loops) or loops[depth + 1].parallel_type != ParallelType.Simd:
+            return None
+        if not all(self.phased.involves(job, loops[depth + 1]) for job in jobs):
+            return None
+        return self.nests.full_lanes(loops[depth], loops[depth + 1], indices)
+
+    def _walk_part(self, depth: int, jobs: Sequence[Job], indices: Indices) -> None:
         loop, nests = self.phased.loops[depth], self.nests
         everything = [*jobs, *self.phased.waits_for(jobs, nests.known)]
         with ExitStack() as opened:
@@ -218,6 +248,8 @@ class Lowering:
                     self.keeping.store(job.tensor, elements)
                 case Role.STORE:
                     self._store_element(job.tensor, elements)
+        if self.nests.full:
+            return  # the lanes that are left come after these
         for tensor in replaced:
             self.nests.known.discard(tensor)
             self.phased.forget(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,10 +10,11 @@ from serrate.errors import ScheduleError
 from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import history
-from serrate.fusion.expressions import Combine, Merge, Split, component_of
+from serrate.fusion.expressions import Combine, Merge, Split, component_of, extent_of, is_positive
 from serrate.fusion.indices import Indices, Step, route
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import Scalar, ceildiv, minimum, symbol
+from serrate.fusion.scalar import Scalar, ceildiv, less, minimum, symbol
+from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.boxes import check_filled
 from serrate.kernel.builder import Builder, axis_name
@@ -40,6 +42,8 @@ class Nests:
         self.builder = Builder(has_boxes or reduces_across_threads(phased), taken)
         self.team = team_of(phased, symbol(self.builder.name("rank")))
         self.variables: dict[IterDomain, Scalar] = {}  # of loops that are open
+        self.full: dict[IterDomain, Scalar] = {}  # loops that are walked only as far as all lanes are in bounds
+        self.walks: Counter[IterDomain] = Counter()  # how often each loop was opened so far
         self.known: set[TensorView] = set()  # reductions and kept values that can be read here
         self._routes: dict[tuple[tuple[IterDomain, ...], tuple[IterDomain, ...]], list[Step]] = {}
 
@@ -141,13 +145,89 @@ class Nests:
 
     def _bind(self, loop: IterDomain, var: Scalar, exact: bool, indices: Indices, jobs: Sequence[Job]) -> None:
         self.variables[loop] = var
+        self.walks[loop] += 1
         indices.set(loop, var, unsafe=not exact)
+        if exact and (loop in self.full or (loop.parallel_type == ParallelType.Serial and self._ends_early(loop))):
+            self._bind_whole(loop, indices)
         for job in jobs:
             for positions in self.phased.covering(job, loop):
                 indices.set(positions, var)
 
+    def _bind_whole(self, loop: IterDomain, indices: Indices) -> None:
+        """The index of the axis that a loop is the inner part of, which is in bounds as the loop ends with the axis."""
+        axis = loop
+        while (step := self._split_of(axis)) is not None and axis is step.outputs[1]:
+            outer, whole = step.outputs[0], step.inputs[0]
+            if not indices.has(outer) or indices.is_unsafe(outer) or self._reach(whole, indices) is None:
+                return
+            inner = extent_of(axis, indices.of)
+            indices.set(whole, self.builder.index(whole, indices.of(outer) * inner + indices.of(axis)))
+            axis = whole
+
+    def full_lanes(self, loop: IterDomain, lanes: IterDomain, indices: Indices) -> Scalar | None:
+        """How many indices of a serial loop have all lanes in bounds that are the other part of the same axis; None if
+        they are not, or all have, or nobody knows."""
+        step = self._split_of(lanes)
+        if step is None or step.outputs != (loop, lanes) or loop.parallel_type != ParallelType.Serial:
+            return None
+        if not lanes.extent.is_const or lanes.extent.value < 2:
+            return None
+        reach = self._reach(step.inputs[0], indices)
+        if reach is None or (step.is_divisible and reach == indices.extent(step.inputs[0])):
+            return None
+        return self.builder.let(f"{axis_name(loop)}_full", reach // lanes.extent)
+
+    def set_last(self, loop: IterDomain, index: Scalar, indices: Indices, jobs: Sequence[Job]) -> None:
+        """Stand in a loop at an index after all that `full_lanes` counts; nothing is done if there is none."""
+        step = self._split_of(loop)
+        assert step is not None
+        reach = self._reach(step.inputs[0], indices)
+        assert reach is not None
+        self.builder.guard(less(index * step.outputs[1].extent, reach))
+        self._bind(loop, index, True, indices, jobs)
+
+    def _split_of(self, axis: IterDomain) -> Split | None:
+        """The split that an axis is a part of, if the reference has the whole axis."""
+        step = axis.definition
+        return step if isinstance(step, Split) and axis not in self.phased.reference.domain.root else None
+
+    def _ends_early(self, loop: IterDomain) -> bool:
+        """Whether a loop is part of an axis whose end is known only when the kernel runs. Where all is constant, a
+        predicate is as good, and a loop of a constant number of indices is better; so it is where holes are read."""
+        if any(tensor.reads_holes and self.phased.is_reduced_by(tensor, loop) for tensor in self.phased.reductions):
+            return False
+        axis = loop
+        while (step := self._split_of(axis)) is not None:
+            axis = step.inputs[0]
+        return axis is not loop and (axis.is_ragged or not axis.extent.is_const)
+
+    def _reach(self, axis: IterDomain, indices: Indices) -> Scalar | None:
+        """How many indices of an axis, from 0 on, belong to the axis that it is a part of, where the loops have come
+        to; None if that is not known."""
+        step = self._split_of(axis)
+        if step is None:
+            known = not axis.is_ragged or (indices.has(c := component_of(axis)) and not indices.is_unsafe(c))
+            return indices.extent(axis) if known else None
+        outer, inner = step.outputs
+        whole = self._reach(step.inputs[0], indices)
+        if whole is None or (inner.is_ragged and not indices.has(component_of(inner))):
+            return None
+        each = extent_of(inner, indices.of)
+        if axis is outer:
+            return ceildiv(whole, each) if is_positive(each) else None
+        if step.is_divisible and whole == indices.extent(step.inputs[0]):
+            return each
+        return minimum(whole - indices.of(outer) * each, each) if indices.has(outer) else None
+
     def _bound(self, loop: IterDomain, indices: Indices) -> tuple[Scalar, bool]:
-        """How far a loop runs here, and whether that is its extent."""
+        """How far a loop runs here, and whether it does so for all indices that it has something to do for. A serial
+        part of an axis ends where the axis does."""
+        if loop in self.full and loop.parallel_type == ParallelType.Serial:
+            return self.full[loop], True
+        if loop.parallel_type == ParallelType.Serial and self._ends_early(loop):
+            reach = self._reach(loop, indices)
+            if reach is not None:
+                return self.builder.let(f"{axis_name(loop)}_extent", reach), True
         if not loop.is_ragged:
             return loop.extent, True
         component = component_of(loop)

@@ -181,6 +181,23 @@ class PhasedFusion:
             )
         return bool(origins & group)
 
+    def moved_by_scan(self, tensor: TensorView, loops: Iterable[IterDomain]) -> IterDomain | None:
+        """One of these loops whose indices stand for others of the rows at each index that a scan goes along: ragged
+        rows that were cut in as many parts, say, however long they are."""
+        stop, scanned = {*self.reference.domain.logical, *self.reference.domain.root}, self._scanned(tensor)
+        for loop in loops:
+            waiting, seen = [loop], {*stop}
+            while waiting:
+                axis = waiting.pop()
+                if axis in seen or axis.definition is None:
+                    continue
+                seen.add(axis)
+                needed = {other for step in history(axis.definition.needs) for other in step.inputs}
+                if self.graph.groups([*needed, *axis.definition.needs]) & scanned:
+                    return loop
+                waiting += axis.definition.inputs
+        return None
+
     def begins_scan(self, job: Job, loop: IterDomain) -> bool:
         """Whether a loop is the outermost that a scan goes along."""
         if job.role != Role.SCAN:

@@ -51,6 +51,17 @@ inline Index search(const Offset* offsets, typename Same<Index>::type count, Ind
   return c;
 }
 
+// The same, where the component that was found before, `near`, or one of the next is likely.
+template <typename Offset, typename Index>
+inline Index search_from(Index& near, const Offset* offsets, typename Same<Index>::type count, Index position) {
+  if (near < count && offsets[near] <= position) {
+    for (int step = 0; step < 8 && near < count; ++step, ++near) {
+      if (position < offsets[near + 1]) return near;
+    }
+  }
+  return near = search(offsets, count, position);
+}
+
 // How often memory was short. Who calls a kernel compares it with what it was before.
 inline int64_t shortages = 0;
 

@@ -176,11 +176,15 @@ class Printer:
                 return self._load(node, operands[0][0]), POSTFIX
             case "search":
                 (count, _), (position, _) = operands
-                return f"sr::search({identifier(node.value)}, {count}, {position})", POSTFIX
+                return self.search(identifier(node.value), count, position), POSTFIX
         assert node.op == "cast"
         if self.type(node.dtype) == self.type(node.args[0].dtype):
             return operands[0]
         return f"{self.type(node.dtype)}({operands[0][0]})", POSTFIX
+
+    def search(self, offsets: str, count: str, position: str) -> str:
+        """The component that a position lies in."""
+        return f"sr::search({offsets}, {count}, {position})"
 
     def _function(self, node: Scalar, operands: list[Written]) -> Written:
         """A scalar function as its row says."""

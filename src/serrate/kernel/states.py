@@ -73,6 +73,7 @@ class States:
         self.nests, self.phased, self.builder, self.target = nests, nests.phased, nests.builder, target
         self._states: dict[TensorView, list[State]] = {}  # the whole, and the parts that are being gathered
         self._parts: dict[TensorView, list[Part]] = {}
+        self._walks: dict[TensorView, dict[IterDomain, int]] = {}  # of the loops that a scan goes along, the last ones
         self.workspaces: list[Buffer] = []
         self.joined: set[ParallelType] = set()  # blocks of which only the last goes on
 
@@ -123,6 +124,14 @@ class States:
                 tensor=tensor,
             )
         kept = [loop for loop in loops if loop not in scanned and not is_bound(loop)]
+        moved = self.phased.moved_by_scan(tensor, kept)
+        if moved is not None:
+            raise ScheduleError(
+                f"the indices of loop {moved} of {self.phased.reference.name} are other positions of a row at each "
+                f"index that {tensor} is scanned along, as they depend on the length of the row; split rows by the "
+                f"extent of the inner part, and merge them only with axes inside of them",
+                tensor=tensor,
+            )
         wide = "float64" if monoid.by_blocks and element == "float32" else element
         state = State(tensor, monoid, wide, self.nests.place(kept, indices), Place())
         state = self._memory(state, monoid.parts, tensor.name)
@@ -135,6 +144,8 @@ class States:
         """Take in the element of the loops that are open; what the state holds after that, or before, is the value."""
         operation, state = tensor.definition, self._states[tensor][0]
         assert operation is not None
+        scanned = self.phased.parts_in_order(tensor)
+        self._walks[tensor] = {loop: self.nests.walks[loop] for loop in scanned}
         at = state.place.at(self.nests.variables)
         element = cast(elements.operand(tensor), state.element)
         before = state.at(at)
@@ -359,9 +370,20 @@ class States:
         """The result of a reduction, or the value of a scan, for the loops that are open."""
         state = self._states[tensor][0]
         if state.now:
+            self._check_walks(tensor)
             return load(state.now, state.place.at(self.nests.variables), accumulator(tensor.dtype))
         result = state.at(state.kept.at(self.nests.variables))[state.monoid.result]
         return cast(result, accumulator(tensor.dtype))
+
+    def _check_walks(self, tensor: TensorView) -> None:
+        """The value of a scan is there only for the index that is now scanned."""
+        for loop, number in self._walks[tensor].items():
+            if self.nests.walks[loop] != number:
+                raise ScheduleError(
+                    f"{tensor} is scanned along loop {loop} of {self.phased.reference.name}, and read where that is "
+                    f"walked again; leave the loop outside of those that are walked several times, or store {tensor}",
+                    tensor=tensor,
+                )
 
 
 def _rule(state: State) -> CombineRule:

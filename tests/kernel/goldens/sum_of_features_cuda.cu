@@ -10,7 +10,8 @@ extern "C" __global__ void __launch_bounds__(64) sum_of_features_cuda_(
   float y_sum_ = 0.0f;
   {
     const int64_t cr_outer_ = blockIdx.x;  // cr of y, by 32, of (n_ + 31) / 32
-    for (int64_t cr_inner_ = 0; cr_inner_ < 32; ++cr_inner_) {  // cr of y, within 32
+    const int64_t cr_inner_extent_ = sr::min(n_ - cr_outer_ * 32, 32);
+    for (int64_t cr_inner_ = 0; cr_inner_ < cr_inner_extent_; ++cr_inner_) {  // cr of y, within 32
       const int64_t cr_ = cr_outer_ * 32 + cr_inner_;
       const int64_t d_ = threadIdx.x;  // d of y, of 64
       if (cr_ < n_) {
