@@ -21,7 +21,7 @@ from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView, symbol
 from serrate.kernel import Lowered, lower
 from serrate.kernel.check import Violation, run
-from serrate.kernel.ir import Barrier, BulkCopy, Statement, rewrite, walk
+from serrate.kernel.ir import Barrier, BulkCopy, For, Statement, rewrite, walk
 
 SERIAL, BULK = ParallelType.Serial, ParallelType.Bulk
 BLOCK, THREAD = ParallelType.BIDx, ParallelType.TIDx
@@ -71,9 +71,9 @@ def test_sums_of_boxes(box: tuple[int, int], shape: tuple[int, int], holes: bool
     assert copy.box == box
     assert copy.fill == 0
     check(lowered, [some(*shape)])
-    assert conditions(lowered) == (
-        1 if holes else 2
-    )  # which row is stored, and added; columns end
+    assert conditions(lowered) == (1 if holes else 2)  # whether the row is stored, and whether it is added up
+    walked = [str(s.extent) for s in walk(lowered.kernel.body) if isinstance(s, For) and s.var == symbol("d_inner")]
+    assert walked == ([str(box[1])] if holes else ["d_inner_extent"])
 
 
 @pytest.mark.parametrize("name", ["max", "prod", "any", "argmax"])
@@ -94,6 +94,54 @@ def test_a_box_may_be_walked_in_any_way() -> None:
     lowered = lower(fusion, y, target="cuda")
     for shape in ((16, 16), (9, 20), (30, 4)):
         check(lowered, [some(*shape)])
+
+
+def test_sums_of_columns() -> None:
+    """The loop over boxes of columns is walked once more, to store the sums, where there is no box to read."""
+    fusion = Fusion()
+    copy = fusion.input("x", ["n", 20]).cache_after(Memory.SHARED)
+    y = fusion.output(fusion.reduce("sum", copy, [0]), "y")
+    boxed(copy, 4, 8)
+    tiled(y, 4, 8).parallelize(2, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert len(copies(lowered)) == 1
+    check(lowered, [some(11, 20)])
+
+
+def test_a_box_of_all_there_is() -> None:
+    """Weights that every row is multiplied by: one box, copied before all loops."""
+    fusion = Fusion()
+    x, copy = fusion.input("x", ["n", 20]), fusion.input("w", [20]).cache_after(Memory.SHARED)
+    y = fusion.output(x * copy, "y").split(0, 4)
+    copy.parallelize(0, BULK)
+    y.parallelize(0, BLOCK).parallelize(1, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert isinstance(lowered.kernel.body[1], BulkCopy)  # after the memory of the box
+    assert sum(isinstance(statement, Barrier) for statement in walk(lowered.kernel.body)) == 1
+    check(lowered, [some(7, 20), some(20)])
+
+
+def test_a_tensor_that_lies_transposed() -> None:
+    """The dimensions of a box are those of the memory, in its order."""
+    fusion = Fusion()
+    x = fusion.input("x", ["n", "m"])
+    x.set_allocation_domain([*reversed(x.domain.logical)])
+    copy = x.cache_after(Memory.SHARED)
+    y = fusion.output(copy * 2.0, "y")
+    tiled(copy, 8, 4).reorder([0, 1, 3, 2]).parallelize(2, BULK).parallelize(3, BULK)
+    tiled(y, 8, 4).parallelize(0, BLOCK).parallelize(2, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert copies(lowered)[0].box == (4, 8)
+    check(lowered, [some(7, 12)])
+
+
+def test_shared_memory_that_boxes_need() -> None:
+    """The box, and what the threads wait at."""
+    assert reduced_rows((8, 16)).needs.shared == 8 * 16 * 4 + 8
+    fits = 48 * 1024 // 4 // 64 - 1
+    reduced_rows((fits, 64))
+    with pytest.raises(ScheduleError, match="at most 49152 bytes of shared memory, the schedule asks for 49160"):
+        reduced_rows((fits + 1, 64))
 
 
 def test_lanes_of_a_box() -> None:
@@ -371,6 +419,53 @@ def test_what_is_not_a_copy_of_an_input() -> None:
     copy.parallelize(1, BULK)
     with pytest.raises(ScheduleError, match="it is an output"):
         lower(fusion, y, target="cuda")
+
+
+def test_a_tensor_of_too_many_dimensions() -> None:
+    fusion = Fusion()
+    copy = fusion.input("x", [2, 2, 2, 2, 2, 4]).cache_after(Memory.SHARED)
+    y = fusion.output(copy * 2.0, "y")
+    copy.parallelize(5, BULK)
+    with pytest.raises(ScheduleError, match=r"a box has at most 5 dimensions, x.* has 6$"):
+        lower(fusion, y, target="cuda")
+
+
+def weighted_rows(schedule: Callable[[TensorView], object]) -> str:
+    """Rows times weights, of which boxes are copied inside of a loop that only some of a block's threads may enter."""
+    fusion = Fusion()
+    x, offsets = fusion.input("x", ["n", 16]), fusion.input("offsets", [symbol("k") + 1], "int64")
+    copy = fusion.input("w", [16]).cache_after(Memory.SHARED)
+    y = fusion.output(fusion.view_as_nested(x, offsets) * copy, "y").split(2, 4)
+    copy.split(0, 4).parallelize(1, BULK)
+    schedule(y)
+    with pytest.raises(ScheduleError) as refused:
+        lower(fusion, y, target="cuda")
+    return str(refused.value).partition(" is copied by boxes ")[2]
+
+
+def test_all_threads_copy_together() -> None:
+    """What differs between threads, or is a part of one, has no box inside of it."""
+    said = weighted_rows(lambda y: y.split(0, 8).parallelize(1, THREAD))
+    assert said == "inside loop iS_r{[offsets]}, whose bound threads of a block differ in"
+    fusion = Fusion()
+    x, copy = fusion.input("x", [8, 16]), fusion.input("w", [16]).cache_after(Memory.SHARED)
+    y = fusion.output(x * copy, "y").split(1, 4).parallelize(0, ParallelType.Vectorize)
+    copy.split(0, 4).parallelize(1, BULK)
+    with pytest.raises(ScheduleError, match="whose lanes belong to one thread; put that loop inside of those that say"):
+        lower(fusion, y, target="cuda")
+
+
+def test_a_box_is_not_copied_for_what_does_not_read_it() -> None:
+    """The second walk of the boxes' loops reads their sums, and the input itself."""
+    fusion = Fusion()
+    x = fusion.input("x", ["n", "m"])
+    copy = x.cache_after(Memory.SHARED)
+    y = fusion.output(x * fusion.reduce("sum", copy, [1], keepdims=True), "y")
+    boxed(copy, 4, 8)
+    tiled(y, 4, 8).reorder([0, 2, 1, 3]).parallelize(0, BLOCK).parallelize(1, THREAD)
+    lowered = lower(fusion, y, target="cuda")
+    assert len(copies(lowered)) == 1
+    check(lowered, [some(7, 20)])
 
 
 @pytest.mark.parametrize(("name", "why"), [("prod", "only 1 changes nothing"), ("max", "only -inf changes nothing")])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.viz.drawn import kernel
 from tests.viz.reading import SVG, Element, groups, parse, texts
 
-from serrate.kernel.ir import For, walk
+from serrate.fusion import Memory, const, symbol
+from serrate.fusion.scalar import less
+from serrate.kernel.ir import Allocate, Buffer, BulkCopy, Fault, For, Kernel, Prefetch, walk
 from serrate.viz import draw_loops
 
 
@@ -36,3 +38,19 @@ def test_guards_loads_and_stores_are_written() -> None:
     assert "loads search(offsets, k, c), acc[0]" in texts(root)
     assert "writes float32 y[k]" in texts(root)
     assert "reads int64 offsets[k + 1]" in texts(root)
+
+
+def test_boxes_hints_and_reports_are_drawn() -> None:
+    """Every kind of statement can be drawn: a box that is copied, a prefetch, a fault."""
+    i = symbol("i")
+    body = (
+        Allocate(Buffer("box", "float32", const(4), Memory.SHARED)),
+        BulkCopy("box", "x", (i * 4,), (4,), (symbol("n"),)),
+        Prefetch("x", i + 8),
+        Fault(less(symbol("n"), i), "faults", 1),
+    )
+    buffers = (Buffer("x", "float32", symbol("n")), Buffer("faults", "int64", const(1), written=True))
+    root = parse(draw_loops(Kernel("k", buffers, (symbol("n"),), (For(i, symbol("n"), body, "i"),))))
+    (copy,) = groups(root, "copy")
+    assert texts(copy)[0] == "box = box 4 of x[n] at (i * 4), 0 outside"
+    assert [texts(hint)[0] for hint in groups(root, "hint")] == ["prefetch x[i + 8]", "fault 1 if n < i: faults"]

@@ -193,7 +193,9 @@ class Nests:
 
     def _ends_early(self, loop: IterDomain) -> bool:
         """Whether a loop is part of an axis whose end is known only when the kernel runs. Where all is constant, a
-        predicate is as good, and a loop of a constant number of indices is better."""
+        predicate is as good, and a loop of a constant number of indices is better; so it is where holes are read."""
+        if any(tensor.reads_holes and self.phased.is_reduced_by(tensor, loop) for tensor in self.phased.reductions):
+            return False
         axis = loop
         while (step := self._split_of(axis)) is not None:
             axis = step.inputs[0]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import ParallelType
+from serrate.kernel import ir
 from serrate.kernel.ir import (
     Allocate,
     Barrier,
     BlockReduce,
+    BulkCopy,
+    Fault,
     For,
     GridReduce,
     If,
     Kernel,
     Let,
+    Prefetch,
     Statement,
     Store,
     children,
@@ -70,6 +74,10 @@ def _box(statement: Statement) -> Box:
             return _boxed("allocate", Text(text), statement, border=0.0)
         case Store(name, index, value):
             return _boxed("store", Text(f"{name}[{index}] = {value}"), statement, fill=GREEN)
+        case BulkCopy():
+            return _boxed("copy", Text(ir.head(statement)), statement, fill=GREEN)
+        case Prefetch() | Fault():
+            return _boxed("hint", Text(ir.head(statement)), statement, border=0.0)
         case Barrier():
             return _boxed("barrier", Text("barrier"), statement, fill=ORANGE)
         case BlockReduce(state, size, over, _):
