@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         "sums of blocks are added up in float32", "kernel/states.py",
-        'state = replace(state, element="float64")', 'state = replace(state, element="float32")',
+        "state = replace(state, element=WIDER[element])", "state = replace(state, element=element)",
         "tests/kernel/test_phases.py",
     ),
     Mutant(
