@@ -94,7 +94,7 @@ MUTANTS = [
         "exclusive = operation.options[1]", "exclusive = not operation.options[1]",
     ),
     Mutant(
-        "scans go in the other direction", "kernel/phases.py",
+        "scans go in the other direction", "kernel/jobs.py",
         "return bool(job.tensor.definition.options[2])", "return not job.tensor.definition.options[2]",
     ),
     Mutant(

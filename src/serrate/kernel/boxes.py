@@ -26,7 +26,8 @@ from serrate.fusion.scalar import Scalar, cast, const, equal, load, multiply
 from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.ir import Allocate, Barrier, Buffer, BulkCopy
-from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered
+from serrate.kernel.jobs import Job, Role, is_gathered
+from serrate.kernel.phases import PhasedFusion
 from serrate.kernel.targets import Target
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.scalar import symbol
 from serrate.fusion.types import Memory
 from serrate.fusion.view import Operation, TensorView
+from serrate.kernel.jobs import Job, Role, is_reduction, stored_outputs
 from serrate.kernel.launching import loop_not_walked
 from serrate.kernel.lower import lower
 from serrate.kernel.lowered import Lowered
-from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_reduction, stored_outputs
+from serrate.kernel.phases import Phase, PhasedFusion, divide_into_phases
 from serrate.kernel.targets import Target, target_named
 
 

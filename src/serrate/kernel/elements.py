@@ -20,8 +20,8 @@ from serrate.fusion.monoids import MONOIDS
 from serrate.fusion.scalar import TRUE, Scalar, both, cast, const, load, logical_not, where
 from serrate.fusion.view import Operation, TensorView
 from serrate.kernel.ir import DEEPEST
+from serrate.kernel.jobs import is_gathered
 from serrate.kernel.moved import Here, reads_elsewhere
-from serrate.kernel.phases import is_gathered
 from serrate.kernel.teams import memory_axes
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from serrate.fusion.types import Memory, ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, Buffer, Store
+from serrate.kernel.jobs import Job, Role, is_reduction
 from serrate.kernel.launching import is_bound, loop_not_walked
 from serrate.kernel.nests import Nests
-from serrate.kernel.phases import Job, Phase, Role, is_reduction
+from serrate.kernel.phases import Phase
 from serrate.kernel.places import Place, buffer_for, check_constant
 from serrate.kernel.targets import Target
 

@@ -12,7 +12,8 @@ from serrate.fusion.requirements import Requirement, requirements_of
 from serrate.fusion.scalar import Scalar, const, equal, less, less_equal, maximum
 from serrate.fusion.types import ParallelType
 from serrate.kernel.ir import Launch
-from serrate.kernel.phases import Job, PhasedFusion, Role
+from serrate.kernel.jobs import Job, Role
+from serrate.kernel.phases import PhasedFusion
 from serrate.kernel.targets import Target
 from serrate.kernel.teams import check_team
 

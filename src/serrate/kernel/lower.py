@@ -23,6 +23,7 @@ from serrate.kernel.builder import axis_name
 from serrate.kernel.costs import check_needs
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
+from serrate.kernel.jobs import Job, Role, is_gathered
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import (
     BLOCKS,
@@ -36,7 +37,7 @@ from serrate.kernel.launching import (
 from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Nests, label
 from serrate.kernel.parameters import parameters
-from serrate.kernel.phases import Job, Phase, PhasedFusion, Role, divide_into_phases, is_gathered
+from serrate.kernel.phases import Phase, PhasedFusion, divide_into_phases
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named

@@ -20,8 +20,9 @@ from serrate.kernel.boxes import check_filled
 from serrate.kernel.builder import Builder, axis_name
 from serrate.kernel.elements import axes_read
 from serrate.kernel.ir import Launch
+from serrate.kernel.jobs import Job, Role, is_gathered, is_reduction
 from serrate.kernel.launching import is_bound, reduces_across_threads
-from serrate.kernel.phases import Job, PhasedFusion, Role, is_gathered, is_reduction
+from serrate.kernel.phases import PhasedFusion
 from serrate.kernel.places import Place
 from serrate.kernel.source import word
 from serrate.kernel.teams import team_of

@@ -11,8 +11,8 @@ from serrate.fusion.binding import bind, compute_offsets
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.stages import stages_of
 from serrate.fusion.view import TensorView
+from serrate.kernel.jobs import stored_outputs
 from serrate.kernel.lower import lower
-from serrate.kernel.phases import stored_outputs
 
 
 @dataclass(frozen=True)

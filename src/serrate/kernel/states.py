@@ -22,9 +22,9 @@ from serrate.fusion.view import TensorView
 from serrate.kernel.builder import axis_name
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import Allocate, BlockReduce, Buffer, CombineRule, GridReduce, Store
+from serrate.kernel.jobs import Job, Role, is_reduction
 from serrate.kernel.launching import BLOCKS, THREADS, is_bound
 from serrate.kernel.nests import Nests
-from serrate.kernel.phases import Job, Role, is_reduction
 from serrate.kernel.places import Place, buffer_for
 from serrate.kernel.targets import Target
 

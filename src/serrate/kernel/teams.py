@@ -20,7 +20,8 @@ from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import Scalar, const, equal
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
-from serrate.kernel.phases import Job, PhasedFusion, Role
+from serrate.kernel.jobs import Job, Role
+from serrate.kernel.phases import PhasedFusion
 
 
 @dataclass(frozen=True)
