@@ -313,7 +313,7 @@ def scalar_function_of_too_few_operands() -> Any:
     return call("atan2", const(1.5))
 
 
-@refused(TypeError, "exp takes float and int, got bool; cast it")
+@refused(TypeError, "exp takes float and complex and int, got bool; cast it")
 def scalar_function_of_truths() -> Any:
     return call("exp", const(True))
 
