@@ -123,7 +123,7 @@ def printed_concats(count: int) -> str:
     fusion = Fusion()
     x = fusion.input("x", ["n", 2])
     for number in range(count):
-        x = fusion.concat(x, fusion.input(f"x{number}", ["n", 2]), 1)
+        x = fusion.concat([x, fusion.input(f"x{number}", ["n", 2])], 1)
     return lower(fusion, fusion.output(x, "y")).source
 
 

@@ -29,6 +29,7 @@ from serrate.kernel.places import Place, buffer_for
 from serrate.kernel.targets import Target
 
 BLOCK = 64  # elements that are summed one after another
+_FEW = 8  # partial results that are combined as a tree, on the CPU
 
 
 @dataclass(frozen=True)
@@ -296,6 +297,12 @@ class States:
         """Lanes become one by a tree, then threads, then blocks."""
         state = self._states[tensor][0]
         width, size = state.width, state.kept.size
+        if self.target.state_loops.is_lanes and width > _FEW and width % _FEW == 0:
+            with self.builder.scope():  # one loop for all but a few, which is short to write
+                part = self.builder.loop("part", const(width // _FEW - 1), "partial results")
+                at = self._each(size * _FEW, "partial results")
+                self._store(state, at, state.monoid.combine(state.at(at), state.at((part + 1) * (size * _FEW) + at)))
+            width = _FEW
         while width > 1:
             half = (width + 1) // 2
             with self.builder.scope():
