@@ -83,7 +83,7 @@ class IterDomain:
         return self
 
     def parallelize(self, parallel_type: ParallelType) -> None:
-        """Run the loop over this axis so."""
+        """Say how the loop over this axis is run."""
         if self._whole is not None:
             raise ScheduleError(
                 f"{self} is one component of {self._whole}, whose components are all run alike: parallelize that axis"

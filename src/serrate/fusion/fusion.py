@@ -125,7 +125,7 @@ class Fusion(Renaming, Reductions, Randomness, Rewriting):
         return made
 
     def output(self, tensor: TensorView, name: str | None = None) -> TensorView:
-        """Say that a tensor is a result, named so."""
+        """Say that a tensor is a result of the fusion, and give it a name."""
         self._check_own(tensor)
         operation = tensor.definition
         renamed_offsets = operation is not None and operation.kind == "offsets" and name is not None

@@ -54,7 +54,9 @@ class Reductions(Operations):
         `name` is `sum`, `prod`, `max`, `min`, `any`, `all` or `logsumexp`. `exclusive` leaves the element itself out,
         so that the first of a row is the neutral value; `reverse` begins at the end.
         """
-        check_known(name, [row.name for row in MONOIDS.values() if row.rejoins or row.name == "logsumexp"])
+        known = [row.name for row in MONOIDS.values() if row.rejoins or row.name == "logsumexp"]
+        if name not in known:
+            raise ValueError(f"{name!r} cannot be scanned; a scan is one of {', '.join(known)}")
         monoid = MONOIDS[name]
         check_kind(monoid, x.dtype, x)
         at = axis_number(x, axis)

@@ -205,7 +205,7 @@ class TensorView:
         return self
 
     def parallelize(self, axis: int, parallel_type: ParallelType) -> TensorView:
-        """Run a loop so."""
+        """Say how a loop is run: serially, unrolled, by threads or blocks, or as lanes."""
         at = self._loop_axis(axis)
         if not isinstance(parallel_type, ParallelType):
             raise TypeError(f"axis {axis} of {self.name} is run as a ParallelType, got {parallel_type!r}")

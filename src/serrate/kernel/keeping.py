@@ -88,7 +88,7 @@ class Keeping:
             self.builder.add(Store(kept.name, kept.place.at(self.nests.variables), value))
 
     def in_place_of(self, output: TensorView) -> Iterator[TensorView]:
-        """The tensors whose values lie where an output is about to be stored."""
+        """The tensors whose values lie in the memory where an output is about to be stored."""
         for tensor, kept in self._kept.items():
             if kept.output is output and tensor in self.nests.known:
                 yield tensor

@@ -40,7 +40,7 @@ def loop_not_walked(phased: PhasedFusion, job: Job) -> IterDomain | None:
 
 
 def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
-    """Refuse what the target does not have, and what cannot be run so."""
+    """Refuse ways to run loops that the target does not have, and loops that cannot be run in the way they are to."""
     reference = phased.reference
     for place, loop in enumerate(phased.loops):
         kind = loop.parallel_type

@@ -179,7 +179,8 @@ class Nests:
         return self.builder.let(f"{axis_name(loop)}_full", reach // lanes.extent)
 
     def set_last(self, loop: IterDomain, index: Scalar, indices: Indices, jobs: Sequence[Job]) -> None:
-        """Stand in a loop at an index after all that `full_lanes` counts; nothing is done if there is none."""
+        """Bind a loop to the first index whose lanes are not all in bounds. What follows is done only if some of these
+        lanes are in bounds."""
         step = self._split_of(loop)
         assert step is not None
         reach = self._reach(step.inputs[0], indices)

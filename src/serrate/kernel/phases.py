@@ -231,7 +231,7 @@ def _job_of(source: TensorView) -> Job:
 
 
 def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
-    """A fusion under the loops of a reference; refused where no kernel can compute it so."""
+    """A fusion under the loops of a reference; refused where no kernel can compute it in these loops."""
     if reference.fusion is not fusion:
         raise ScheduleError(f"{reference} is a tensor of another fusion")
     for tensor in fusion.tensors:
