@@ -186,8 +186,8 @@ class Builder:
         return value.substitute(self._known)
 
     def index(self, axis: IterDomain, value: Scalar) -> Scalar:
-        """An index of an axis by a name of its own. One that may be negative stays an expression, so that a predicate can
-        see that it may be negative."""
+        """An index of an axis by a name of its own. One that may be negative stays an expression, so that a predicate
+        can see that it may be negative."""
         return self.let(axis_name(axis), value) if is_natural(value) else value
 
 
