@@ -1,0 +1,171 @@
+"""Planned: the kernels of a fusion, in their order, why there are so many, and the function that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from serrate.fusion.analysis import evaluate
+from serrate.fusion.binding import TORCH, bind, compute_offsets
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.stages import needed_for
+from serrate.kernel import Lowered
+from serrate.kernel.generated import GeneratedFunction
+from serrate.schedule.loops import Parameters
+from serrate.schedule.segments import Segment, Segmenter, part_of
+
+Run = Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel: what it reads and stores, by the names of tensors, and how it was scheduled."""
+
+    lowered: Lowered
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    scheduler: str
+    parameters: Parameters
+    reference: str
+
+    def __str__(self) -> str:
+        stored = ", ".join(self.outputs)
+        return f"{self.lowered.kernel.name}: {stored} by {self.scheduler} along {self.reference}; {self.parameters}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The kernels of a fusion, made but not compiled; `prepared` compiles them and gives a function that runs them."""
+
+    fusion: Fusion
+    steps: tuple[Step, ...]
+    cuts: tuple[tuple[str, str], ...]
+    """The tensors that one kernel stores for another, each with the reason why one kernel could not do both."""
+    kept: tuple[tuple[str, str], ...]
+    """The tensors whose values a kernel keeps for several phases, each with the place; all else that several phases
+    read is computed again, or read again from the inputs."""
+    offsets: tuple[str, ...] = ()
+    """The outputs that are offsets, where they are not made by the only kernel: torch makes them in the end."""
+
+    def __str__(self) -> str:
+        count = len(self.steps)
+        lines = [f"{count} kernel{'s' * (count != 1)}", *(f"  {step}" for step in self.steps)]
+        lines += [f"cut at {name}: {reason}" for name, reason in self.cuts]
+        lines += [f"kept: {name}, in {place}" for name, place in self.kept]
+        return "\n".join(lines)
+
+    def prepared(self, device: torch.device | str | None = None) -> Run:
+        """A function of tensors, in the order of the fusion's inputs, that returns a tuple of its outputs.
+
+        Tensors must have the dtypes and ranks of the inputs, and lie contiguously on `device`, which is that of the
+        target if it is not given; the function does not ask. That shapes and offsets fit each other it checks.
+        """
+        self._compile()
+        made = GeneratedFunction("planned kernels", {})
+        names = {tensor.name: f"x{number}" for number, tensor in enumerate(self.fusion.inputs)}
+        inputs = list(names.values())
+        for number, step in enumerate(self.steps):
+            on = step.lowered.target.device if device is None else device
+            call = made.meaning("kernel", step.lowered.prepared([on] * len(step.inputs)))
+            arguments = ", ".join(names[name] for name in step.inputs)
+            names |= {name: f"y{number}_{place}" for place, name in enumerate(step.outputs)}
+            made.line(f"{', '.join(names[name] for name in step.outputs)}, = {call}({arguments})")
+        if self.offsets:
+            part = part_of(self.fusion, [name for name, _ in self.cuts], self.offsets)
+            call = made.meaning("offsets", _offsets_alone(part))
+            arguments = ", ".join(names[tensor.name] for tensor in part.inputs)
+            names |= {name: f"offsets{place}" for place, name in enumerate(self.offsets)}
+            made.line(f"{', '.join(names[name] for name in self.offsets)}, = {call}({arguments})")
+        results = "".join(f"{names[tensor.name]}, " for tensor in self.fusion.outputs)
+        made.line(f"return ({results})")
+        return made.function(inputs)
+
+    def _compile(self) -> None:
+        """Compile all kernels that are not compiled yet, at the same time."""
+
+        def one(lowered: Lowered) -> object:
+            return lowered.variant(narrow=lowered.target.narrow_indices, wide=bool(lowered.alignments))
+
+        if len(self.steps) == 1:
+            one(self.steps[0].lowered)
+        elif self.steps:
+            with ThreadPoolExecutor(len(self.steps)) as pool:
+                list(pool.map(one, [step.lowered for step in self.steps]))
+
+    def moved_bytes(self, *inputs: torch.Tensor) -> int:
+        """The bytes that all kernels read or write for these inputs, each tensor once for each kernel."""
+        sizes = bind(self.fusion, inputs).sizes
+        return sum(int(evaluate(step.lowered.moved_bytes, sizes)) for step in self.steps)
+
+    def least_bytes(self, *inputs: torch.Tensor) -> int:
+        """The bytes that no kernels could do without: inputs that are read and outputs, each once."""
+        run = bind(self.fusion, inputs)
+        compute_offsets(self.fusion, run)
+        needed = needed_for(self.fusion, self.fusion.outputs)
+        total = sum(x.nbytes for tensor, x in zip(self.fusion.inputs, inputs, strict=True) if tensor in needed)
+        for tensor in self.fusion.outputs:
+            shape = [run.capacity(axis) for axis in tensor.domain.allocation]
+            total += prod(shape) * TORCH[tensor.dtype].itemsize
+        return total
+
+
+def _offsets_alone(part: Fusion) -> Callable[..., list[torch.Tensor]]:
+    """What computes outputs that are all offsets."""
+
+    def compute(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        run = bind(part, inputs)
+        compute_offsets(part, run)
+        return [run.arrays[tensor.name] for tensor in part.outputs]
+
+    return compute
+
+
+def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
+    """The kernels of a fusion: which there are, how they are scheduled, and why there is more than one, if there is.
+
+    Nothing is compiled, and the fusion is left as it is. What no kernel can compute is a `CannotSchedule`.
+
+    >>> import torch
+    >>> from serrate.fusion import Fusion
+    >>> from serrate.schedule import plan
+    >>> fusion = Fusion()
+    >>> x = fusion.input("x", ["n", 8])
+    >>> y = fusion.output(fusion.unary("gelu", x) * x + 1, "y")
+    >>> planned = plan(fusion, name="activation")
+    >>> print(planned)
+    1 kernel
+      activation: y by pointwise along y; loops (0·1), lanes 16, threads
+    >>> planned.prepared()(torch.zeros(2, 8))[0][0]
+    tensor([1., 1., 1., 1., 1., 1., 1., 1.])
+    """
+    segmenter = Segmenter(fusion, name, target)
+    segments = segmenter.run()
+    outputs = [tensor.name for tensor in fusion.outputs]
+    stored = {name for segment in segments for name in segment.results}
+    alone = len(segments) == 1 and not segmenter.cuts
+    offsets = () if alone else tuple(name for name in outputs if name not in stored)
+    steps = tuple(_step(segment) for segment in segments)
+    kept = tuple(pair for segment in segments for pair in segment.scheduled.kept)
+    return Planned(fusion, steps, tuple(segmenter.cuts.items()), kept, offsets)
+
+
+def _step(segment: Segment) -> Step:
+    scheduled = segment.scheduled
+    own = scheduled.lowered.fusion
+    return Step(
+        scheduled.lowered,
+        _names(own.inputs),
+        _names(own.outputs),
+        scheduled.scheduler,
+        scheduled.parameters,
+        scheduled.reference,
+    )
+
+
+def _names(tensors: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(tensor.name for tensor in tensors)

@@ -1,0 +1,168 @@
+"""What a scheduler sees of a fusion: the axes of its reference, and what the kernel's tensors have to do with each.
+
+Two neighbouring axes can be one loop if every tensor that the kernel loads, stores, reduces or scans treats them alike:
+it has both or neither, and reduces both or neither. The *uses* of an axis say so; axes of equal uses make a *run*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from serrate.fusion.axes import IterDomain, ragged
+from serrate.fusion.fusion import Fusion
+from serrate.fusion.mapping import MOVED, AxisGraph
+from serrate.fusion.view import TensorView
+from serrate.kernel.jobs import is_reduction, is_scan, stored_outputs
+
+INDEXED = ("positions", "packed_positions", "row_lengths")
+"""Pointwise operations whose value is an index or a length, which a loop over several axes would have to divide for."""
+
+
+@dataclass(eq=False)
+class Structure:
+    """A fusion, its own to schedule, and the tensor whose loops its kernel has."""
+
+    fusion: Fusion
+    reference: TensorView
+
+    @cached_property
+    def needed(self) -> list[TensorView]:
+        """What the outputs are computed of, in the order of definition."""
+        wanted = set(stored_outputs(self.fusion))
+        for tensor in reversed(self.fusion.tensors):
+            if tensor in wanted and tensor.definition is not None:
+                wanted.update(tensor.definition.inputs)
+        return [tensor for tensor in self.fusion.tensors if tensor in wanted]
+
+    @cached_property
+    def graph(self) -> AxisGraph:
+        """Which axes of these tensors have the same index."""
+        return AxisGraph(self.needed)
+
+    @cached_property
+    def kinds(self) -> set[str]:
+        """The kinds of operations that the outputs are computed by."""
+        return {tensor.definition.kind for tensor in self.needed if tensor.definition is not None}
+
+    @cached_property
+    def reductions(self) -> list[TensorView]:
+        """The reductions among what is needed."""
+        return [tensor for tensor in self.needed if is_reduction(tensor)]
+
+    @cached_property
+    def scans(self) -> list[TensorView]:
+        """The scans among what is needed."""
+        return [tensor for tensor in self.needed if is_scan(tensor)]
+
+    @property
+    def has_moves(self) -> bool:
+        """Whether operands are read at other indices."""
+        return bool(self.kinds & set(MOVED))
+
+    @cached_property
+    def has_phases(self) -> bool:
+        """Whether something with a reduced axis reads the result of the reduction, so that the axis is walked again."""
+        behind: dict[TensorView, frozenset[IterDomain]] = {}  # the axes that were reduced on the way to a tensor
+        for tensor in self.needed:
+            operation = tensor.definition
+            if operation is None or operation.kind == "offsets":
+                behind[tensor] = frozenset()
+                continue
+            before = frozenset[IterDomain]().union(*(behind.get(x, frozenset()) for x in operation.inputs))
+            if before & self.graph.groups(axis for axis in tensor.domain.root if not axis.is_broadcast):
+                return True
+            behind[tensor] = before | self._reduced_by(tensor)
+        return False
+
+    def _reduced_by(self, tensor: TensorView) -> frozenset[IterDomain]:
+        if not is_reduction(tensor):
+            return frozenset()
+        return self.graph.groups(axis for axis in tensor.domain.logical if axis.is_reduction)
+
+    def _scanned_by(self, tensor: TensorView) -> frozenset[IterDomain]:
+        if tensor.definition is None or not is_scan(tensor):
+            return frozenset()
+        return self.graph.groups([tensor.domain.root[tensor.definition.options[0]]])
+
+    # The axes of the reference
+
+    @cached_property
+    def axes(self) -> list[IterDomain]:
+        """The axes that are walked, outermost first."""
+        return [axis for axis in self.reference.loop if not axis.is_broadcast]
+
+    @cached_property
+    def reduced(self) -> list[bool]:
+        """For each axis whether something is reduced over it."""
+        found = frozenset[IterDomain]().union(*map(self._reduced_by, self.reductions))
+        return [self.graph.find(axis) in found for axis in self.axes]
+
+    @cached_property
+    def scanned(self) -> list[bool]:
+        """For each axis whether something is scanned along it."""
+        found = frozenset[IterDomain]().union(*map(self._scanned_by, self.scans))
+        return [self.graph.find(axis) in found for axis in self.axes]
+
+    @cached_property
+    def uses(self) -> list[tuple[int, ...]]:
+        """For each axis what each tensor of the kernel has to do with it."""
+        columns = [self._column(tensor) for tensor in self.needed if self._counts(tensor)]
+        return [tuple(column[at] for column in columns) for at in range(len(self.axes))]
+
+    def _counts(self, tensor: TensorView) -> bool:
+        """Whether a tensor is loaded, stored, reduced, scanned, moved, or made of an index."""
+        operation = tensor.definition
+        if operation is None or tensor in self.fusion.outputs or is_reduction(tensor):
+            return True
+        return operation.kind in ("nest", "scan", *MOVED) or operation.name in INDEXED
+
+    def _column(self, tensor: TensorView) -> list[int]:
+        """For each axis: 0 if the tensor lacks it, 1 if it has it, 2 if it reduces it, and more where the axis must
+        stay alone."""
+        domain, operation = tensor.domain, tensor.definition
+        groups = self.graph.groups(axis for axis in (*domain.root, *domain.logical) if not axis.is_broadcast)
+        reduced, scanned = self._reduced_by(tensor), self._scanned_by(tensor)
+        alone = tensor.strides is not None or (operation is not None and operation.kind in MOVED)
+        column = []
+        for at, axis in enumerate(self.axes):
+            group = self.graph.find(axis)
+            use = 0 if group not in groups else 2 if group in reduced else 3 if group in scanned else 1
+            column.append(4 + at if use and alone else use)
+        if operation is not None and operation.name == "positions":
+            column[:] = [4 + at if use else 0 for at, use in enumerate(column)]
+        return column
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, ...], ...]:
+        """The axes, by number, that can be one loop each."""
+        made: list[list[int]] = []
+        for at in range(len(self.axes)):
+            if made and self.uses[at] == self.uses[at - 1] and self._follow(made[-1], at):
+                made[-1].append(at)
+            else:
+                made.append([at])
+        return tuple(map(tuple, made))
+
+    def _follow(self, before: Sequence[int], at: int) -> bool:
+        """Whether an axis may join those before it: a ragged one joins its own component, and no axis that the rows of
+        a later one are numbered by is taken from them."""
+        axis = self.axes[at]
+        rest = [other for other in self.axes[at + 1 :] if other.is_ragged]
+        if axis.is_ragged and not self._is_component(before, axis):
+            return False
+        taken = {self.axes[number] for number in before}
+        return not any(ragged(other).component in taken for other in rest)
+
+    def _is_component(self, before: Sequence[int], axis: IterDomain) -> bool:
+        component = ragged(axis).component
+        if component is self.axes[before[-1]] and len(before) == 1:
+            return True
+        step = None if component is None else component.definition
+        return step is not None and set(step.inputs) <= {*(self.axes[at] for at in before), *_made_of(step.inputs)}
+
+
+def _made_of(axes: Sequence[IterDomain]) -> set[IterDomain]:
+    """Axes that are made of several, since those that follow are rows of theirs."""
+    return {axis for axis in axes if axis.definition is not None}
