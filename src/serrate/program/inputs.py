@@ -37,13 +37,18 @@ class Inputs:
         self._partitions: dict[int, tuple[Partition, Expression]] = {}
         self._sizes = 0
 
-    def type_of(self, x: Tensor | torch.Tensor) -> TensorType:
-        """The type of a tensor."""
+    @property
+    def program(self) -> int:
+        """The number that tells the names of these types from those of others."""
+        return self._program
+
+    def type_of(self, x: Tensor | torch.Tensor, *, is_static: bool = False) -> TensorType:
+        """The type of a tensor. If it `is_static`, the sizes of a dense one are numbers: it is the same in all calls."""
         if isinstance(x, torch.Tensor):
             x = Tensor(x)
         if not x.is_ragged:
             sizes: list[Size] = list(x.values.shape)
-            if sizes and sizes[0] != 1:
+            if sizes and sizes[0] != 1 and not is_static:
                 sizes[0] = self._fresh()
             return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, program=self._program)
         axes: list[TypeAxis] = []

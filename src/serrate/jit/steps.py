@@ -1,0 +1,234 @@
+"""Steps: a program cut into what fused kernels compute and what libraries are called for.
+
+An operation becomes part of a kernel if it has a form there, or if each operation of its body does. All that needs no
+result of a library call is one region, what needs one of the first calls the next region, and so on, so that no region
+waits for itself. A region is not cut yet: how many kernels it takes is the segmenter's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from serrate.jit.forms import apply, form_of, has_body
+from serrate.jit.fusing import Fusing, NotFused
+from serrate.ops.derivatives import run_body
+from serrate.ops.record import TABLE
+from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.program.program import Instruction, Program
+from serrate.program.types import Value
+from serrate.schedule import CannotSchedule, Planned, plan
+
+DRAWS = frozenset({"random.bits", "random.normal"})
+"""Operations that draw random numbers."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What kernels compute: instructions, the fusion that they are, and how it is scheduled."""
+
+    instructions: tuple[Instruction, ...]
+    fusing: Fusing
+    planned: Planned
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The values that are stored."""
+        return tuple(self.fusing.outputs)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a library, or Serrate's own eager implementation, computes."""
+
+    instruction: Instruction
+    reason: str
+    """Why no kernel computes it."""
+
+
+Step = Fused | Called
+
+
+@dataclass
+class Cutter:
+    """The steps of one program. What turns out not to be a kernel becomes a call, and the program is cut again."""
+
+    program: Program
+    target: str = "cpp"
+    name: str = "kernel"
+    refused: dict[str, str] = field(default_factory=dict)
+    """The users' operations, by region, that no kernel computes, and why."""
+
+    def run(self) -> tuple[Step, ...]:
+        """The steps, in an order in which each has what it needs."""
+        whole = self._with_regions()
+        self._expanded: dict[str, tuple[Instruction, ...]] = {}
+        while True:
+            parts = [part for instruction in whole for part in self._parts(instruction)]
+            try:
+                return self._steps(parts)
+            except _Refusal as refusal:
+                assert refusal.region not in self.refused, refusal
+                self.refused[refusal.region] = refusal.reason
+
+    def _with_regions(self) -> list[Instruction]:
+        counts: dict[str, int] = {}
+        made = []
+        for instruction in self.program.instructions:
+            number = counts[instruction.op] = counts.get(instruction.op, 0) + 1
+            made.append(replace(instruction, region=f"{instruction.op}#{number}"))
+        return made
+
+    # ------------------------------------------------------------------------------------------- taking apart
+
+    def _parts(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        """The instruction, or those of its body if kernels know all of them."""
+        if instruction.region in self.refused:
+            return (instruction,)
+        if instruction.region not in self._expanded:
+            self._expanded[instruction.region] = self._taken_apart(instruction)
+        return self._expanded[instruction.region]
+
+    def _taken_apart(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        if form_of(instruction) is not None:
+            return (instruction,)
+        op = TABLE.get(instruction.op)
+        if op is None or instruction.function is not None or not has_body(op):
+            self.refused[instruction.region] = "it is a library call"
+            return (instruction,)
+        names = Names([str(value.name) for value in self._values()])
+        try:
+            found = record_calls(
+                lambda *arguments, **named: run_body(op, arguments, named),
+                instruction.arguments,
+                dict(instruction.named),
+                names,
+                guards=self.program.guards,
+                title=instruction.op,
+            )
+        except (NotRecorded, TypeError) as error:
+            self.refused[instruction.region] = str(error)
+            return (instruction,)
+        made: list[Instruction] = []
+        if not isinstance(found.result, Value) or found.guards != self.program.guards:
+            self.refused[instruction.region] = "its body gives several tensors"
+            return (instruction,)
+        for part in found.instructions:
+            inner = replace(part, region=instruction.region, where=instruction.where)
+            if form_of(inner) is None:
+                self.refused[instruction.region] = f"{inner.op}, a part of it, has no form in kernels"
+                return (instruction,)
+            made.append(inner)
+        return _renamed(made, found.result, instruction)
+
+    def _values(self) -> Iterable[Value]:
+        yield from self.program.inputs
+        for instruction in self.program.instructions:
+            yield from instruction.results
+        for parts in self._expanded.values():
+            for part in parts:
+                yield from part.results
+
+    # ------------------------------------------------------------------------------------------------- regions
+
+    def _steps(self, parts: list[Instruction]) -> tuple[Step, ...]:
+        depth: dict[Value, int] = {}
+        regions: dict[int, list[Instruction]] = {}
+        calls: dict[int, list[Instruction]] = {}
+        for part in parts:
+            at = max((depth.get(value, 0) for value in part.operands), default=0)
+            is_call = part.region in self.refused
+            (calls if is_call else regions).setdefault(at, []).append(part)
+            depth.update(dict.fromkeys(part.results, at + is_call))
+        steps: list[Step] = []
+        for at in range(max([0, *regions, *calls]) + 1):
+            inside = regions.get(at, [])
+            steps += self._fused(inside, self._needed(inside, parts))
+            steps += [Called(call, self.refused[call.region]) for call in calls.get(at, [])]
+        return tuple(steps)
+
+    def _needed(self, inside: list[Instruction], parts: list[Instruction]) -> list[Value]:
+        """The values of a region that are read outside of it."""
+        mine = {id(part) for part in inside}
+        read = {value for part in parts if id(part) not in mine for value in part.operands} | set(self.program.results)
+        return [value for part in inside for value in part.results if value in read]
+
+    def _fused(self, inside: list[Instruction], needed: list[Value]) -> list[Step]:
+        """The fusions of a region, one for each set of instructions that have values or rows in common."""
+        made: list[Step] = []
+        for group in _groups(inside):
+            results = {value for part in group for value in part.results}
+            wanted = [value for value in needed if value in results]
+            if not wanted:
+                continue
+            fusing = self._fusing(group, wanted)
+            try:
+                planned = plan(fusing.fusion, self.target, self.name)
+            except CannotSchedule as error:
+                raise _Refusal(self._region_of(group, error), str(error)) from error
+            made.append(Fused(tuple(group), fusing, planned))
+        return made
+
+    def _fusing(self, group: list[Instruction], wanted: list[Value]) -> Fusing:
+        fusing = Fusing()
+        for part in group:
+            try:
+                apply(fusing, part)
+            except NotFused as error:
+                raise _Refusal(part.region, str(error)) from error
+        makers = {value: part for part in group for value in part.results}
+        for value in wanted:
+            try:
+                fusing.store(value)
+            except (NotFused, ValueError, TypeError) as error:
+                raise _Refusal(makers[value].region, str(error)) from error
+        try:
+            fusing.check_sizes()
+        except NotFused as error:
+            raise _Refusal(group[-1].region, str(error)) from error
+        return fusing
+
+    def _region_of(self, group: list[Instruction], error: CannotSchedule) -> str:
+        """The user's operation that stands in the way; the last one, if nobody knows."""
+        name = getattr(error.tensor, "name", None)
+        for part in group:
+            if any(str(value.name) == name for value in part.results):
+                return part.region
+        return group[-1].region
+
+
+class _Refusal(Exception):
+    def __init__(self, region: str, reason: str) -> None:
+        super().__init__(f"{region}: {reason}")
+        self.region, self.reason = region, reason
+
+
+def _renamed(made: list[Instruction], result: Value, instruction: Instruction) -> tuple[Instruction, ...]:
+    """The instructions of a body, the last of which makes the value that the whole operation did."""
+    wanted = instruction.result
+    if not made or result not in made[-1].results:
+        return (*made, Instruction("Tensor.detach", (result,), (), wanted, region=instruction.region)) if made else (
+            instruction,
+        )
+    return (*made[:-1], replace(made[-1], result=wanted))
+
+
+def _groups(inside: list[Instruction]) -> list[list[Instruction]]:
+    """The instructions in groups that share no value, each in their order."""
+    root: dict[object, object] = {}
+
+    def find(node: object) -> object:
+        while root.setdefault(node, node) is not node:
+            node = root[node]
+        return node
+
+    for part in inside:
+        for value in (*part.operands, *part.results):
+            root[find(value)] = find(id(part))
+    groups: dict[object, list[Instruction]] = {}
+    for part in inside:
+        groups.setdefault(find(id(part)), []).append(part)
+    return list(groups.values())
+
+
+IsCall = Callable[[Instruction], bool]
