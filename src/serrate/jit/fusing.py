@@ -17,6 +17,7 @@ import torch
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar, const, symbol
+from serrate.program.guards import Known
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction
 from serrate.program.sizes import Polynomial, Size, Symbol
@@ -41,8 +42,10 @@ class Feed:
 class Fusing:
     """A fusion that grows by one instruction after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None = None) -> None:
         self.fusion = Fusion()
+        self.known = known or Known()
+        """What is taken for equal, so that equal sizes and partitions have one name."""
         self.feeds: list[Feed] = []
         self.outputs: list[Value] = []
         self._views: dict[Value, TensorView] = {}
@@ -65,6 +68,7 @@ class Fusing:
 
     def extent(self, size: Size) -> Scalar:
         """A size of a type as an extent of the fusion."""
+        size = self.known.size(size)
         if isinstance(size, int):
             return const(size)
         total: Scalar = const(0)
@@ -82,6 +86,7 @@ class Fusing:
 
     def _note_bound(self, size: Size) -> None:
         """Note that an input has an axis of this size, which says what its symbol is, if it is one symbol."""
+        size = self.known.size(size)
         if isinstance(size, Polynomial) and len(size.terms) == 1:
             ((monomial, coefficient),) = size.terms
             if len(monomial) == 1 and coefficient == 1:
@@ -97,6 +102,7 @@ class Fusing:
 
     def rows_of(self, partition: Expression) -> Raggedness:
         """The raggedness of a partition, whose offsets become an input."""
+        partition = self.known.partition(partition)
         if partition not in self._rows:
             count, total = self.extent(partition.components), self.extent(partition.values)
             self._note_bound(partition.components)

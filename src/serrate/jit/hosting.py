@@ -7,7 +7,7 @@ is left for a call is to read what tensors hold, to launch, and to put results t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from serrate.program.partitions import Expression
 from serrate.program.program import Program
 from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
+from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -32,17 +33,24 @@ class Unwritable(TypeError):
 
 
 def host_program(
-    program: Program, steps: Sequence[Step], plain: Sequence[bool], *, finish: Callable[[Any], Any] | None = None
+    program: Program, steps: Sequence[Step], plain: Sequence[bool], partitions: Mapping[Expression, Partition]
 ) -> Callable[..., Any]:
     """The function of the tensors of `program.inputs` that returns what the program gives.
 
-    `plain` says for each value that is returned whether as a torch tensor.
+    `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
+    each call.
     """
-    return _Writer(program, steps, plain).function()
+    return _Writer(program, steps, plain, partitions).function()
 
 
 class _Writer:
-    def __init__(self, program: Program, steps: Sequence[Step], plain: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        steps: Sequence[Step],
+        plain: Sequence[bool],
+        partitions: Mapping[Expression, Partition],
+    ) -> None:
         self.program, self.steps = program, steps
         self.made = GeneratedFunction(
             "serrate program",
@@ -59,7 +67,7 @@ class _Writer:
         self.values: dict[Value, str] = {}  # variables of torch tensors
         self.tensors: dict[Value, str] = {}  # variables of Tensors
         self.structures: dict[tuple[Any, ...], str] = {}  # by the packed axes of a type
-        self.partitions: dict[Expression, str] = {}
+        self.partitions = {key: self.made.meaning("partition", each) for key, each in partitions.items()}
         self.sizes: dict[Symbol, str] = {}
         self.count = 0
 
@@ -213,6 +221,10 @@ class _Writer:
         self.line(f"{', '.join(names)}, = {kernels}({', '.join(given)})")
         for name, value in zip(names, step.results, strict=True):
             self.values[value] = name
+            kind = value.type
+            if 1 in kind.features:  # kernels leave axes of one index out
+                sizes = [*([] if kind.rows is None else [f"{name}.shape[0]"]), *map(self._size, kind.features)]
+                self.line(f"{name} = {name}.view({', '.join(sizes)})")
             self._note_features(value)
 
     def _device(self, step: Fused) -> str:

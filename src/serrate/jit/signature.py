@@ -19,6 +19,8 @@ class Arguments:
     tensors: tuple[Tensor | torch.Tensor, ...]
     names: tuple[str, ...]
     key: Hashable
+    sizes: tuple[int, ...]
+    """The sizes of the first axes, which are no part of the key."""
     rebuilt: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
     """The arguments with other things in the places of the tensors."""
 
@@ -77,7 +79,17 @@ def flat(arguments: tuple[Any, ...], named: dict[str, Any]) -> Arguments:
 
         return tuple(again(each) for each in arguments), {name: again(each) for name, each in named.items()}
 
-    return Arguments(tuple(tensors), tuple(names), tuple(key), rebuilt)
+    sizes = tuple(_first(each) for each in tensors)
+    return Arguments(tuple(tensors), tuple(names), tuple(key), sizes, rebuilt)
+
+
+def _first(given: Tensor | torch.Tensor) -> int:
+    """The size of the first axis as it is stored; -1 if there is none."""
+    if isinstance(given, Tensor) and given.structure is not DENSE:
+        first = given.structure.axes[0]
+        return first if isinstance(first, int) else -1
+    shape = given.values.shape if isinstance(given, Tensor) else given.shape
+    return shape[0] if shape else -1
 
 
 def _sizes(values: torch.Tensor, is_ragged: bool) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ waits for itself. A region is not cut yet: how many kernels it takes is the segm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from serrate.jit.forms import apply, form_of, has_body
@@ -15,6 +15,8 @@ from serrate.jit.fusing import Fusing, NotFused
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.program.guards import Known
+from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
 from serrate.schedule import CannotSchedule, Planned, plan
@@ -56,6 +58,8 @@ class Cutter:
     program: Program
     target: str = "cpp"
     name: str = "kernel"
+    partitions: frozenset[Expression] = frozenset()
+    """The partitions that are the same in each call."""
     refused: dict[str, str] = field(default_factory=dict)
     """The users' operations, by region, that no kernel computes, and why."""
 
@@ -145,7 +149,21 @@ class Cutter:
             inside = regions.get(at, [])
             steps += self._fused(inside, self._needed(inside, parts))
             steps += [Called(call, self.refused[call.region]) for call in calls.get(at, [])]
+        self._check_partitions(steps)
         return tuple(steps)
+
+    def _check_partitions(self, steps: list[Step]) -> None:
+        """Refuse what a kernel makes with rows that no tensor outside of it has: nobody would know their lengths."""
+        known = {each for value in self.program.inputs for each in value.type.partitions} | self.partitions
+        for step in steps:
+            if isinstance(step, Called):
+                known |= {each for value in step.instruction.results for each in value.type.partitions}
+                continue
+            makers = {value: part for part in step.instructions for value in part.results}
+            for value in step.results:
+                for each in value.type.partitions:
+                    if each not in known:
+                        raise _Refusal(makers[value].region, f"the rows {each} of its result are made inside of a kernel")
 
     def _needed(self, inside: list[Instruction], parts: list[Instruction]) -> list[Value]:
         """The values of a region that are read outside of it."""
@@ -170,7 +188,7 @@ class Cutter:
         return made
 
     def _fusing(self, group: list[Instruction], wanted: list[Value]) -> Fusing:
-        fusing = Fusing()
+        fusing = Fusing(Known(self.program.guards))
         for part in group:
             try:
                 apply(fusing, part)
@@ -229,6 +247,3 @@ def _groups(inside: list[Instruction]) -> list[list[Instruction]]:
     for part in inside:
         groups.setdefault(find(id(part)), []).append(part)
     return list(groups.values())
-
-
-IsCall = Callable[[Instruction], bool]

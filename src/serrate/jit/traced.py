@@ -219,7 +219,8 @@ class Traced(Tensor):
     @classmethod
     def of(cls, value: Value, trace: Trace, is_plain: bool = False) -> Traced:
         """What stands for a value."""
-        made = object.__new__(TracedTorch if is_plain else Traced)
+        kind = TracedTorch if is_plain else TracedGrouped if value.type.origin is not None else Traced
+        made = object.__new__(kind)
         made.__dict__.update(value=value, trace=trace)
         return made
 
@@ -404,6 +405,14 @@ class TracedTorch(Traced):
     """A torch tensor of a traced function. Operators on it alone give such tensors again."""
 
     is_plain = True
+
+
+class TracedGrouped(Traced):
+    """What `sr.group_by` gives inside of a traced function."""
+
+    def ungroup(self, y: Any, /) -> Any:
+        """The entries of y in the rows they came from."""
+        return self.trace.part(self, "ungroup", y)
 
 
 def _operator(name: str) -> Callable[..., Any]:

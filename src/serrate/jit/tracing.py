@@ -42,7 +42,9 @@ def current() -> Trace:
 class Trace:
     """One run of a function, and the calls that it made."""
 
-    def __init__(self, needs_gradient: frozenset[int] = frozenset()) -> None:
+    def __init__(self, *, is_static: bool = False) -> None:
+        self.is_static = is_static
+        """Whether sizes of first axes are numbers, too."""
         self.inputs = Inputs()
         self.names = Names()
         self.instructions: list[Instruction] = []
@@ -51,11 +53,11 @@ class Trace:
         """The values that the program is given: arguments, then captured tensors."""
         self.captured: list[Tensor | torch.Tensor] = []
         self._captured: dict[int, Value] = {}
-        self._outside: dict[int, Any] = {}  # real partitions, by identity, that came with captured tensors
+        self.partitions: dict[Expression, Partition] = {}
+        """The partitions that the function found outside of its arguments."""
         self._differentiable: set[Value] = set()
         self.written: dict[int, Traced] = {}
         """The arguments that were written to, by their numbers."""
-        self._wanted = needs_gradient
         self.arguments: list[Traced] = []
         self.plain: list[bool] = []
         """For each value that is returned whether it is a torch tensor there."""
@@ -64,7 +66,9 @@ class Trace:
 
     def argument(self, given: Tensor | torch.Tensor, name: str, requires_grad: bool) -> Traced:
         """What stands for an argument."""
-        value = Value(self.inputs.type_of(given), name)
+        if type(given) is not Tensor and not isinstance(given, torch.Tensor):
+            raise TypeError(f"a {type(given).__name__} is no argument of a program")
+        value = Value(self.inputs.type_of(given, is_static=self.is_static), name)
         if requires_grad:
             self._differentiable.add(value)
         self.given.append(value)
@@ -154,10 +158,10 @@ class Trace:
         """The values that a function gives for arguments on types, after an instruction for it was entered."""
 
         def at(run: Any) -> Any:
-            inside = replaced((given, options), lambda part: given_at(run, part))
             token = TRACER.set(None)
             try:
                 with run.entered(), torch._C.DisableTorchFunctionSubclass():
+                    inside = replaced((given, options), lambda part: given_at(run, part))
                     result = function(*inside[0], **inside[1])
                     return replaced(
                         result, lambda part: run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
@@ -237,8 +241,9 @@ class Trace:
         if name == "values" and not x.is_ragged:
             return Traced.of(x.value, self, is_plain=True)
         run = parts.PARTS[name]
-        result = self._entered(f"x.{name}", Call(name, (object(),)), run, (x.value, *arguments), {}, "", run)
-        return self._wrapped(result, is_plain=True)
+        given = (x.value, *map(self.typed, arguments))
+        result = self._entered(f"x.{name}", Call(name, (object(),)), run, given, {}, "", run)
+        return self._wrapped(result, is_plain=name != "ungroup")
 
     # ----------------------------------------------------------------------------------------- between both worlds
 
@@ -261,10 +266,9 @@ class Trace:
     def _partition(self, given: Partition) -> Expression:
         if isinstance(given, TracedPartition):
             return given.expression
-        refuse(
-            f"{given} comes from outside",
-            "take it from the shape of an argument, so that it can be another one in the next call",
-        )
+        expression = self.inputs.partition_of(given)
+        self.partitions[expression] = given
+        return expression
 
     def _capture(self, given: Tensor | torch.Tensor) -> Value:
         """The value of a tensor that the function found outside of its arguments."""

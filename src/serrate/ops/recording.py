@@ -107,8 +107,8 @@ class _Recorder:
         self.tensors: dict[Value, Tensor] = {}
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        given, options = replaced((arguments, named), self._tensor)
         with self.abstract.entered():
+            given, options = replaced((arguments, named), self._tensor)
             token = TRACER.set(self)
             try:
                 result = function(*given, **options)
@@ -140,8 +140,7 @@ class _Recorder:
         if not isinstance(part, Value):
             return given_at(self.abstract, part)
         if part not in self.tensors:
-            with self.abstract.entered():
-                made = self.tensors[part] = self.abstract.tensor(part.type)
+            made = self.tensors[part] = self.abstract.tensor(part.type)
             self.values[id(made)] = made, part
         return self.tensors[part]
 

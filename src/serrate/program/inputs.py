@@ -43,7 +43,8 @@ class Inputs:
         return self._program
 
     def type_of(self, x: Tensor | torch.Tensor, *, is_static: bool = False) -> TensorType:
-        """The type of a tensor. If it `is_static`, the sizes of a dense one are numbers: it is the same in all calls."""
+        """The type of a tensor. If it `is_static`, the size of its first axis is a number: it is the same in all calls.
+        """
         if isinstance(x, torch.Tensor):
             x = Tensor(x)
         if not x.is_ragged:
@@ -56,12 +57,16 @@ class Inputs:
             if isinstance(axis, Ragged):
                 axes.append(RaggedAxis(self._expression(axis.partition, _cells(axes, axis.parents)), axis.parents))
             else:
-                axes.append(axis if number else self._rows_of(x.structure.axes))
+                axes.append(axis if number or is_static else self._rows_of(x.structure.axes))
         whole = x.structure.whole
         made_room = not x.structure.is_host_born and not x.structure.is_chain
         rows = self._fresh() if made_room else _cells(axes, whole)
         features = tuple(x.values.shape[1:])
         return TensorType(x.dtype, x.device, tuple(axes), rows, features, x.order, program=self._program)
+
+    def partition_of(self, partition: Partition) -> Expression:
+        """The expression of a partition that may not have come with a tensor: it has as many components as it has."""
+        return self._expression(partition, partition.num_components)
 
     def expression_of(self, partition: Partition) -> Expression:
         """The expression of a partition that was met before."""
