@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from serrate.errors import TracerError
+from serrate.jit import parts
+from serrate.jit.forms import form_of
+from serrate.jit.gradients import Differentiable
 from serrate.jit.hosting import GuardFailed, host_program
 from serrate.jit.signature import Arguments, flat
 from serrate.jit.steps import DRAWS, Cutter, Fused, Step
 from serrate.jit.tracing import Trace
-from serrate.passes import common_subexpressions, dead_code
-from serrate.program.program import Program
+from serrate.ops.record import TABLE
+from serrate.passes import common_subexpressions, dead_code, vjp
+from serrate.program.program import Instruction, Program
+from serrate.program.types import Value
 
 
 @dataclass
@@ -43,6 +48,8 @@ class Compiled:
     captured: tuple[Any, ...]
     reason: str = ""
     """Why it runs eagerly."""
+    back: Program | None = None
+    back_steps: tuple[Step, ...] = ()
 
 
 @dataclass
@@ -105,12 +112,77 @@ class Jitted:
         program = trace.run(self.function, arguments, named)
         program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
         program = dead_code.run(program, DRAWS)
-        name = _plain(getattr(self.function, "__name__", "kernel"))
+        wanted = [value for value in program.inputs if trace.needs_gradient(value)]
+        if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
+            return self._differentiable(trace, program, wanted, given)
+        steps, run = self._written(trace, program, trace.plain, "")
+        return Compiled(program, steps, run, tuple(trace.captured))
+
+    def _differentiable(self, trace: Trace, program: Program, wanted: list[Value], given: Arguments) -> Compiled:
+        """The function with its way back."""
+        joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
+        results = tuple(dict.fromkeys(v for v in program.results if v not in program.inputs))
+        flat_program = replace(joint, forward=replace(joint.forward, outputs=results))
+        halves = vjp.halves(flat_program, is_cheap, DRAWS)
+        as_torch = [not value.type.axes for value in halves.forward.results]
+        steps, forward = self._written(trace, halves.forward, as_torch, "")
+        found = [not each.type.axes for each in halves.back.results]
+        back_steps, back = self._written(trace, halves.back, found, "_back")
+        inputs = program.inputs
+        run = Differentiable(
+            forward,
+            back,
+            results,
+            tuple(number for number, value in enumerate(results) if value in joint.results),
+            tuple(inputs.index(v) for v, each in zip(joint.wanted, joint.found, strict=True) if each is not None),
+            self._eagerly(given, results, program),
+            inputs,
+            program.outputs,
+            tuple(trace.plain),
+        )
+        return Compiled(halves.forward, steps, run, tuple(trace.captured), back=halves.back, back_steps=back_steps)
+
+    def _eagerly(self, given: Arguments, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
+        """From tensors, those of arguments and captured ones, to the results, by the function itself."""
+
+        def run(*tensors: Any) -> list[Any]:
+            arguments, named = given.rebuilt(tensors[: len(given.tensors)])
+            made: dict[Value, Any] = {}
+            _match(program.outputs, self.function(*arguments, **named), made)
+            return [made[value] for value in results]
+
+        return run
+
+    def _written(
+        self, trace: Trace, program: Program, plain: Sequence[bool], suffix: str
+    ) -> tuple[tuple[Step, ...], Callable[..., Any]]:
+        """A program as steps, and what runs them."""
+        name = _plain(getattr(self.function, "__name__", "kernel")) + suffix
         steps = Cutter(program, name=name, partitions=frozenset(trace.partitions)).run()
-        run = host_program(program, steps, trace.plain, trace.partitions)
+        run = host_program(program, steps, plain, trace.partitions)
         self.stats.kernels += sum(len(step.planned.steps) for step in steps if isinstance(step, Fused))
         self.stats.library_calls += sum(not isinstance(step, Fused) for step in steps)
-        return Compiled(program, steps, run, tuple(trace.captured))
+        return steps, run
+
+
+def is_cheap(step: Instruction) -> bool:
+    """Whether the way back computes an instruction again rather than read what it gave: elements of elements."""
+    op = TABLE.get(step.op)
+    if op is None or form_of(step) is None or op.name in DRAWS:
+        return False
+    return op.primitive in ("scalar", "cast") or op.name in ("expand_like", "broadcast_to", "expand_dims", "squeeze")
+
+
+def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:
+    """Note down which value of the outputs is which tensor."""
+    if isinstance(outputs, Value):
+        made[outputs] = returned
+    elif isinstance(outputs, dict):
+        for name, part in outputs.items():
+            _match(part, returned[name], made)
+    elif isinstance(outputs, (tuple, list)):
+        for part, each in zip(outputs, returned, strict=True):
+            _match(part, each, made)
 
 
 def _plain(name: str) -> str:

@@ -15,9 +15,9 @@ from serrate.ops.derivatives import run_body, vjp
 from serrate.ops.record import BY_TORCH, TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.passes import common_subexpressions, dead_code
-from serrate.program.guards import Guard
+from serrate.program.guards import Guard, Known
 from serrate.program.program import Instruction, Program, replaced
-from serrate.program.types import Value
+from serrate.program.types import RaggedAxis, Value
 
 NAME = "vjp"
 
@@ -170,7 +170,8 @@ class _Back:
 
     def _like(self, value: Value, gradient: Value | None) -> Value | None:
         """A gradient that is stored as the input is."""
-        if gradient is None or _stored(gradient) == _stored(value):
+        known = Known(self.guards)
+        if gradient is None or _stored(gradient, known) == _stored(value, known):
             return gradient
         from serrate.jit import parts
 
@@ -239,9 +240,12 @@ def values_of(given: Any) -> tuple[Value, ...]:
     return Instruction("", (), (), given).results
 
 
-def _stored(value: Value) -> tuple[Any, ...]:
+def _stored(value: Value, known: Known) -> tuple[Any, ...]:
+    """How a value is stored, with one name for what is taken for equal."""
     kind = value.type
-    return kind.dtype, kind.axes, kind.features, kind.order
+    partitions = tuple(map(known.partition, kind.partitions))
+    sizes = tuple(axis for axis in kind.axes if not isinstance(axis, RaggedAxis))
+    return kind.dtype, partitions, tuple(map(known.size, (*sizes, *kind.features))), kind.order
 
 
 def _has_gradient(value: Value) -> bool:
