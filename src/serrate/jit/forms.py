@@ -12,7 +12,8 @@ from typing import Any
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion import TensorView, elementwise
 from serrate.fusion.monoids import MONOIDS
-from serrate.jit.fusing import Fusing, NotFused, dtype_of
+from serrate.jit.fusing import Backwards, Fusing, NotFused, dtype_of
+from serrate.jit.randomness import Drawn
 from serrate.ops.record import TABLE, Op
 from serrate.program.program import Instruction
 from serrate.program.sizes import Polynomial
@@ -41,6 +42,8 @@ def form_of(instruction: Instruction) -> Form | None:
         return None
     if op.name in FORMS:
         return FORMS[op.name]
+    if len(instruction.results) != 1 or not isinstance(instruction.result, Value):
+        return None
     if elementwise.is_known(op.name):
         return _elementwise
     if op.name in MONOIDS:
@@ -139,18 +142,24 @@ def _check_dependents(kind: TensorType, axes: Sequence[int]) -> None:
 
 
 @form(*SCANS)
-def _scanned(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+def _scanned(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView | Backwards:
     x = _value(given["x"])
-    view = made.view(x)
+    found = made.read_backwards(x)
+    reverse = found is not None
+    view, view_axis = (made.view(x), -1) if found is None else (found.view, found.axis)
     if given["include_initial"]:
         raise NotFused("a scan with an initial entry has no form")
     at = (given["axis"] or 0) % view.ndim
+    if reverse and at != view_axis:
+        raise NotFused("only a scan along an axis that is read backwards has a form")
     _check_dependents(x.type, [at])
     if view.domain.kept[at].is_broadcast:
         raise NotFused("a scan along an axis of one index has no form")
     if given.get("dtype") is not None:
         view = made.fusion.cast(view, dtype_of(given["dtype"]))
-    return _in_dtype(made, made.fusion.scan(SCANS[instruction.op], view, at), instruction.result.type)
+    scanned = made.fusion.scan(SCANS[instruction.op], view, at, reverse=reverse)
+    view = _in_dtype(made, scanned, instruction.result.type)
+    return Backwards(view, at) if reverse else view
 
 
 # ------------------------------------------------------------------------------------------------------------ axes
@@ -197,7 +206,127 @@ def _stretched(made: Fusing, view: TensorView, kind: TensorType) -> TensorView:
     return made.expanded(view, kind)
 
 
+# --------------------------------------------------------------------------------------------------------- movement
+
+
+@form("Tensor.getitem")
+def _getitem(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView | Backwards:
+    """Slices of step 1, ints on uniform axes, new axes, and whole axes backwards."""
+    x, key = _value(given["x"]), given["key"]
+    parts = list(key) if isinstance(key, tuple) else [key]
+    ndim = len(x.type.order)
+    if parts.count(Ellipsis) > 1 or not all(part is None or isinstance(part, (int, slice, _Dots)) for part in parts):
+        raise NotFused("only slices, ints and new axes have a form")
+    if any(isinstance(part, bool) for part in parts):
+        raise NotFused("a bool is no index of a kernel")
+    taken = sum(part is not None and part is not Ellipsis for part in parts)
+    dots = parts.index(Ellipsis) if Ellipsis in parts else len(parts)
+    parts[dots : dots + 1] = [slice(None)] * (ndim - taken)
+    backwards = [at for at, part in enumerate(parts) if isinstance(part, slice) and part.step == -1]
+    if backwards:
+        if len(backwards) != 1 or any(part != slice(None) for at, part in enumerate(parts) if at != backwards[0]):
+            raise NotFused("only one whole axis is read backwards")
+        if parts[backwards[0]] != slice(None, None, -1):
+            raise NotFused("only a whole axis is read backwards")
+        return made.backwards(x, backwards[0])
+    view, at = made.view(x), 0
+    for part in parts:
+        if part is None:
+            view = made.fusion.broadcast(view, [number == at for number in range(view.ndim + 1)])
+            at += 1
+        elif isinstance(part, int):
+            view = _selected(made, view, at, part)
+        else:
+            view = _sliced(made, view, at, part)
+            at += 1
+    return made.with_broadcast_ones(view)
+
+
+_Dots = type(Ellipsis)
+
+
+def _selected(made: Fusing, view: TensorView, at: int, index: int) -> TensorView:
+    axis = view.domain.kept[at]
+    if axis.is_broadcast and index in (0, -1):
+        return made.fusion.squeeze(view, at)
+    if axis.is_broadcast or axis.is_ragged or not axis.extent.is_const:
+        raise NotFused("an int selects from a uniform axis whose size is known")
+    size = int(axis.extent.value)
+    if not -size <= index < size:
+        raise NotFused(f"index {index} is out of range for {size} entries")
+    return made.fusion.select(view, at, index % size)
+
+
+def _sliced(made: Fusing, view: TensorView, at: int, part: slice) -> TensorView:
+    if part.step not in (None, 1) or not all(bound is None or type(bound) is int for bound in (part.start, part.stop)):
+        raise NotFused("only slices of step 1 with numbers as bounds have a form")
+    if part.start in (None, 0) and part.stop is None:
+        return view
+    if view.domain.kept[at].is_broadcast:
+        raise NotFused("a slice of an axis of one index has no form")
+    return made.fusion.slice(view, at, part.start, part.stop)
+
+
+@form("concat")
+def _concat(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    views = [made.view(_value(each)) for each in given["arrays"]]
+    if given["axis"] is None:
+        raise NotFused("a concat of flattened tensors has no form")
+    at = given["axis"] % views[0].ndim
+    if any(view.domain.kept[at].is_broadcast for view in views):
+        raise NotFused("a concat along an axis of one index has no form")
+    return made.fusion.concat(views, at)
+
+
+@form("Tensor.to_dense")
+def _to_dense(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    view, padding = made.view(_value(given["x"])), given["padding_value"]
+    if not isinstance(padding, (bool, int, float)):
+        raise NotFused("padding that is a tensor has no form")
+    ragged = [at for at, axis in enumerate(view.domain.kept) if axis.is_ragged]
+    axes = ragged if given["axis"] is None else axes_of(given["axis"], view.ndim)
+    lengths = given["max_lengths"]
+    if lengths is not None and not isinstance(lengths, int) and len(lengths) != len(axes):
+        raise NotFused("there is not one length for each axis")
+    wanted = dict(zip(axes, [lengths] * len(axes) if lengths is None or isinstance(lengths, int) else lengths, strict=True))
+    for at in reversed(axes):
+        length = wanted[at]
+        extent = None if length is None else made.extent(length)
+        view = made.fusion.to_dense(view, at, extent, padding)
+    return made.with_broadcast_ones(view)
+
+
+@form("from_dense")
+def _from_dense(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    if given["like"] is None or not isinstance(given["padding_value"], (bool, int, float)):
+        raise NotFused("only from_dense(like=) has a form")
+    kind = instruction.result.type
+    if kind.device != _value(given["dense"]).type.device:
+        raise NotFused("the lengths lie on another device")
+    return made.fusion.from_dense(made.view(given["dense"]), made.axes_of(kind), given["padding_value"])
+
+
+@form("embedding")
+def _embedding(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    if given["max_norm"] is not None:
+        raise NotFused("an embedding that is scaled in place has no form")
+    indices, table = made.view(_value(given["x"])), made.view(_value(given["weight"]))
+    if table.domain.kept[0].is_broadcast or table.domain.kept[1].is_broadcast:
+        raise NotFused("a table of one row or one column has no form")
+    return made.fusion.gather(table, indices, 0)
+
+
 # --------------------------------------------------------------------------------------------------------- creation
+
+
+@form("random.bits")
+def _random_bits(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    kind, key = instruction.result.type, given["key"]
+    if not isinstance(key, Drawn):
+        raise NotFused("bits of a key that is no part of the program have no form")
+    if kind.order != tuple(range(len(kind.order))) or 1 in kind.shape:
+        raise NotFused("bits of a tensor whose axes are not stored as they are seen have no form")
+    return made.fusion.random_bits(made.axes_of(kind), made.view(key.seed), made.view(key.call), given["width"])
 
 
 @form("full")
@@ -237,3 +366,20 @@ def _in_dtype(made: Fusing, view: TensorView, kind: TensorType) -> TensorView:
 def has_body(op: Op) -> bool:
     """Whether an operation can be taken apart."""
     return op.body is not None and not op.writes
+
+
+def makes_rows_alone(instruction: Instruction) -> bool:
+    """Whether the rows of the result follow from the rows of operands, so that features can be left out to find them."""
+    if instruction.op == "concat":
+        return True
+    if instruction.op != "Tensor.getitem":
+        return False
+    x, key = instruction.arguments[0], instruction.arguments[1]
+    parts = key if isinstance(key, tuple) else (key,)
+    features = len(x.type.features) if x.type.axes else 0
+    plain = all(isinstance(part, (slice, int)) for part in parts)
+    seen = x.type.order[: len(parts)]
+    whole = len(x.type.axes)
+    return plain and features >= 0 and all(
+        place < whole or part == slice(None) for place, part in zip(seen, parts, strict=True)
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from serrate.errors import TracerError
-from serrate.jit import parts
+from serrate.jit import parts, randomness
 from serrate.jit.forms import form_of
 from serrate.jit.gradients import Differentiable
 from serrate.jit.hosting import GuardFailed, host_program
@@ -109,7 +109,7 @@ class Jitted:
             for tensor, name in zip(given.tensors, given.names, strict=True)
         ]
         arguments, named = given.rebuilt(stand_ins)
-        program = trace.run(self.function, arguments, named)
+        program = randomness.run(trace.run(self.function, arguments, named))
         program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
         program = dead_code.run(program, DRAWS)
         wanted = [value for value in program.inputs if trace.needs_gradient(value)]
@@ -165,12 +165,15 @@ class Jitted:
         return steps, run
 
 
+_CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "full")
+
+
 def is_cheap(step: Instruction) -> bool:
     """Whether the way back computes an instruction again rather than read what it gave: elements of elements."""
     op = TABLE.get(step.op)
     if op is None or form_of(step) is None or op.name in DRAWS:
         return False
-    return op.primitive in ("scalar", "cast") or op.name in ("expand_like", "broadcast_to", "expand_dims", "squeeze")
+    return op.primitive in ("scalar", "cast", "random_bits") or op.name in _CHEAP
 
 
 def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from serrate.fusion import Fusion, IterDomain, RaggedIterDomain, TensorView
+from serrate.fusion.axes import ragged
 from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.program.guards import Known
@@ -39,6 +40,14 @@ class Feed:
     """The name of the input."""
 
 
+@dataclass(frozen=True)
+class Backwards:
+    """The elements of a view, one axis from its end to its beginning. Only scans read them, which then go backwards."""
+
+    view: TensorView
+    axis: int
+
+
 class Fusing:
     """A fusion that grows by one instruction after another."""
 
@@ -49,6 +58,7 @@ class Fusing:
         self.feeds: list[Feed] = []
         self.outputs: list[Value] = []
         self._views: dict[Value, TensorView] = {}
+        self._backwards: dict[Value, Backwards] = {}
         self._rows: dict[Expression, Raggedness] = {}
         self._symbols: dict[Symbol, str] = {}
         self._bound: set[Symbol] = set()
@@ -136,6 +146,8 @@ class Fusing:
 
     def view(self, value: Value) -> TensorView:
         """The tensor view of a value; one that no instruction made is an input."""
+        if value in self._backwards:
+            raise NotFused("only a scan reads an axis backwards")
         if value not in self._views:
             self._views[value] = self._loaded(value)
         return self._views[value]
@@ -188,9 +200,24 @@ class Fusing:
             raise NotFused("a tensor is stretched to a shape that has axes of size 1")
         return self.fusion.expand(x, self.axes_of(kind))
 
-    def define(self, value: Value, view: TensorView) -> None:
+    def read_backwards(self, value: Value) -> Backwards | None:
+        """The elements of a value, if it is another one backwards."""
+        return self._backwards.get(value)
+
+    def backwards(self, value: Value, axis: int) -> TensorView | Backwards:
+        """A value with one axis from its end to its beginning."""
+        found = self._backwards.get(value)
+        if found is not None and found.axis == axis:
+            return found.view
+        return Backwards(self.view(value), axis)
+
+    def define(self, value: Value, made: TensorView | Backwards) -> None:
         """Let a tensor view be a value that an instruction made."""
         kind = value.type
+        if isinstance(made, Backwards):
+            self._backwards[value] = made
+            return
+        view = made
         if view.dtype != dtype_of(kind.dtype):
             raise NotFused(f"a kernel gives {view.dtype} where {kind.dtype} is wanted")
         if view.ndim != len(kind.order):
@@ -198,13 +225,15 @@ class Fusing:
         for axis, wanted in zip(view.domain.kept, kind.shape, strict=True):
             if axis.is_ragged != isinstance(wanted, RaggedAxis):
                 raise NotFused(f"a kernel gives {axis} where {wanted} is wanted")
+            if isinstance(wanted, RaggedAxis):
+                self._rows.setdefault(self.known.partition(wanted.partition), ragged(axis).raggedness)
         self._views[value] = view
 
     def store(self, value: Value) -> None:
         """Let a value be an output, stored as its type says."""
         kind = value.type
         check_chain(kind)
-        view = self._views[value]
+        view = self.view(value)
         if len(set(kind.order)) != view.ndim:
             raise NotFused(f"{value.name} has axes that are no axes of its storage")
         stored = self.permuted(view, [kind.order.index(place) for place in range(view.ndim)])

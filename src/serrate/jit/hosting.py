@@ -7,16 +7,18 @@ is left for a call is to read what tensors hold, to launch, and to put results t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from serrate.jit.randomness import Drawn, key_of
 from serrate.jit.steps import Called, Fused, Step
 from serrate.kernel.generated import GeneratedFunction
 from serrate.ops.record import TABLE
 from serrate.program.partitions import Expression
-from serrate.program.program import Program
+from serrate.program.program import Instruction, Program
 from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
@@ -209,6 +211,8 @@ class _Writer:
 
     def _launch(self, step: Fused) -> None:
         """Call the kernels of a fusion."""
+        for maker in step.makers:
+            self._skeleton(maker)
         given = []
         for feed in step.fusing.feeds:
             if isinstance(feed.of, Expression):
@@ -226,6 +230,25 @@ class _Writer:
                 sizes = [*([] if kind.rows is None else [f"{name}.shape[0]"]), *map(self._size, kind.features)]
                 self.line(f"{name} = {name}.view({', '.join(sizes)})")
             self._note_features(value)
+
+    def _skeleton(self, maker: Instruction) -> None:
+        """Run an operation on tensors without features, for the rows of its result."""
+        def carrier(part: Any) -> str:
+            if isinstance(part, Value) and part.type.axes:
+                kind = part.type
+                function = self.made.meaning("carrier", carrier_of)
+                return f"{function}({self._structure(kind)}, {kind.order!r}, {len(kind.features)})"
+            if isinstance(part, (tuple, list)):
+                inside = "".join(f"{carrier(each)}, " for each in part)
+                return f"({inside})" if isinstance(part, tuple) else f"[{inside}]"
+            return self._argument(part)
+
+        called = self.made.meaning("rows_of", TABLE[maker.op].function)
+        given = [carrier(part) for part in maker.arguments]
+        given += [f"{name}={carrier(part)}" for name, part in maker.named]
+        result = self.variable("rows")
+        self.line(f"{result} = {called}({', '.join(given)})")
+        self._note_structure(result, maker.result.type)
 
     def _device(self, step: Fused) -> str:
         return self.made.meaning("device", step.results[0].type.device)
@@ -247,7 +270,7 @@ class _Writer:
         if op is not None:
             function = op.function if function is None else op.spellings.get(function, function)
         assert function is not None
-        called = self.made.meaning(instruction.op.rpartition(".")[2], function)
+        called = self.made.meaning(re.sub(r"\W+", "_", instruction.op), function)
         given = [self._argument(part) for part in instruction.arguments]
         given += [f"{name}={self._argument(part)}" for name, part in instruction.named]
         result = self.variable("r")
@@ -282,6 +305,8 @@ class _Writer:
             return self._axis(part)
         if isinstance(part, Polynomial):
             return self._size(part)
+        if isinstance(part, Drawn):
+            return f"{self.made.meaning('key_of', key_of)}({self._values(part.seed)}, {self._values(part.call)})"
         if isinstance(part, tuple) and not hasattr(part, "_fields"):
             return f"({''.join(f'{self._argument(each)}, ' for each in part)})"
         if isinstance(part, list):
@@ -312,6 +337,13 @@ class _Writer:
         if isinstance(part, dict):
             return f"{{{', '.join(f'{self._argument(name)}: {self._returned(each)}' for name, each in part.items())}}}"
         return self._argument(part)
+
+
+def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:
+    """A tensor of a structure that holds next to nothing."""
+    rows = structure.cells(structure.whole)
+    values = torch.empty((), dtype=torch.uint8).expand(rows, *[0] * features)
+    return Tensor(values, structure, order)
 
 
 def _lone(size: Any) -> Symbol | None:

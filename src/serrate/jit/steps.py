@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from serrate.jit.forms import apply, form_of, has_body
+from serrate.jit.forms import apply, form_of, has_body, makes_rows_alone
 from serrate.jit.fusing import Fusing, NotFused
+from serrate.jit.randomness import DRAW
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
@@ -21,8 +22,8 @@ from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
 from serrate.schedule import CannotSchedule, Planned, plan
 
-DRAWS = frozenset({"random.bits", "random.normal"})
-"""Operations that draw random numbers."""
+DRAWS = frozenset({DRAW, "random.shuffle"})
+"""Operations of which each call gives something else."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Fused:
     instructions: tuple[Instruction, ...]
     fusing: Fusing
     planned: Planned
+    makers: tuple[Instruction, ...] = ()
+    """The instructions that make rows which no tensor outside has, in their order."""
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -149,21 +152,32 @@ class Cutter:
             inside = regions.get(at, [])
             steps += self._fused(inside, self._needed(inside, parts))
             steps += [Called(call, self.refused[call.region]) for call in calls.get(at, [])]
-        self._check_partitions(steps)
-        return tuple(steps)
+        return tuple(self._with_makers(steps))
 
-    def _check_partitions(self, steps: list[Step]) -> None:
-        """Refuse what a kernel makes with rows that no tensor outside of it has: nobody would know their lengths."""
+    def _with_makers(self, steps: list[Step]) -> Iterable[Step]:
+        """The steps, of which the fused ones know which of their instructions make rows that no tensor outside has."""
         known = {each for value in self.program.inputs for each in value.type.partitions} | self.partitions
         for step in steps:
             if isinstance(step, Called):
                 known |= {each for value in step.instruction.results for each in value.type.partitions}
+                yield step
                 continue
-            makers = {value: part for part in step.instructions for value in part.results}
-            for value in step.results:
-                for each in value.type.partitions:
-                    if each not in known:
-                        raise _Refusal(makers[value].region, f"the rows {each} of its result are made inside of a kernel")
+            wanted = {each for value in step.results for each in value.type.partitions}
+            makers = []
+            for part in step.instructions:
+                fresh = {each for value in part.results for each in value.type.partitions} - known
+                fresh -= {each for value in part.operands for each in value.type.partitions}
+                if not fresh:
+                    continue
+                if not makes_rows_alone(part):
+                    if fresh & wanted:
+                        raise _Refusal(part.region, f"the rows of its result are made inside of a kernel: {fresh}")
+                    continue
+                makers.append(part)
+                known |= fresh
+            yield replace(step, makers=tuple(makers)) if wanted & {
+                each for part in makers for value in part.results for each in value.type.partitions
+            } else step
 
     def _needed(self, inside: list[Instruction], parts: list[Instruction]) -> list[Value]:
         """The values of a region that are read outside of it."""
