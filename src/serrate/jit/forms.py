@@ -368,6 +368,17 @@ def has_body(op: Op) -> bool:
     return op.body is not None and not op.writes
 
 
+_CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "full", "full_like")
+
+
+def is_cheap(instruction: Instruction) -> bool:
+    """Whether an instruction computes elements of elements, so that it is better computed again than stored and read."""
+    op = TABLE.get(instruction.op)
+    if op is None or (form_of(instruction) is None and op.name not in _CHEAP):
+        return False
+    return op.primitive in ("scalar", "cast", "random_bits") or op.name in _CHEAP or elementwise.is_known(op.name)
+
+
 def makes_rows_alone(instruction: Instruction) -> bool:
     """Whether the rows of the result follow from the rows of operands, so that features can be left out to find them."""
     if instruction.op == "concat":

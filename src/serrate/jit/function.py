@@ -11,15 +11,14 @@ import torch
 
 from serrate.errors import TracerError
 from serrate.jit import parts, randomness
-from serrate.jit.forms import form_of
+from serrate.jit.forms import is_cheap
 from serrate.jit.gradients import Differentiable
 from serrate.jit.hosting import GuardFailed, host_program
 from serrate.jit.signature import Arguments, flat
 from serrate.jit.steps import DRAWS, Cutter, Fused, Step
 from serrate.jit.tracing import Trace
-from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, vjp
-from serrate.program.program import Instruction, Program
+from serrate.program.program import Program
 from serrate.program.types import Value
 
 
@@ -163,17 +162,6 @@ class Jitted:
         self.stats.kernels += sum(len(step.planned.steps) for step in steps if isinstance(step, Fused))
         self.stats.library_calls += sum(not isinstance(step, Fused) for step in steps)
         return steps, run
-
-
-_CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "full")
-
-
-def is_cheap(step: Instruction) -> bool:
-    """Whether the way back computes an instruction again rather than read what it gave: elements of elements."""
-    op = TABLE.get(step.op)
-    if op is None or form_of(step) is None or op.name in DRAWS:
-        return False
-    return op.primitive in ("scalar", "cast", "random_bits") or op.name in _CHEAP
 
 
 def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:

@@ -34,8 +34,9 @@ class Feed:
     """What an input of a fusion is given."""
 
     kind: str
-    """"values" for the packed values of a tensor, "offsets" for the offsets of a partition."""
-    of: Value | Expression
+    """"values" for the packed values of a tensor, "offsets" for the offsets of a partition, and "size" for a tensor that
+    says what a size is by its shape, and whose elements nobody reads."""
+    of: Value | Expression | Polynomial
     name: str
     """The name of the input."""
 
@@ -102,11 +103,14 @@ class Fusing:
             if len(monomial) == 1 and coefficient == 1:
                 self._bound.add(monomial[0])
 
-    def check_sizes(self) -> None:
-        """Refuse a fusion in which no input says what some size is."""
-        missing = [str(each) for each in self._symbols if each not in self._bound]
-        if missing:
-            raise NotFused(f"no input of the kernel says what {', '.join(missing)} is")
+    def bind_sizes(self) -> None:
+        """Let inputs say what those sizes are that no other input has."""
+        for each, name in list(self._symbols.items()):
+            if each not in self._bound:
+                feed = self._name(f"{name}_extent")
+                self.fusion.input(feed, [symbol(name)], "uint8", strides=[0])
+                self.feeds.append(Feed("size", Polynomial((((each,), 1),)), feed))
+                self._bound.add(each)
 
     # ------------------------------------------------------------------------------------------------ structures
 
@@ -126,21 +130,37 @@ class Fusing:
         return self._rows[partition]
 
     def axes_of(self, kind: TensorType) -> list[IterDomain]:
-        """New axes for a tensor of a type, in the order of its user."""
+        """Axes for a tensor of a type, in the order of its user: those of a tensor with the same rows, if there is one,
+        so that the two are walked together."""
         check_chain(kind)
-        stored: list[IterDomain] = []
-        cells: IterDomain | None = None
-        for axis in kind.axes:
-            if isinstance(axis, RaggedAxis):
-                rows = self.rows_of(axis.partition)
-                assert cells is not None
-                made: IterDomain = RaggedIterDomain.of(rows, component=cells, name=f"r{len(stored)}")
-                cells = IterDomain.combine(cells, made)
-            else:
-                cells = made = IterDomain(self.extent(axis), name="b")
-            stored.append(made)
-        stored += [IterDomain(self.extent(size)) for size in kind.features]
+        stored = self._like(kind)
+        if stored is None:
+            stored = []
+            cells: IterDomain | None = None
+            for axis in kind.axes:
+                if isinstance(axis, RaggedAxis):
+                    assert cells is not None
+                    name = f"r{len(stored)}"
+                    made: IterDomain = RaggedIterDomain.of(self.rows_of(axis.partition), component=cells, name=name)
+                    cells = IterDomain.combine(cells, made)
+                else:
+                    cells = made = IterDomain(self.extent(axis), name="b")
+                stored.append(made)
+        stored += [IterDomain(self.extent(size)) for size in kind.features[len(stored) - len(kind.axes) :]]
         return [stored[place] for place in kind.order]
+
+    def _like(self, kind: TensorType) -> list[IterDomain] | None:
+        """The axes of a tensor that has the packed axes of a type, and its features if it has the same."""
+        for value, view in self._views.items():
+            other = value.type
+            if other.axes != kind.axes or not kind.axes:
+                continue
+            alike = other.features == kind.features
+            places = range(len(kind.axes) + (len(kind.features) if alike else 0))
+            axes = [view.domain.kept[other.order.index(place)] for place in places]
+            if not any(axis.is_broadcast or axis.is_reduction for axis in axes):
+                return axes
+        return None
 
     # ---------------------------------------------------------------------------------------------------- values
 
@@ -266,5 +286,5 @@ def fuse(instructions: Sequence[Instruction], wanted: Sequence[Value]) -> Fusing
         apply(made, instruction)
     for value in wanted:
         made.store(value)
-    made.check_sizes()
+    made.bind_sizes()
     return made

@@ -218,6 +218,8 @@ class _Writer:
             if isinstance(feed.of, Expression):
                 name = f"{self._partition(feed.of)}.offsets_on({self._device(step)})"
                 given.append(name)
+            elif isinstance(feed.of, Polynomial):
+                given.append(f"{self.made.meaning('extent', _NOTHING)}.expand({self._size(feed.of)})")
             else:
                 given.append(self._contiguous(feed.of))
         names = [self.variable("v") for _ in step.results]
@@ -337,6 +339,10 @@ class _Writer:
         if isinstance(part, dict):
             return f"{{{', '.join(f'{self._argument(name)}: {self._returned(each)}' for name, each in part.items())}}}"
         return self._argument(part)
+
+
+_NOTHING = torch.zeros((), dtype=torch.uint8)
+"""The only element of a tensor that says by its shape what a size is."""
 
 
 def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:

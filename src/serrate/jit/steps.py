@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from serrate.jit.forms import apply, form_of, has_body, makes_rows_alone
+from serrate.jit.forms import apply, form_of, has_body, is_cheap, makes_rows_alone
 from serrate.jit.fusing import Fusing, NotFused
 from serrate.jit.randomness import DRAW
 from serrate.ops.derivatives import run_body
@@ -18,7 +19,7 @@ from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.program.guards import Known
 from serrate.program.partitions import Expression
-from serrate.program.program import Instruction, Program
+from serrate.program.program import Instruction, Program, replaced
 from serrate.program.types import Value
 from serrate.schedule import CannotSchedule, Planned, plan
 
@@ -69,6 +70,8 @@ class Cutter:
     def run(self) -> tuple[Step, ...]:
         """The steps, in an order in which each has what it needs."""
         whole = self._with_regions()
+        given = (*self.program.inputs, *(value for each in whole for value in each.results))
+        self._names = Names([str(value.name) for value in given])
         self._expanded: dict[str, tuple[Instruction, ...]] = {}
         while True:
             parts = [part for instruction in whole for part in self._parts(instruction)]
@@ -97,62 +100,71 @@ class Cutter:
         return self._expanded[instruction.region]
 
     def _taken_apart(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        try:
+            return self._expand(instruction)
+        except (NotRecorded, NotFused, TypeError) as error:
+            self.refused[instruction.region] = str(error)
+            return (instruction,)
+
+    def _expand(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        """The instruction, if it has a form, else those of its body, to any depth."""
         if form_of(instruction) is not None:
             return (instruction,)
         op = TABLE.get(instruction.op)
         if op is None or instruction.function is not None or not has_body(op):
-            self.refused[instruction.region] = "it is a library call"
-            return (instruction,)
-        names = Names([str(value.name) for value in self._values()])
-        try:
-            found = record_calls(
-                lambda *arguments, **named: run_body(op, arguments, named),
-                instruction.arguments,
-                dict(instruction.named),
-                names,
-                guards=self.program.guards,
-                title=instruction.op,
-            )
-        except (NotRecorded, TypeError) as error:
-            self.refused[instruction.region] = str(error)
-            return (instruction,)
-        made: list[Instruction] = []
+            is_whole = instruction.op == instruction.region.partition("#")[0]
+            raise NotFused("it is a library call" if is_whole else f"{instruction.op}, a part of it, is a library call")
+        found = record_calls(
+            lambda *arguments, **named: run_body(op, arguments, named),
+            instruction.arguments,
+            dict(instruction.named),
+            self._names,
+            guards=self.program.guards,
+            title=instruction.op,
+        )
         if not isinstance(found.result, Value) or found.guards != self.program.guards:
-            self.refused[instruction.region] = "its body gives several tensors"
-            return (instruction,)
-        for part in found.instructions:
-            inner = replace(part, region=instruction.region, where=instruction.where)
-            if form_of(inner) is None:
-                self.refused[instruction.region] = f"{inner.op}, a part of it, has no form in kernels"
-                return (instruction,)
-            made.append(inner)
-        return _renamed(made, found.result, instruction)
-
-    def _values(self) -> Iterable[Value]:
-        yield from self.program.inputs
-        for instruction in self.program.instructions:
-            yield from instruction.results
-        for parts in self._expanded.values():
-            for part in parts:
-                yield from part.results
+            raise NotFused(f"the body of {instruction.op} gives several tensors, or needs to know that sizes are equal")
+        inner = [replace(part, region=instruction.region, where=instruction.where) for part in found.instructions]
+        parts = _renamed(inner, found.result, instruction)
+        return tuple(each for part in parts for each in self._expand(part))
 
     # ------------------------------------------------------------------------------------------------- regions
 
     def _steps(self, parts: list[Instruction]) -> tuple[Step, ...]:
-        depth: dict[Value, int] = {}
+        depths = self._depths(parts)
+        first = [part for part in parts if part.region in self.refused and not part.operands]
         regions: dict[int, list[Instruction]] = {}
         calls: dict[int, list[Instruction]] = {}
-        for part in parts:
-            at = max((depth.get(value, 0) for value in part.operands), default=0)
-            is_call = part.region in self.refused
-            (calls if is_call else regions).setdefault(at, []).append(part)
-            depth.update(dict.fromkeys(part.results, at + is_call))
-        steps: list[Step] = []
+        for part, at in zip(parts, depths, strict=True):
+            if part in first:
+                continue
+            (calls if part.region in self.refused else regions).setdefault(at, []).append(part)
+        steps: list[Step] = [Called(call, self.refused[call.region]) for call in first]
         for at in range(max([0, *regions, *calls]) + 1):
             inside = regions.get(at, [])
             steps += self._fused(inside, self._needed(inside, parts))
             steps += [Called(call, self.refused[call.region]) for call in calls.get(at, [])]
         return tuple(self._with_makers(steps))
+
+    def _depths(self, parts: list[Instruction]) -> list[int]:
+        """For each instruction how many calls, one behind the other, come before it.
+
+        What costs next to nothing is computed where it is read first, so that no kernel stores it for a later one.
+        """
+        depth: dict[Value, int] = {}
+        found = []
+        for part in parts:
+            at = max((depth.get(value, 0) for value in part.operands), default=0)
+            depth.update(dict.fromkeys(part.results, at + (part.region in self.refused and bool(part.operands))))
+            found.append(at)
+        read: dict[Value, int] = dict.fromkeys(self.program.results, -1)
+        for place in reversed(range(len(parts))):
+            part = parts[place]
+            if part.region not in self.refused and is_cheap(part):
+                found[place] = max(found[place], min((read.get(value, -1) for value in part.results), default=-1))
+            for value in part.operands:
+                read[value] = min(read.get(value, found[place]), found[place])
+        return found
 
     def _with_makers(self, steps: list[Step]) -> Iterable[Step]:
         """The steps, of which the fused ones know which of their instructions make rows that no tensor outside has."""
@@ -214,10 +226,7 @@ class Cutter:
                 fusing.store(value)
             except (NotFused, ValueError, TypeError) as error:
                 raise _Refusal(makers[value].region, str(error)) from error
-        try:
-            fusing.check_sizes()
-        except NotFused as error:
-            raise _Refusal(group[-1].region, str(error)) from error
+        fusing.bind_sizes()
         return fusing
 
     def _region_of(self, group: list[Instruction], error: CannotSchedule) -> str:
@@ -238,11 +247,23 @@ class _Refusal(Exception):
 def _renamed(made: list[Instruction], result: Value, instruction: Instruction) -> tuple[Instruction, ...]:
     """The instructions of a body, the last of which makes the value that the whole operation did."""
     wanted = instruction.result
-    if not made or result not in made[-1].results:
-        return (*made, Instruction("Tensor.detach", (result,), (), wanted, region=instruction.region)) if made else (
-            instruction,
-        )
-    return (*made[:-1], replace(made[-1], result=wanted))
+    for place, part in enumerate(made):
+        if part.result == result:
+            own = replace(part, result=wanted)
+
+            def renamed(each: Any) -> Any:
+                return wanted if isinstance(each, Value) and each == result else each
+
+            rest = [
+                replace(
+                    later,
+                    arguments=replaced(later.arguments, renamed),
+                    named=tuple((name, replaced(each, renamed)) for name, each in later.named),
+                )
+                for later in made[place + 1 :]
+            ]
+            return (*made[:place], own, *rest)
+    return (*made, Instruction("Tensor.detach", (result,), (), wanted, region=instruction.region))
 
 
 def _groups(inside: list[Instruction]) -> list[list[Instruction]]:

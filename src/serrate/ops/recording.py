@@ -19,6 +19,7 @@ from serrate.program.abstract import AbstractRun
 from serrate.program.guards import Guard
 from serrate.program.partitions import AbstractPartition, Call
 from serrate.program.program import Instruction, replaced
+from serrate.program.sizes import is_said
 from serrate.program.types import RaggedAxis, Value
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -165,4 +166,7 @@ class _Recorder:
             return part.expression
         if isinstance(part, Ragged):
             return RaggedAxis(self.abstract.expression_of(part.partition), part.parents)
-        return self.abstract.size(part) if type(part) is int else part
+        if type(part) is not int:
+            return part
+        size = self.abstract.size(part)
+        return size if is_said(size) else part  # a number of the program's own is the same at all points
