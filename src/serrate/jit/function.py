@@ -3,185 +3,174 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
 
-from serrate.errors import TracerError
-from serrate.jit import parts, randomness
-from serrate.jit.forms import is_cheap
-from serrate.jit.gradients import Differentiable
-from serrate.jit.hosting import GuardFailed, host_program
-from serrate.jit.signature import Arguments, flat
-from serrate.jit.steps import DRAWS, Cutter, Fused, Step
-from serrate.jit.tracing import Trace
-from serrate.passes import common_subexpressions, dead_code, vjp
-from serrate.program.program import Program
-from serrate.program.types import Value
-
-
-@dataclass
-class Stats:
-    """What a compiled function did up to now."""
-
-    traces: int = 0
-    """How often it was traced."""
-    kernels: int = 0
-    """How many kernels its programs have."""
-    library_calls: int = 0
-    """How many library calls its programs have."""
-    eager_calls: int = 0
-    """How many calls ran eagerly, since the function asks for what no type says."""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A function for one signature: its program, how it is cut, and what runs it."""
-
-    program: Program | None
-    steps: tuple[Step, ...]
-    run: Callable[..., Any] | None
-    """None if the function runs eagerly."""
-    captured: tuple[Any, ...]
-    reason: str = ""
-    """Why it runs eagerly."""
-    back: Program | None = None
-    back_steps: tuple[Step, ...] = ()
+from serrate.errors import CompileError, TracerError
+from serrate.jit.compiling import Compiled, compiled, loose_inputs
+from serrate.jit.hosting import GuardFailed
+from serrate.jit.numbers import Pinned
+from serrate.jit.outside import Outside
+from serrate.jit.signature import Arguments, Place, Unsupported, changed, masked
+from serrate.jit.stats import Stats
+from serrate.ops.call import TRACER
+from serrate.runtime import toolchain
+from serrate.tensor.tensor import Tensor
 
 
 @dataclass
+class _Family:
+    """The programs of one skeleton, by their variables."""
+
+    programs: dict[Any, Compiled | str] = field(default_factory=dict)
+    """What runs a signature, or why it runs eagerly."""
+    seen: list[Any] | None = None
+    """The variables of the last trace."""
+    loose: frozenset[Place] = frozenset()
+    """The numbers that changed, and are inputs now."""
+    pinned: frozenset[int] = frozenset()
+    """The variables that a program has to know."""
+    is_static: bool = False
+    """Whether programs have to know the sizes of first axes."""
+
+    def key(self, given: Arguments) -> Any:
+        """What tells the programs of this family apart."""
+        variables = masked(given.variables, self.loose)
+        return (variables, given.sizes) if self.is_static else variables
+
+
 class Jitted:
-    """A compiled function. Call it as the function itself."""
+    """A compiled function. Call it as the function itself; `stats` says what it did, `lower` shows its stages."""
 
-    function: Callable[..., Any]
-    stats: Stats = field(default_factory=Stats)
-
-    def __post_init__(self) -> None:
-        self._known: dict[Any, Compiled] = {}
-        self._sized: set[Any] = set()  # signatures for which sizes are a part of the signature
-        functools.update_wrapper(self, self.function)
+    def __init__(self, function: Callable[..., Any], static: Iterable[str] = ()) -> None:
+        self.function = function
+        self.stats = Stats()
+        self._families: dict[Any, _Family] = {}
+        self._lock = threading.RLock()
+        self._outside = Outside(function)
+        self._static = _places(function, static)
+        self._name = _identifier(function)
+        target = type(function).forward if isinstance(function, torch.nn.Module) else function
+        functools.update_wrapper(self, target)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        given = flat(arguments, named)
-        found = self._known.get(given.key)
-        if found is None:
-            found = self._compiled(given)
-        if found.run is None and given.key in self._sized:
-            key = (given.key, given.sizes)
-            found = self._known.get(key) or self._compiled(given)
-        if found.run is None:
+        if (
+            TRACER.get() is not None  # another trace sees what this function calls
+            or forward_ad._current_level >= 0
+            or _are_functorch_transforms_active()
+        ):
+            return self.function(*arguments, **named)
+        self.stats.calls += 1
+        try:
+            given = Arguments(arguments, named, self._static)
+        except Unsupported:
             self.stats.eager_calls += 1
             return self.function(*arguments, **named)
-        try:
-            return found.run(*given.tensors, *found.captured)
-        except GuardFailed:
+        family, found = self._found(given)
+        if isinstance(found, str):
+            self.stats.eager_calls += 1
             return self.function(*arguments, **named)
+        inputs = given.tensors
+        if family.loose:
+            inputs = [*inputs, *loose_inputs(given, family.loose)]
+        if found.writes:
+            _check_aliases(found, given.tensors)
+        try:
+            returned = found.run(*inputs, *found.captured)
+        except GuardFailed:
+            self.stats.eager_calls += 1
+            return self.function(*arguments, **named)
+        return _written(found, given.tensors, returned) if found.writes else returned
 
-    def _compiled(self, given: Arguments) -> Compiled:
-        """The function for a signature. If it asks for a size that no type knows, each size is a signature of its own;
-        if it asks for more than that, it runs eagerly."""
-        if given.key not in self._known:
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A method of an object, where the function stands in a class: each object has a compiled one of its own."""
+        if instance is None:
+            return self
+        kept = instance.__dict__.setdefault("_serrate_jitted", {})
+        if self not in kept:
+            kept[self] = Jitted(self.function.__get__(instance, owner), ())
+            kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
+        return kept[self]
+
+    # ---------------------------------------------------------------------------------------------------- programs
+
+    def _found(self, given: Arguments) -> tuple[_Family, Compiled | str]:
+        """What runs a call."""
+        skeleton = (
+            *given.skeleton,
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            *_autocast(),
+            *self._outside.key(),
+        )
+        family = self._families.get(skeleton)
+        if family is not None:
+            found = family.programs.get(family.key(given))
+            if found is not None and (isinstance(found, str) or _is_same(found)):
+                return family, found
+        with self._lock:
+            family = self._families.setdefault(skeleton, _Family())
+            return family, self._compiled(family, given)
+
+    def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
+        """The program of a signature that has none yet."""
+        if family.seen is not None and not family.is_static:
+            places = changed(family.seen, given.variables)
+            loose = {place for place in places if place[0] not in family.pinned}
+            if loose - family.loose:
+                family.loose |= loose
+                found = family.programs.get(family.key(given))
+                if found is not None:
+                    return found
+        family.seen = given.variables
+        while True:
             try:
-                self._known[given.key] = self._traced(given, is_static=False)
-                return self._known[given.key]
+                made = self._traced(given, family)
+                break
+            except Pinned as error:
+                family.pinned |= error.places
+                family.loose = frozenset(place for place in family.loose if place[0] not in error.places)
             except TracerError:
                 raise
-            except (TypeError, ValueError, LookupError, AttributeError) as error:
-                self._known[given.key] = Compiled(None, (), None, (), str(error))
-                self._sized.add(given.key)
-        key = (given.key, given.sizes)
-        try:
-            self._known[key] = self._traced(given, is_static=True)
-        except TracerError:
-            raise
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
-            self._known[key] = Compiled(None, (), None, (), str(error))
-        return self._known[key]
+            except CompileError as error:
+                made = _without_compiler(error)
+                break
+            except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+                if family.is_static:
+                    made = f"{type(error).__name__}: {error}"
+                    break
+                family.is_static, family.loose = True, frozenset()
+        family.programs[family.key(given)] = made
+        return made
 
-    def _traced(self, given: Arguments, is_static: bool) -> Compiled:
+    def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
-        trace = Trace(is_static=is_static)
-        stand_ins = [
-            trace.argument(tensor, name, tensor.requires_grad and torch.is_grad_enabled())
-            for tensor, name in zip(given.tensors, given.names, strict=True)
-        ]
-        arguments, named = given.rebuilt(stand_ins)
-        program = randomness.run(trace.run(self.function, arguments, named))
-        program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
-        program = dead_code.run(program, DRAWS)
-        wanted = [value for value in program.inputs if trace.needs_gradient(value)]
-        if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
-            return self._differentiable(trace, program, wanted, given)
-        steps, run = self._written(trace, program, trace.plain, "")
-        return Compiled(program, steps, run, tuple(trace.captured))
-
-    def _differentiable(self, trace: Trace, program: Program, wanted: list[Value], given: Arguments) -> Compiled:
-        """The function with its way back."""
-        joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
-        results = tuple(dict.fromkeys(v for v in program.results if v not in program.inputs))
-        flat_program = replace(joint, forward=replace(joint.forward, outputs=results))
-        halves = vjp.halves(flat_program, is_cheap, DRAWS)
-        as_torch = [not value.type.axes for value in halves.forward.results]
-        steps, forward = self._written(trace, halves.forward, as_torch, "")
-        found = [not each.type.axes for each in halves.back.results]
-        back_steps, back = self._written(trace, halves.back, found, "_back")
-        inputs = program.inputs
-        run = Differentiable(
-            forward,
-            back,
-            results,
-            tuple(number for number, value in enumerate(results) if value in joint.results),
-            tuple(inputs.index(v) for v, each in zip(joint.wanted, joint.found, strict=True) if each is not None),
-            self._eagerly(given, results, program),
-            inputs,
-            program.outputs,
-            tuple(trace.plain),
-        )
-        return Compiled(halves.forward, steps, run, tuple(trace.captured), back=halves.back, back_steps=back_steps)
-
-    def _eagerly(self, given: Arguments, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
-        """From tensors, those of arguments and captured ones, to the results, by the function itself."""
-
-        def run(*tensors: Any) -> list[Any]:
-            arguments, named = given.rebuilt(tensors[: len(given.tensors)])
-            made: dict[Value, Any] = {}
-            _match(program.outputs, self.function(*arguments, **named), made)
-            return [made[value] for value in results]
-
-        return run
-
-    def _written(
-        self, trace: Trace, program: Program, plain: Sequence[bool], suffix: str
-    ) -> tuple[tuple[Step, ...], Callable[..., Any]]:
-        """A program as steps, and what runs them."""
-        name = _plain(getattr(self.function, "__name__", "kernel")) + suffix
-        steps = Cutter(program, name=name, partitions=frozenset(trace.partitions)).run()
-        run = host_program(program, steps, plain, trace.partitions)
-        self.stats.kernels += sum(len(step.planned.steps) for step in steps if isinstance(step, Fused))
-        self.stats.library_calls += sum(not isinstance(step, Fused) for step in steps)
-        return steps, run
+        before = toolchain.counts()
+        made = compiled(self.function, given, is_static=family.is_static, loose=family.loose, name=self._name)
+        ran, hits = toolchain.counts()
+        self.stats.compiles += ran - before[0]
+        self.stats.disk_hits += hits - before[1]
+        for stage in (made.forward, made.back):
+            if stage is not None:
+                self.stats.kernels += stage.kernels
+                self.stats.library_calls += stage.library_calls
+        return made
 
 
-def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:
-    """Note down which value of the outputs is which tensor."""
-    if isinstance(outputs, Value):
-        made[outputs] = returned
-    elif isinstance(outputs, dict):
-        for name, part in outputs.items():
-            _match(part, returned[name], made)
-    elif isinstance(outputs, (tuple, list)):
-        for part, each in zip(outputs, returned, strict=True):
-            _match(part, each, made)
-
-
-def _plain(name: str) -> str:
-    return name if name.isidentifier() else "kernel"
-
-
-def jit(function: Callable[..., Any]) -> Jitted:
+def jit(function: Callable[..., Any] | None = None, *, static: Iterable[str] = ()) -> Any:
     """The function, compiled: traced once for each signature of its arguments, and run as a few fused kernels.
+
+    It takes and gives what the function does: tensors, in tuples, lists and dicts, and anything else as constants. A
+    module is compiled as a function of what its `forward` takes. `static` names arguments that programs have to know,
+    such as numbers that branches depend on.
 
     >>> import serrate as sr
     >>> @sr.jit
@@ -189,5 +178,97 @@ def jit(function: Callable[..., Any]) -> Jitted:
     ...     return sr.softmax(x, axis=1) * 2
     >>> scaled(sr.ragged([[0., 0.], [], [7.]])).tolist()
     [[1.0, 1.0], [], [2.0]]
+    >>> scaled.stats.kernels
+    1
     """
-    return Jitted(function)
+    if function is None:
+        return functools.partial(jit, static=static)
+    if not callable(function):
+        raise TypeError(f"sr.jit compiles a function or a module, got {type(function).__name__}: {function!r:.60}")
+    if isinstance(static, str):
+        raise TypeError(f"static= takes a list of names, got the string {static!r}; write [{static!r}]")
+    return Jitted(function, static)
+
+
+def _places(function: Callable[..., Any], static: Iterable[str]) -> frozenset[Any]:
+    """The names of static arguments, and their places where they can be given by position."""
+    names = tuple(static)
+    if not names:
+        return frozenset()
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    parameters = list(inspect.signature(target).parameters)
+    unknown = [name for name in names if name not in parameters]
+    if unknown:
+        raise TypeError(f"static= names {', '.join(unknown)}, but the parameters are {', '.join(parameters) or 'none'}")
+    return frozenset(names) | {parameters.index(name) for name in names}
+
+
+def _identifier(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "kernel"
+
+
+def _autocast() -> tuple[Any, ...]:
+    """The state of autocast that decides about dtypes."""
+    made: tuple[Any, ...] = ()
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            made = (*made, device, torch.get_autocast_dtype(device))
+    return made
+
+
+def _is_same(found: Compiled) -> bool:
+    """Whether the captured tensors are what they were: their data may have been exchanged for other data."""
+    for given, (dtype, shape, requires_grad) in zip(found.captured, found.captured_as, strict=True):
+        values = given.values if isinstance(given, Tensor) else given
+        if values.dtype is not dtype or values.shape != shape or values.requires_grad is not requires_grad:
+            return False
+    return True
+
+
+def _check_aliases(found: Compiled, tensors: list[Any]) -> None:
+    """Refuse arguments that share memory with one that is written to."""
+    storages = [_storage(each) for each in tensors]
+    for number in found.writes:
+        for other, storage in enumerate(storages):
+            if other != number and storage == storages[number]:
+                raise ValueError(
+                    f"argument {number} is written to and shares its memory with argument {other}, so that the result "
+                    f"would depend on the order of kernels; give a clone of one of them"
+                )
+
+
+def _storage(given: Any) -> int:
+    values = given.values if isinstance(given, Tensor) else given
+    return int(values.untyped_storage().data_ptr())
+
+
+def _written(found: Compiled, tensors: list[Any], returned: Any) -> Any:
+    """What the function returns, after its arguments hold what it wrote to them."""
+    result, written = returned
+    for number, value in zip(found.writes, written, strict=True):
+        target = tensors[number]
+        if isinstance(target, Tensor):
+            target.copy_(value)
+        else:
+            target.copy_(value.values if isinstance(value, Tensor) else value)
+    return result
+
+
+_warned = False
+
+
+def _without_compiler(error: CompileError) -> str:
+    """Where there is no C++ compiler, one warning for the process; a compiler that fails on a source is an error."""
+    global _warned
+    try:
+        toolchain.compiler()
+    except CompileError:
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                "there is no C++ compiler, so functions of sr.jit run eagerly; install g++ or set SERRATE_CXX",
+                stacklevel=5,
+            )
+        return "there is no C++ compiler"
+    raise error

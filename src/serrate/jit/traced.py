@@ -10,6 +10,7 @@ import linecache
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -211,7 +212,6 @@ class Traced(Tensor):
     def __init__(self) -> None:
         raise TypeError("a Traced is made by a trace")
 
-    value: Value
     trace: Trace
     is_plain = False
     """Whether a torch tensor stands here in the user's function, so that a torch tensor leaves it."""
@@ -221,12 +221,38 @@ class Traced(Tensor):
         """What stands for a value."""
         kind = TracedTorch if is_plain else TracedGrouped if value.type.origin is not None else Traced
         made = object.__new__(kind)
-        made.__dict__.update(value=value, trace=trace)
+        made.__dict__.update(held=value, trace=trace, writes=0, link=None)
         return made
+
+    @property
+    def value(self) -> Value:
+        """The value that it stands for now."""
+        link = self.__dict__["link"]
+        if link is not None and link.seen != link.base.version:
+            self.__dict__["held"] = link.derived(link.base.value)
+            link.seen = link.base.version
+        return self.__dict__["held"]  # type: ignore[no-any-return]
+
+    @property
+    def version(self) -> int:
+        """How often it was written to, its base included."""
+        link = self.__dict__["link"]
+        return int(self.__dict__["writes"]) + (0 if link is None else link.base.version)
+
+    def follow(
+        self, base: Traced, derived: Callable[[Value], Value], written: Callable[[Value, Value], Value]
+    ) -> None:
+        """Be a view of another tensor: what is written to one of them reaches the other."""
+        self.__dict__["link"] = _Link(base, derived, written, base.version)
 
     def rebind(self, value: Value) -> None:
         """Stand for another value from now on: it was written to."""
-        self.__dict__["value"] = value
+        self.__dict__["held"] = value
+        self.__dict__["writes"] += 1
+        link = self.__dict__["link"]
+        if link is not None:
+            link.base.rebind(link.written(link.base.value, value))
+            link.seen = link.base.version
 
     # ------------------------------------------------------------------------------------------------------- look
 
@@ -399,6 +425,19 @@ class Traced(Tensor):
         from serrate.jit.tracing import current
 
         return current().torch_function(function, args, kwargs or {})
+
+
+@dataclass
+class _Link:
+    """How a view follows its base."""
+
+    base: Traced
+    derived: Callable[[Value], Value]
+    """From the base's value to the view's."""
+    written: Callable[[Value, Value], Value]
+    """From the base's value and a new one of the view to a new one of the base."""
+    seen: int
+    """The version of the base that the view was derived from."""
 
 
 class TracedTorch(Traced):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os.path
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -10,7 +11,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from serrate.jit import parts
+from serrate.fusion import elementwise
+from serrate.jit import parts, views
+from serrate.jit.numbers import DTYPES, TracedNumber, kind_of
 from serrate.jit.traced import Traced, TracedPartition, TracedSize, TracedTorch, give_operators, refuse, traced_size, users_line
 from serrate.ops import answers
 from serrate.ops.call import TRACER
@@ -23,6 +26,7 @@ from serrate.program.partitions import Call, Expression
 from serrate.program.program import Instruction, Program, replaced
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
+from serrate.tensor import promotion
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -56,19 +60,20 @@ class Trace:
         self.partitions: dict[Expression, Partition] = {}
         """The partitions that the function found outside of its arguments."""
         self._differentiable: set[Value] = set()
-        self.written: dict[int, Traced] = {}
-        """The arguments that were written to, by their numbers."""
+        self.written: list[int] = []
+        """The numbers of the arguments that were written to; what they hold comes behind what is returned."""
         self.arguments: list[Traced] = []
         self.plain: list[bool] = []
         """For each value that is returned whether it is a torch tensor there."""
 
     # -------------------------------------------------------------------------------------------------------- run
 
-    def argument(self, given: Tensor | torch.Tensor, name: str, requires_grad: bool) -> Traced:
-        """What stands for an argument."""
-        if type(given) is not Tensor and not isinstance(given, torch.Tensor):
-            raise TypeError(f"a {type(given).__name__} is no argument of a program")
-        value = Value(self.inputs.type_of(given, is_static=self.is_static), name)
+    def argument(
+        self, given: Tensor | torch.Tensor, name: str, requires_grad: bool, loose: frozenset[int] = frozenset()
+    ) -> Traced:
+        """What stands for an argument, whose `loose` features have sizes that differ from call to call."""
+        is_static = self.is_static or isinstance(given, torch.nn.Parameter)
+        value = Value(self.inputs.type_of(given, is_static=is_static, loose=loose), name)
         if requires_grad:
             self._differentiable.add(value)
         self.given.append(value)
@@ -86,12 +91,18 @@ class Trace:
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
         outputs = replaced(result, self._output)
+        self.written = [n for n, each in enumerate(self.arguments) if each.value != self.given[n]]
+        if self.written:
+            self.plain += [False] * len(self.written)
+            outputs = (outputs, tuple(self.arguments[number].value for number in self.written))
         return Program(tuple(self.given), tuple(self.instructions), outputs, self.guards)
 
     def _output(self, part: Any) -> Any:
         """A part of what the function returns."""
         if isinstance(part, TracedSize):
             return part.size
+        if isinstance(part, TracedNumber):
+            part.pin()
         if isinstance(part, Traced):
             self.plain.append(part.is_plain)
             return part.value
@@ -107,7 +118,10 @@ class Trace:
     ) -> Any:
         if op.writes:
             return self._write(op, arguments, named, spelling)
+        count = len(self.instructions)
         result = self._recorded(op, arguments, named, spelling)
+        if len(self.instructions) == count + 1 and isinstance(result, Traced):
+            self._link(result, arguments[0] if arguments else None, self.instructions[-1])
         # torch's functions and methods of torch tensors give torch tensors.
         asks = spelling is not None or op.home == "Tensor"
         return self.plain_result(result) if asks and all(map(_is_plain, _tensors((arguments, named)))) else result
@@ -115,6 +129,8 @@ class Trace:
     def _recorded(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
     ) -> Any:
+        if any(isinstance(part, TracedNumber) for part in arguments) and elementwise.is_known(op.name):
+            arguments = self._with_numbers(op, arguments)
         given, options = replaced((arguments, named), self.typed)
         file, line, _ = users_line()
         where = f"{os.path.basename(file)}:{line}"
@@ -130,6 +146,41 @@ class Trace:
         for each in found.instructions:
             self._enter(each, where)
         return self._wrapped(found.result)
+
+    def _with_numbers(self, op: Op, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands of an elementwise operation, with tensors of the right dtype for numbers."""
+        tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
+        chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
+        if not chosen:
+            return arguments
+        dtype = functools.reduce(promotion.promote, [each.dtype for each in chosen])
+        return tuple(
+            Traced.of(part.beside(dtype), self) if isinstance(part, TracedNumber) else part for part in arguments
+        )
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """A value in another dtype."""
+        if value.type.dtype == dtype:
+            return value
+        result: Value = self._called(TABLE["astype"], (value, dtype), {}, "")
+        return result
+
+    def arithmetic(self, name: str, *numbers: Any) -> TracedNumber:
+        """What Python computes of numbers, some of which differ from call to call."""
+        kind = float if name == "divide" and kind_of(*numbers) is int else kind_of(*numbers)
+        given = [
+            self.cast(each.value, DTYPES[kind]) if isinstance(each, TracedNumber) else kind(each) for each in numbers
+        ]
+        places = frozenset[int]().union(*(each.places for each in numbers if isinstance(each, TracedNumber)))
+        value = self._called(TABLE[name], tuple(given), {}, "")
+        return TracedNumber(value, kind, places, self)
+
+    def number(self, kind: type, place: int) -> TracedNumber:
+        """What stands for a Python number that differs from call to call."""
+        made = TensorType(DTYPES[kind], torch.device("cpu"), (), None, (), (), program=self.inputs.program)
+        value = Value(made, f"number{place}")
+        self.given.append(value)
+        return TracedNumber(value, kind, frozenset({place}), self)
 
     def _called(
         self,
@@ -215,6 +266,26 @@ class Trace:
         x.rebind(value)
         return None if op.name == "Tensor.setitem" else x
 
+    def _link(self, view: Traced, base: Any, made: Instruction) -> None:
+        """Let a tensor that eager code would make as a view see what is written to its base, and the other way."""
+        if not isinstance(base, Traced) or made.operands[:1] != (base.value,) or not views.is_view(made):
+            return
+        where = made.where
+
+        def derived(value: Value) -> Value:
+            arguments = (value, *made.arguments[1:])
+            return self._called(TABLE[made.op], arguments, dict(made.named), where)  # type: ignore[no-any-return]
+
+        def written(value: Value, part: Value) -> Value:
+            write = views.writer(made)
+            given = (value, part, *made.arguments[1:])
+            call = Call(f"written through {made.op}", (object(),))
+            return self._entered(  # type: ignore[no-any-return]
+                f"written through {made.op}", call, write, given, dict(made.named), where, write
+            )
+
+        view.follow(base, derived, written)
+
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of torch that is called with a traced tensor, or with captured ones alone."""
         op = answers.SPELLED.get(function)
@@ -257,6 +328,8 @@ class Trace:
             return self._capture(part)
         if isinstance(part, TracedSize):
             return part.size
+        if isinstance(part, TracedNumber):
+            part.pin()
         if isinstance(part, TracedPartition):
             return part.expression
         if isinstance(part, Ragged):

@@ -42,15 +42,19 @@ class Inputs:
         """The number that tells the names of these types from those of others."""
         return self._program
 
-    def type_of(self, x: Tensor | torch.Tensor, *, is_static: bool = False) -> TensorType:
+    def type_of(
+        self, x: Tensor | torch.Tensor, *, is_static: bool = False, loose: frozenset[int] = frozenset()
+    ) -> TensorType:
         """The type of a tensor. If it `is_static`, the size of its first axis is a number: it is the same in all calls.
+        The sizes of `loose` axes, counted among the features of a ragged tensor, are symbols too.
         """
         if isinstance(x, torch.Tensor):
             x = Tensor(x)
         if not x.is_ragged:
             sizes: list[Size] = list(x.values.shape)
-            if sizes and sizes[0] != 1 and not is_static:
-                sizes[0] = self._fresh()
+            for place in range(len(sizes)):
+                if place in loose or (place == 0 and sizes[0] != 1 and not is_static):
+                    sizes[place] = self._fresh()
             return TensorType(x.dtype, x.device, (), None, tuple(sizes), x.order, program=self._program)
         axes: list[TypeAxis] = []
         for number, axis in enumerate(x.structure.axes):
@@ -61,7 +65,7 @@ class Inputs:
         whole = x.structure.whole
         made_room = not x.structure.is_host_born and not x.structure.is_chain
         rows = self._fresh() if made_room else _cells(axes, whole)
-        features = tuple(x.values.shape[1:])
+        features = tuple(self._fresh() if n in loose else size for n, size in enumerate(x.values.shape[1:]))
         return TensorType(x.dtype, x.device, tuple(axes), rows, features, x.order, program=self._program)
 
     def partition_of(self, partition: Partition) -> Expression:
