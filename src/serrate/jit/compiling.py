@@ -93,7 +93,7 @@ def compiled(
     maker = _Maker(trace, name, given, function)
     if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
         return maker.differentiable(traced, program, wanted)
-    forward = maker.stage(program, trace.plain, "")
+    forward = maker.stage(program, trace.plain)
     return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
 
 
@@ -117,10 +117,11 @@ class _Maker:
     def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any]) -> None:
         self.trace, self.name, self.given, self.function = trace, name, given, function
 
-    def stage(self, program: Program, plain: Sequence[bool], suffix: str) -> Stage:
+    def stage(self, program: Program, plain: Sequence[bool], suffix: str = "") -> Stage:
         """A program, cut and written."""
-        steps = Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions)).run()
-        return Stage(program, steps, host_program(program, steps, plain, self.trace.partitions))
+        partitions = self.trace.partitions
+        steps = Cutter(program, name=self.name + suffix, partitions=frozenset(partitions)).run()
+        return Stage(program, steps, host_program(program, steps, plain, partitions, asks_guards=not suffix))
 
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
         """The function with its way back."""
@@ -128,7 +129,7 @@ class _Maker:
         joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
         halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_cheap, DRAWS)
-        forward = self.stage(halves.forward, [not value.type.axes for value in halves.forward.results], "")
+        forward = self.stage(halves.forward, [not value.type.axes for value in halves.forward.results])
         back = self.stage(halves.back, [not value.type.axes for value in halves.back.results], "_back")
         run = Differentiable(
             forward.run,

@@ -19,7 +19,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.ops.record import TABLE
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
-from serrate.program.sizes import Polynomial, Size, Symbol
+from serrate.program.sizes import Polynomial, Size, Slice, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -35,14 +35,19 @@ class Unwritable(TypeError):
 
 
 def host_program(
-    program: Program, steps: Sequence[Step], plain: Sequence[bool], partitions: Mapping[Expression, Partition]
+    program: Program,
+    steps: Sequence[Step],
+    plain: Sequence[bool],
+    partitions: Mapping[Expression, Partition],
+    *,
+    asks_guards: bool = True,
 ) -> Callable[..., Any]:
     """The function of the tensors of `program.inputs` that returns what the program gives.
 
     `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
-    each call.
+    each call. A way back need not ask for the guards, since the way forward has done so.
     """
-    return _Writer(program, steps, plain, partitions).function()
+    return _Writer(program, steps, plain, partitions).function(asks_guards)
 
 
 class _Writer:
@@ -73,12 +78,12 @@ class _Writer:
         self.sizes: dict[Symbol, str] = {}
         self.count = 0
 
-    def function(self) -> Callable[..., Any]:
+    def function(self, asks_guards: bool) -> Callable[..., Any]:
         """The function, compiled."""
         names = [f"x{number}" for number in range(len(self.program.inputs))]
         for name, value in zip(names, self.program.inputs, strict=True):
             self._given(name, value)
-        for guard in self.program.guards:
+        for guard in self.program.guards if asks_guards else ():
             self._guard(guard.one, guard.other)
         for step in self.steps:
             if isinstance(step, Fused):
@@ -196,6 +201,10 @@ class _Writer:
         elif symbol.kind in ("least", "most"):
             function = {"least": "min", "most": "max"}[symbol.kind]
             self.sizes[symbol] = f"{function}({', '.join(self._size(each) for each in of)})"  # type: ignore[arg-type]
+        elif symbol.kind in ("sliced", "start") and isinstance(of[1], Slice):
+            cut = ", ".join("None" if each is None else self._size(each) for each in (of[1].start, of[1].stop, of[1].step))
+            chosen = f"range({self._size(of[0])})[slice({cut})]"  # type: ignore[arg-type]
+            self.sizes[symbol] = f"len({chosen})" if symbol.kind == "sliced" else f"({chosen}).start"
         else:
             raise Unwritable(f"no tensor says what the size {symbol} is")
         return self.sizes[symbol]

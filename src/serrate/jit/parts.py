@@ -113,7 +113,7 @@ def by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _pair(result: Any, gradients: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Note down the results that have gradients, with these."""
-    if gradients is None:
+    if gradients is None or not isinstance(result, (Tensor, torch.Tensor, tuple, list)):
         return
     if isinstance(result, (tuple, list)):
         for one, other in zip(result, gradients, strict=True):

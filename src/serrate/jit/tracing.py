@@ -240,7 +240,7 @@ class Trace:
         )
         self.instructions.append(made)
         op = TABLE.get(made.op)
-        if torch.is_grad_enabled() and not (op is not None and (op.flat or op.primitive == "stop_gradient")):
+        if torch.is_grad_enabled() and not (op is not None and op.primitive == "stop_gradient"):
             if any(value in self._differentiable for value in made.operands):
                 self._differentiable |= {
                     value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex

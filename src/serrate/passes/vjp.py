@@ -59,10 +59,14 @@ class _Back:
         steps = [part for each in self.program.instructions for part in self._with_rules(each)]
         forward = replace(self.program, instructions=tuple(steps))
         active = set(self.wanted)
+        reached = set(self.wanted)  # a result that does not change with them has gradients, too, which are 0
         for step in steps:
-            if not _is_flat(step) and active.intersection(step.operands):
+            cut = _is_cut(step)
+            if not cut and not _is_flat(step) and active.intersection(step.operands):
                 active.update(value for value in step.results if _has_gradient(value))
-        results = tuple(dict.fromkeys(v for v in forward.results if v in active and v not in forward.inputs))
+            if not cut and reached.intersection(step.operands):
+                reached.update(value for value in step.results if _has_gradient(value))
+        results = tuple(dict.fromkeys(v for v in forward.results if v in reached and v not in forward.inputs))
         gradients = tuple(Value(value.type, self.names.fresh("g")) for value in results)
         for value, gradient in zip(results, gradients, strict=True):
             self._add(value, gradient)
@@ -254,4 +258,10 @@ def _has_gradient(value: Value) -> bool:
 
 def _is_flat(step: Instruction) -> bool:
     op = TABLE.get(step.op)
-    return op is not None and step.function is None and (bool(op.flat) or op.primitive == "stop_gradient")
+    return op is not None and step.function is None and bool(op.flat)
+
+
+def _is_cut(step: Instruction) -> bool:
+    """Whether nothing goes back through an instruction by the user's wish."""
+    op = TABLE.get(step.op)
+    return op is not None and step.function is None and op.primitive == "stop_gradient"
