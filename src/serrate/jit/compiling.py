@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from serrate.jit import parts, randomness
-from serrate.jit.forms import is_cheap
 from serrate.jit.gradients import Differentiable
 from serrate.jit.hosting import host_program
 from serrate.jit.numbers import DTYPES
 from serrate.jit.signature import Arguments, Place
-from serrate.jit.steps import DRAWS, Cutter, Fused, Step
 from serrate.jit.tracing import Trace
-from serrate.passes import common_subexpressions, dead_code, vjp
-from serrate.program.program import Program
+from serrate.lowering import parts
+from serrate.lowering.forms import is_cheap
+from serrate.ops.record import TABLE
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
+from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
+from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
 from serrate.tensor.tensor import Tensor
 
@@ -40,7 +41,7 @@ class Stage:
     def library_calls(self) -> int:
         """How many library calls it has; draws of keys do not count."""
         calls = [step for step in self.steps if not isinstance(step, Fused)]
-        return sum(step.instruction.op != randomness.DRAW for step in calls)  # type: ignore[union-attr]
+        return sum(step.instruction.op != explicit_keys.DRAW for step in calls)  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -78,23 +79,29 @@ def compiled(
     tensors, numbers = [], []
     for number, tensor in enumerate(given.tensors):
         shaped = loose_features(given, loose, number)
-        tensors.append(
-            trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped)
-        )
+        tensors.append(trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped))
     places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
     for place, each in zip(places, given.numbers, strict=True):
         numbers.append(trace.number(type(each), place) if (place, -1) in loose else each)
     arguments, named = given.rebuilt(tensors, numbers)
     traced = trace.run(function, arguments, named)
-    program = randomness.run(traced)
+    program = explicit_keys.run(traced)
     program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
     program = dead_code.run(program, DRAWS)
+    program, constants = fold_constants.run(program, DRAWS, _evaluated)
+    trace.captured += constants
     wanted = [value for value in program.inputs if trace.needs_gradient(value)]
     maker = _Maker(trace, name, given, function)
     if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
         return maker.differentiable(traced, program, wanted)
     forward = maker.stage(program, trace.plain)
     return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
+
+
+def _evaluated(instruction: Instruction) -> Any:
+    """What an instruction without operands gives."""
+    made = TABLE[instruction.op].function(*instruction.arguments, **dict(instruction.named))
+    return made.values if isinstance(made, Tensor) else made
 
 
 def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> frozenset[int]:

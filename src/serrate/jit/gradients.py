@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from serrate.ops.grouping import Grouped
 from serrate.program.program import replaced
 from serrate.program.types import Value
-from serrate.tensor.structure import Structure
 from serrate.tensor.tensor import Tensor
 
-Shell = tuple[Structure, tuple[int, ...]] | None
-"""What a Tensor is beside its values; None for a torch tensor."""
+Shell = Tensor | None
+"""A Tensor of which only what it is beside its values counts; None for a torch tensor."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,7 @@ class _Node(torch.autograd.Function):
         ctx.count = len(saved)
         ctx.sizes, ctx.dtypes = [each.shape for each in values], [each.dtype for each in values]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(
-            *(each for number, each in enumerate(values) if number not in plan.differentiable)
-        )
+        ctx.mark_non_differentiable(*(each for number, each in enumerate(values) if number not in plan.differentiable))
         return values
 
     @staticmethod
@@ -116,10 +114,14 @@ def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gra
 
 
 def shell_of(given: Any) -> Shell:
-    """What a tensor is beside its values."""
-    return (given.structure, given.order) if isinstance(given, Tensor) else None
+    """What a tensor is beside its values, and no more of them than one."""
+    return filled(given, given.values[:0]) if isinstance(given, Tensor) else None
 
 
 def filled(shell: Shell, values: torch.Tensor) -> Any:
     """A tensor of such a shell around values."""
-    return values if shell is None else Tensor(values, *shell)
+    if shell is None:
+        return values
+    if isinstance(shell, Grouped):
+        return Grouped(values, shell.structure, shell.order, route=shell.route)
+    return Tensor(values, shell.structure, shell.order)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from serrate.jit.randomness import Drawn, key_of
-from serrate.jit.steps import Called, Fused, Step
 from serrate.kernel.generated import GeneratedFunction
 from serrate.ops.record import TABLE
+from serrate.passes.explicit_keys import Drawn, key_of
+from serrate.passes.lower_ptensor import Called, Fused, Step
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
 from serrate.program.sizes import Polynomial, Size, Slice, Symbol
@@ -202,7 +202,9 @@ class _Writer:
             function = {"least": "min", "most": "max"}[symbol.kind]
             self.sizes[symbol] = f"{function}({', '.join(self._size(each) for each in of)})"  # type: ignore[arg-type]
         elif symbol.kind in ("sliced", "start") and isinstance(of[1], Slice):
-            cut = ", ".join("None" if each is None else self._size(each) for each in (of[1].start, of[1].stop, of[1].step))
+            cut = ", ".join(
+                "None" if each is None else self._size(each) for each in (of[1].start, of[1].stop, of[1].step)
+            )
             chosen = f"range({self._size(of[0])})[slice({cut})]"  # type: ignore[arg-type]
             self.sizes[symbol] = f"len({chosen})" if symbol.kind == "sliced" else f"({chosen}).start"
         else:
@@ -244,6 +246,7 @@ class _Writer:
 
     def _skeleton(self, maker: Instruction) -> None:
         """Run an operation on tensors without features, for the rows of its result."""
+
         def carrier(part: Any) -> str:
             if isinstance(part, Value) and part.type.axes:
                 kind = part.type
@@ -367,5 +370,3 @@ def _lone(size: Any) -> Symbol | None:
         return None
     ((monomial, coefficient),) = size.terms
     return monomial[0] if len(monomial) == 1 and coefficient == 1 else None  # type: ignore[no-any-return]
-
-

@@ -70,10 +70,46 @@ def _operator(name: str, reflected: bool) -> Callable[[TracedNumber, Any], Any]:
 for _python, _name in {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}.items():
     setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))
     setattr(TracedNumber, f"__r{_python}__", _operator(_name, reflected=True))
-for _python in (
-    "bool int float complex index eq ne lt le gt ge pow rpow floordiv rfloordiv mod rmod abs round divmod rdivmod"
-    " trunc floor ceil lshift rlshift rshift rrshift and rand or ror xor rxor invert format str hash"
-).split():
+for _python in [
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "pow",
+    "rpow",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "abs",
+    "round",
+    "divmod",
+    "rdivmod",
+    "trunc",
+    "floor",
+    "ceil",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+    "invert",
+    "format",
+    "str",
+    "hash",
+]:
     if _python not in ("hash", "str"):
         setattr(TracedNumber, f"__{_python}__", TracedNumber.pin)
 

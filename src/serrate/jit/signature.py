@@ -23,7 +23,7 @@ _PLAIN = (type(None), bool, str, bytes, torch.dtype, torch.device, type(Ellipsis
 class Arguments:
     """The arguments of a call, taken apart."""
 
-    __slots__ = ("arguments", "names", "named", "numbers", "partitions", "skeleton", "static", "tensors", "variables")
+    __slots__ = ("arguments", "named", "names", "numbers", "partitions", "skeleton", "static", "tensors", "variables")
 
     def __init__(self, arguments: tuple[Any, ...], named: dict[str, Any], static: frozenset[Any]) -> None:
         self.arguments, self.named, self.static = arguments, named, static
@@ -114,12 +114,8 @@ class Arguments:
                 return slice(again(part.start), again(part.stop), again(part.step))
             return part
 
-        positional = tuple(
-            each if place in self.static else again(each) for place, each in enumerate(self.arguments)
-        )
-        return positional, {
-            name: each if name in self.static else again(each) for name, each in self.named.items()
-        }
+        positional = tuple(each if place in self.static else again(each) for place, each in enumerate(self.arguments))
+        return positional, {name: each if name in self.static else again(each) for name, each in self.named.items()}
 
 
 class Unsupported(TypeError):

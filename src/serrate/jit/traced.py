@@ -239,9 +239,7 @@ class Traced(Tensor):
         link = self.__dict__["link"]
         return int(self.__dict__["writes"]) + (0 if link is None else link.base.version)
 
-    def follow(
-        self, base: Traced, derived: Callable[[Value], Value], written: Callable[[Value, Value], Value]
-    ) -> None:
+    def follow(self, base: Traced, derived: Callable[[Value], Value], written: Callable[[Value, Value], Value]) -> None:
         """Be a view of another tensor: what is written to one of them reaches the other."""
         self.__dict__["link"] = _Link(base, derived, written, base.version)
 
@@ -467,7 +465,21 @@ def _operator(name: str) -> Callable[..., Any]:
 
 def give_operators() -> None:
     """Give `TracedTorch` the operators that Tensor has; these are attached after its class was made."""
-    binary = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+    binary = (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+        "matmul",
+    )
     names = [*binary, *(f"r{name}" for name in binary), *(f"i{name}" for name in binary)]
     names += ["neg", "pos", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge"]
     for name in names:

@@ -12,9 +12,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from serrate.fusion import elementwise
-from serrate.jit import parts, views
 from serrate.jit.numbers import DTYPES, TracedNumber, kind_of
-from serrate.jit.traced import Traced, TracedPartition, TracedSize, TracedTorch, give_operators, refuse, traced_size, users_line
+from serrate.jit.traced import (
+    Traced,
+    TracedPartition,
+    TracedSize,
+    TracedTorch,
+    give_operators,
+    refuse,
+    traced_size,
+    users_line,
+)
+from serrate.lowering import parts, views
 from serrate.ops import answers
 from serrate.ops.call import TRACER
 from serrate.ops.meta import call_name, found_at_points, given_at
@@ -194,7 +203,9 @@ class Trace:
         if spelling is not None and not options and means_the_same(op, spelling, given):
             spelling = None
         function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
-        return self._entered(op.name, call_name(op, given, options, spelling), function, given, options, where, spelling)
+        return self._entered(
+            op.name, call_name(op, given, options, spelling), function, given, options, where, spelling
+        )
 
     def _entered(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from serrate.lowering import parts
 from serrate.ops.derivatives import run_body, vjp
 from serrate.ops.record import BY_TORCH, TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
@@ -44,7 +45,9 @@ class Joint:
 
 
 class _Back:
-    def __init__(self, program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]) -> None:
+    def __init__(
+        self, program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]
+    ) -> None:
         self.by_torch, self.eager = by_torch, eager
         self.guards: tuple[Guard, ...] = program.guards
         taken = [str(value.name) for value in program.inputs]
@@ -177,8 +180,6 @@ class _Back:
         known = Known(self.guards)
         if gradient is None or _stored(gradient, known) == _stored(value, known):
             return gradient
-        from serrate.jit import parts
-
         made = Value(value.type, self.names.fresh())
         self.instructions.append(Instruction("laid out like", (gradient, value), (), made, parts.laid_out_like))
         return made

@@ -1,4 +1,4 @@
-"""Steps: a program cut into what fused kernels compute and what libraries are called for.
+"""lower-ptensor: a program cut into what fused kernels compute and what libraries are called for.
 
 An operation becomes part of a kernel if it has a form there, or if each operation of its body does. All that needs no
 result of a library call is one region, what needs one of the first calls the next region, and so on, so that no region
@@ -7,22 +7,23 @@ waits for itself. A region is not cut yet: how many kernels it takes is the segm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from serrate.jit.forms import apply, form_of, has_body, is_cheap, makes_rows_alone
-from serrate.jit.fusing import Fusing, NotFused
-from serrate.jit.randomness import DRAW
+from serrate.lowering.forms import apply, form_of, has_body, is_cheap
+from serrate.lowering.fusing import Fusing, NotFused
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.passes import inject_offsets
+from serrate.passes.explicit_keys import DRAW
 from serrate.program.guards import Known
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program, replaced
 from serrate.program.types import Value
 from serrate.schedule import CannotSchedule, Planned, plan
 
+NAME = "lower-ptensor"
 DRAWS = frozenset({DRAW, "random.shuffle"})
 """Operations of which each call gives something else."""
 
@@ -144,7 +145,11 @@ class Cutter:
             inside = regions.get(at, [])
             steps += self._fused(inside, self._needed(inside, parts))
             steps += [Called(call, self.refused[call.region]) for call in calls.get(at, [])]
-        return tuple(self._with_makers(steps))
+        known = {each for value in self.program.inputs for each in value.type.partitions} | self.partitions
+        try:
+            return tuple(inject_offsets.run(steps, known))
+        except inject_offsets.NoOffsets as error:
+            raise _Refusal(error.region, str(error)) from error
 
     def _depths(self, parts: list[Instruction]) -> list[int]:
         """For each instruction how many calls, one behind the other, come before it.
@@ -165,31 +170,6 @@ class Cutter:
             for value in part.operands:
                 read[value] = min(read.get(value, found[place]), found[place])
         return found
-
-    def _with_makers(self, steps: list[Step]) -> Iterable[Step]:
-        """The steps, of which the fused ones know which of their instructions make rows that no tensor outside has."""
-        known = {each for value in self.program.inputs for each in value.type.partitions} | self.partitions
-        for step in steps:
-            if isinstance(step, Called):
-                known |= {each for value in step.instruction.results for each in value.type.partitions}
-                yield step
-                continue
-            wanted = {each for value in step.results for each in value.type.partitions}
-            makers = []
-            for part in step.instructions:
-                fresh = {each for value in part.results for each in value.type.partitions} - known
-                fresh -= {each for value in part.operands for each in value.type.partitions}
-                if not fresh:
-                    continue
-                if not makes_rows_alone(part):
-                    if fresh & wanted:
-                        raise _Refusal(part.region, f"the rows of its result are made inside of a kernel: {fresh}")
-                    continue
-                makers.append(part)
-                known |= fresh
-            yield replace(step, makers=tuple(makers)) if wanted & {
-                each for part in makers for value in part.results for each in value.type.partitions
-            } else step
 
     def _needed(self, inside: list[Instruction], parts: list[Instruction]) -> list[Value]:
         """The values of a region that are read outside of it."""

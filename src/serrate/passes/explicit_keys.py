@@ -1,4 +1,4 @@
-"""Randomness: each draw of a program is made of a key, and keys are drawn once for each call, in the program's order.
+"""explicit-keys: each draw of a program is made of a key, and keys are drawn once for each call, in the program's order.
 
 An operation that draws by itself becomes two instructions: one draws a key, as the eager operation does, and the other
 computes its numbers from that key. So numbers can be computed again, in a kernel or on the way back, without being kept.
@@ -73,5 +73,3 @@ def draws(instruction: Instruction) -> bool:
     if op.name == "dropout":
         return bool(bound.get("training", True)) and bound.get("p", 0.5) != 0
     return True
-
-

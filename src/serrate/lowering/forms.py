@@ -12,9 +12,9 @@ from typing import Any
 from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion import TensorView, elementwise
 from serrate.fusion.monoids import MONOIDS
-from serrate.jit.fusing import Backwards, Fusing, NotFused, dtype_of
-from serrate.jit.randomness import Drawn
+from serrate.lowering.fusing import Backwards, Fusing, NotFused, dtype_of
 from serrate.ops.record import TABLE, Op
+from serrate.passes.explicit_keys import Drawn
 from serrate.program.program import Instruction
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
@@ -288,7 +288,9 @@ def _to_dense(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> 
     lengths = given["max_lengths"]
     if lengths is not None and not isinstance(lengths, int) and len(lengths) != len(axes):
         raise NotFused("there is not one length for each axis")
-    wanted = dict(zip(axes, [lengths] * len(axes) if lengths is None or isinstance(lengths, int) else lengths, strict=True))
+    wanted = dict(
+        zip(axes, [lengths] * len(axes) if lengths is None or isinstance(lengths, int) else lengths, strict=True)
+    )
     for at in reversed(axes):
         length = wanted[at]
         extent = None if length is None else made.extent(length)
@@ -391,6 +393,8 @@ def makes_rows_alone(instruction: Instruction) -> bool:
     plain = all(isinstance(part, (slice, int)) for part in parts)
     seen = x.type.order[: len(parts)]
     whole = len(x.type.axes)
-    return plain and features >= 0 and all(
-        place < whole or part == slice(None) for place, part in zip(seen, parts, strict=True)
+    return (
+        plain
+        and features >= 0
+        and all(place < whole or part == slice(None) for place, part in zip(seen, parts, strict=True))
     )

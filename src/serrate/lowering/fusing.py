@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -20,7 +19,6 @@ from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.scalar import Scalar, const, symbol
 from serrate.program.guards import Known
 from serrate.program.partitions import Expression
-from serrate.program.program import Instruction
 from serrate.program.sizes import Polynomial, Size, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 
@@ -275,16 +273,3 @@ def check_chain(kind: TensorType) -> None:
 def dtype_of(dtype: torch.dtype) -> str:
     """A dtype by the name that kernels know."""
     return str(dtype).removeprefix("torch.")
-
-
-def fuse(instructions: Sequence[Instruction], wanted: Sequence[Value]) -> Fusing:
-    """The fusion of instructions whose `wanted` values are needed outside; a `NotFused` names the one that refuses."""
-    from serrate.jit.forms import apply
-
-    made = Fusing()
-    for instruction in instructions:
-        apply(made, instruction)
-    for value in wanted:
-        made.store(value)
-    made.bind_sizes()
-    return made
