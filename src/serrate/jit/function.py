@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from serrate.errors import CompileError, TracerError
 from serrate.jit.compiling import Compiled, compiled, loose_inputs
+from serrate.jit.gradients import autocast_state
 from serrate.jit.hosting import GuardFailed
 from serrate.jit.numbers import Pinned
 from serrate.jit.outside import Outside
@@ -108,7 +109,7 @@ class Jitted:
             *given.skeleton,
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
-            *_autocast(),
+            *autocast_state().items(),
             *self._outside.key(),
         )
         family = self._families.get(skeleton)
@@ -206,15 +207,6 @@ def _places(function: Callable[..., Any], static: Iterable[str]) -> frozenset[An
 def _identifier(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() else "kernel"
-
-
-def _autocast() -> tuple[Any, ...]:
-    """The state of autocast that decides about dtypes."""
-    made: tuple[Any, ...] = ()
-    for device in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(device):
-            made = (*made, device, torch.get_autocast_dtype(device))
-    return made
 
 
 def _is_same(found: Compiled) -> bool:

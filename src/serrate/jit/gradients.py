@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,7 @@ class _Node(torch.autograd.Function):
         ctx.save_for_backward(*(each.values if isinstance(each, Tensor) else each for each in saved), *packed)
         ctx.count = len(saved)
         ctx.sizes, ctx.dtypes = [each.shape for each in values], [each.dtype for each in values]
+        ctx.autocast = autocast_state()
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(each for number, each in enumerate(values) if number not in plan.differentiable))
         return values
@@ -77,7 +79,8 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         plan: Differentiable = ctx.plan
-        saved, packed = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        kept = ctx.saved_tensors
+        saved, packed = kept[: ctx.count], kept[ctx.count :]
         if torch.is_grad_enabled():
             return (None, None, None, *_eagerly(plan, ctx, packed, gradients))
         given = [filled(shell, each) for shell, each in zip(ctx.shells, saved, strict=True)]
@@ -86,12 +89,24 @@ class _Node(torch.autograd.Function):
             if gradient is None:
                 gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=packed[0].device)
             given.append(filled(shell, gradient))
-        made = plan.back(*given)
+        with contextlib.ExitStack() as stack:  # types on the way back are those that autocast gave them
+            for device in ("cpu", "cuda"):
+                if bool(ctx.autocast) or torch.is_autocast_enabled(device):
+                    dtype = ctx.autocast.get(device)
+                    stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
+            made = plan.back(*given)
         found: list[Any] = [None] * len(packed)
         for number, each in zip(plan.gradients, made, strict=True):
             if ctx.needs_input_grad[3 + number]:
                 found[number] = each.values if isinstance(each, Tensor) else each
         return (None, None, None, *found)
+
+
+def autocast_state() -> dict[str, torch.dtype]:
+    """The devices for which autocast is on, with the dtypes that it casts to."""
+    return {
+        device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)
+    }
 
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Numbers: Python numbers that differ from call to call, which a program is given as tensors of one element.
 
-They count as Python numbers do when dtypes are chosen. What needs a number when the function is traced, such as an axis,
-a size or a branch, is a `Pinned`: the function is traced again, with the number as a part of its signature.
+They count as Python numbers do when dtypes are chosen. What needs a number when the function is traced, such as an
+axis, a size or a branch, is a `Pinned`: the function is traced again, with the number as a part of its signature.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from serrate.program.types import Value
 from serrate.tensor import promotion
+from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from serrate.jit.tracing import Trace
@@ -59,59 +60,36 @@ class TracedNumber:
 
 def _operator(name: str, reflected: bool) -> Callable[[TracedNumber, Any], Any]:
     def operator(self: TracedNumber, other: Any) -> Any:
+        pair = (other, self) if reflected else (self, other)
+        if isinstance(other, (Tensor, torch.Tensor)):
+            return self.trace.beside_tensor(name, *pair)
         if not isinstance(other, (TracedNumber, int, float, complex)) or isinstance(other, bool):
             return NotImplemented
-        pair = (other, self) if reflected else (self, other)
-        return self.trace.arithmetic(name, *pair)
+        return self.trace.arithmetic(name, *pair) if name in _ARITHMETIC else self.pin()
 
     return operator
 
 
-for _python, _name in {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}.items():
+_ARITHMETIC = ("add", "subtract", "multiply", "divide")
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+}
+_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_REFUSED = "bool int float complex index abs round divmod rdivmod trunc floor ceil lshift rlshift rshift rrshift and rand"
+
+for _python, _name in _OPERATORS.items():
     setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))
     setattr(TracedNumber, f"__r{_python}__", _operator(_name, reflected=True))
-for _python in [
-    "bool",
-    "int",
-    "float",
-    "complex",
-    "index",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "pow",
-    "rpow",
-    "floordiv",
-    "rfloordiv",
-    "mod",
-    "rmod",
-    "abs",
-    "round",
-    "divmod",
-    "rdivmod",
-    "trunc",
-    "floor",
-    "ceil",
-    "lshift",
-    "rlshift",
-    "rshift",
-    "rrshift",
-    "and",
-    "rand",
-    "or",
-    "ror",
-    "xor",
-    "rxor",
-    "invert",
-    "format",
-    "str",
-    "hash",
-]:
-    if _python not in ("hash", "str"):
-        setattr(TracedNumber, f"__{_python}__", TracedNumber.pin)
+for _python, _name in _COMPARISONS.items():
+    setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))
+for _python in (*_REFUSED.split(), "or", "ror", "xor", "rxor", "invert", "format"):
+    setattr(TracedNumber, f"__{_python}__", TracedNumber.pin)
 
 
 def kind_of(*numbers: Any) -> type:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os.path
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -184,6 +185,11 @@ class Trace:
         value = self._called(TABLE[name], tuple(given), {}, "")
         return TracedNumber(value, kind, places, self)
 
+    def beside_tensor(self, name: str, *operands: Any) -> Any:
+        """An elementwise operation of a tensor and a number that differs from call to call."""
+        made = self(TABLE[name], operands, {}, None)
+        return self.plain_result(made) if all(map(_is_plain, _tensors(operands))) else made
+
     def number(self, kind: type, place: int) -> TracedNumber:
         """What stands for a Python number that differs from call to call."""
         made = TensorType(DTYPES[kind], torch.device("cpu"), (), None, (), (), program=self.inputs.program)
@@ -200,8 +206,9 @@ class Trace:
         spelling: Callable[..., Any] | None = None,
     ) -> Any:
         """The values that a call of an operation gives, after an instruction for it was entered."""
-        if spelling is not None and not options and means_the_same(op, spelling, given):
-            spelling = None
+        ours = None if spelling is None else as_ours(op, spelling, given, options)
+        if ours is not None:
+            spelling, (given, options) = None, ours
         function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
         return self._entered(
             op.name, call_name(op, given, options, spelling), function, given, options, where, spelling
@@ -451,13 +458,29 @@ def _tensors(given: Any) -> Any:
             yield from _tensors(part)
 
 
-def means_the_same(op: Op, spelling: Callable[..., Any], given: tuple[Any, ...]) -> bool:
-    """Whether a function of torch without options is the operation itself, elements of special values included."""
+def as_ours(
+    op: Op, spelling: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a call by torch's spelling as the operation itself takes them, if it means the same by them,
+    elements of special values included; None otherwise."""
     run = getattr(op.spellings[spelling], "elementwise", None)
-    if run is None or len(given) != len(op.operands or ()):
-        return False
+    if run is None:
+        return None
+    count = len(op.operands)
+    if options or len(given) != count:
+        try:
+            values = list(inspect.signature(spelling).bind(*given, **options).arguments.items())
+        except ValueError:  # a function of C has no signature
+            values = [*zip(op.operands, given, strict=False), *options.items()]
+        except TypeError:
+            return None
+        given = tuple(each for _, each in values[:count])
+        options = {name: each for name, each in values[count:] if not (name == "inplace" and not each)}
+        if not options.keys() <= op.signature.parameters.keys():
+            return None
     floats = all(not isinstance(each, Value) or each.type.dtype.is_floating_point for each in given)
-    return floats and (run.meaning is None or op.name in _REAL)
+    same = len(given) == count and floats and (run.meaning is None or op.name in _REAL)
+    return (given, options) if same else None
 
 
 _REAL = ("add", "subtract", "negative", "round", "acos", "expm1", "log1p")

@@ -26,6 +26,8 @@ from serrate.schedule import CannotSchedule, Planned, plan
 NAME = "lower-ptensor"
 DRAWS = frozenset({DRAW, "random.shuffle"})
 """Operations of which each call gives something else."""
+VIEWS = ("permute_dims", "expand_dims", "squeeze")
+"""Operations whose eager implementation gives a view: alone, they are no kernel."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,9 @@ class Cutter:
             wanted = [value for value in needed if value in results]
             if not wanted:
                 continue
+            if all(part.op in VIEWS for part in group):
+                made += [Called(part, "a view moves no elements") for part in group]
+                continue
             fusing = self._fusing(group, wanted)
             try:
                 planned = plan(fusing.fusion, self.target, self.name)
@@ -227,6 +232,8 @@ class _Refusal(Exception):
 def _renamed(made: list[Instruction], result: Value, instruction: Instruction) -> tuple[Instruction, ...]:
     """The instructions of a body, the last of which makes the value that the whole operation did."""
     wanted = instruction.result
+    if result.type != wanted.type:
+        raise NotFused(f"its body gives {result.type}, and the operation {wanted.type}")
     for place, part in enumerate(made):
         if part.result == result:
             own = replace(part, result=wanted)

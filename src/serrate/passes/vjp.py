@@ -95,6 +95,8 @@ class _Back:
             return [step]
         self.guards = made.guards
         results = dict(zip(values_of(made.result), step.results, strict=True))
+        if any(one.type != other.type for one, other in results.items()):
+            return [step]  # as under autocast, which knows the operation and not its body
         if not set(results) <= {value for part in made.instructions for value in part.results}:
             return [step]
 
