@@ -61,18 +61,19 @@ def schedule(structure: Structure, parameters: Parameters, target: str) -> list[
     reference = structure.reference
     _merge_runs(structure, parameters)
     first = len(reference.loop) - len(parameters.runs)  # axes of extent 1 come before, and have no loops
+    if parameters.parts:
+        reference.split(first, parameters.parts, inner_split=False)
     last = len(reference.loop) - 1
     if parameters.lanes and parameters.runs:
         extent = reference.loop[last].extent
         if parameters.block:
-            reference.split(last, parameters.block).reorder({last: first + parameters.outside})
+            inside = first + parameters.outside + (parameters.parts > 0)
+            reference.split(last, parameters.block).reorder({last: inside})
             reference.parallelize(last + 1, ParallelType.Simd)
         elif extent.is_const and not reference.loop[last].is_ragged and int(extent.value) == parameters.lanes:
             reference.parallelize(last, ParallelType.Simd)
         else:
             reference.split(last, parameters.lanes).parallelize(last + 1, ParallelType.Simd)
-    if parameters.parts:
-        reference.split(first, parameters.parts, inner_split=False)
     if parameters.threads and parameters.runs and reference.loop[first].parallel_type == ParallelType.Serial:
         reference.parallelize(first, ParallelType.Thread)
     if parameters.prefetch:

@@ -16,6 +16,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.stages import needed_for
 from serrate.kernel import Lowered
 from serrate.kernel.generated import GeneratedFunction
+from serrate.schedule.averages import without_averages
 from serrate.schedule.loops import Parameters
 from serrate.schedule.segments import Segment, Segmenter, part_of
 
@@ -139,11 +140,11 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     >>> planned = plan(fusion, name="activation")
     >>> print(planned)
     1 kernel
-      activation: y by pointwise along y; loops (0·1), lanes 16, threads
+      activation: y by pointwise along y; loops (0·1), parts 64, lanes 16, threads
     >>> planned.prepared()(torch.zeros(2, 8))[0][0]
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
-    segmenter = Segmenter(fusion, name, target)
+    segmenter = Segmenter(without_averages(fusion), name, target)
     segments = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
     stored = {name for segment in segments for name in segment.results}
