@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from tests.kernel.harness import EPS, check
 
+from serrate.kernel import cpp
+from serrate.kernel.signatures import signature
+from serrate.runtime.compiler import compile
 from serrate.schedule import Planned
 
 
@@ -37,3 +41,12 @@ def agree(planned: Planned, inputs: Sequence[torch.Tensor]) -> None:
     """A plan in the interpreter, and compiled."""
     check_steps(planned, inputs)
     check_run(planned, inputs)
+
+
+def compile_all(plans: Sequence[Planned]) -> None:
+    """Compile the kernels of some plans into one library, optimized little: what they mean is the same."""
+    kernels = [kernel for planned in plans for step in planned.steps for kernel in step.kernels]
+    named = [replace(kernel.kernel, name=f"kernel{number}") for number, kernel in enumerate(kernels)]
+    library = compile(cpp.source(named), flags=("-O1",))
+    for lowered, kernel in zip(kernels, named, strict=True):
+        lowered._variants[False, False] = library.function(signature(kernel))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.view import TensorView
 from serrate.kernel import Lowered, can_lower
 from serrate.kernel.choosing import references
-from serrate.schedule import copy, normalization, pointwise, reduction, scan
+from serrate.schedule import copy, model, normalization, pointwise, reduction, scan
+from serrate.schedule.lengths import ByLength, rows_of
 from serrate.schedule.loops import Parameters, schedule, simpler
 from serrate.schedule.structure import Structure
 
@@ -48,6 +49,7 @@ class Scheduled:
     parameters: Parameters
     reference: str
     kept: tuple[tuple[str, str], ...]  # tensors whose values are kept, and where
+    by_length: ByLength | None = None  # the kernels that take its place for rows of some lengths
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def attempt(fusion: Fusion, name: str, target: str) -> Scheduled | Refused:
         for parameters in simpler(structure, scheduler.parameters(structure)):
             made = _lowered(fusion, reference.name, scheduler, parameters, name, target)
             if isinstance(made, Scheduled):
-                return made
+                return replace(made, by_length=_by_length(structure, scheduler, made, target))
             last = made
         refused = refused or last
     return refused or Refused("it has no output that a kernel could store")
@@ -93,6 +95,28 @@ def _lowered(
         return Refused(answer.reason, None if answer.tensor is None else answer.tensor.name)
     places = tuple((tensor.name, _place(tensor)) for tensor in kept)
     return Scheduled(answer.lowered, scheduler.name, parameters, reference, places)
+
+
+def _by_length(structure: Structure, scheduler: Scheduler, made: Scheduled, target: str) -> ByLength | None:
+    """The kernels that take the place of one for short rows, and for a row that threads share."""
+    parameters = made.parameters
+    if target != "cpp" or not parameters.threads:
+        return None
+    rows = rows_of(structure, parameters)
+    if rows is None:
+        return None
+    name = made.lowered.kernel.name
+
+    def other(changed: Parameters, what: str) -> Lowered | None:
+        found = _lowered(structure.fusion, made.reference, scheduler, changed, f"{name}_{what}", target)
+        return found.lowered if isinstance(found, Scheduled) else None
+
+    along = rows.loop == len(parameters.runs) - 1 and parameters.lanes > 0
+    walked = any(structure.reduced[at] for at in parameters.runs[rows.loop])
+    short = other(replace(parameters, lanes=0), "of_short_rows") if along and walked else None
+    parts = model.parts([rows.width]) if walked else model.PARTS
+    within = other(replace(parameters, shared=rows.loop, parts=parts), "of_a_long_row")
+    return ByLength(made.lowered, rows, short, within) if short or within else None
 
 
 def _place(tensor: TensorView) -> str:

@@ -37,6 +37,8 @@ def _with_width(structure: Structure, wanted: Parameters) -> Parameters:
     if around and not is_walked:
         # States are kept for each index of the loops inside: a block of features at a time is a short state.
         return replace(wanted, lanes=model.FEATURE_BLOCK, block=model.FEATURE_BLOCK, outside=around[0])
+    if not is_walked and structure.axes[innermost[0]].is_ragged:
+        return wanted  # of rows, which end anywhere, compilers make lanes that are as good
     return replace(wanted, lanes=width)
 
 

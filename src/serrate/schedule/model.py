@@ -33,6 +33,16 @@ REDUCED_LANES = 32
 another."""
 
 
+SHORT_ROWS = 48
+"""Rows that are shorter than that on the average are walked without lanes along them."""
+
+SHARED_ROWS = 32
+"""A row that is more than one part in so many of all rows is shared by all threads."""
+
+SHARED_ELEMENTS = 1 << 18
+"""So many elements such a row has at least: sharing it costs some microseconds."""
+
+
 def lanes(dtypes: Sequence[str]) -> int:
     """How many elements of the widest of these dtypes a register holds.
 
@@ -62,3 +72,8 @@ def parts(sizes: Iterable[int]) -> int:
     (64, 64, 8)
     """
     return max(min(PARTS, STATE_BYTES // (8 * max(prod(sizes), 1))), 8)
+
+
+def least_shared(width: int) -> int:
+    """How long a row of so many elements at each position has to be, to be shared by all threads."""
+    return SHARED_ELEMENTS // max(width, 1)
