@@ -152,7 +152,7 @@ class _Chooser:
             inside = [each for each in phased.loops_of(Job(Role.KEEP, tensor)) if phased.loops.index(each) >= depth]
             if not self.target.scratch and any(each.is_ragged or not each.extent.is_const for each in inside):
                 continue
-            gain = (len(times) - 1) * _cost(tensor, phased.kept) - len(times) * _ACCESS
+            gain = (len(times) - 1) * cost_of(tensor, phased.kept) - len(times) * _ACCESS
             yield _Offer(tensor, gain, self._output_for(phased, tensor, phases, times[0]))
 
     def _output_for(
@@ -216,7 +216,7 @@ def _is_worth_asking(tensor: TensorView) -> bool:
     return is_reduction(tensor) or (tensor.definition is not None and tensor.definition.kind == "pointwise")
 
 
-def _cost(tensor: TensorView, kept: Collection[TensorView] = ()) -> float:
+def cost_of(tensor: TensorView, kept: Collection[TensorView] = ()) -> float:
     """What computing an element takes, in additions; what is loaded, or kept already, is loaded in any case."""
     total, seen, stack = 0.0, set[TensorView](), [(tensor, 1.0)]
     while stack:

@@ -47,12 +47,14 @@ def _is_average(tensor: TensorView) -> bool:
 
 
 def _is_counted(x: TensorView, gone: tuple[int, ...]) -> bool:
-    """Whether the number of elements is a constant, or that times the length of a row."""
+    """Whether the number of elements is a constant, or that times the length of a row: of rows whose component is not
+    reduced with them, or without them."""
     axes = x.domain.kept
     ragged = [at for at in gone if axes[at].is_ragged]
     if len(ragged) > 1 or not all(axes[at].extent.is_const for at in gone if at not in ragged):
         return False
-    return not any(axes[at] in parents_of(axes[row], axes) for row in ragged for at in gone)
+    reduced = {axes[at] for at in gone}
+    return not any(axis.is_ragged and reduced.intersection(parents_of(axis, axes)) for axis in axes)
 
 
 def _rewrite(fusion: Fusion, tensor: TensorView) -> None:

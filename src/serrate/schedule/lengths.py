@@ -10,7 +10,7 @@ offsets read, once for each tensor of them, and only if there are enough element
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -142,6 +142,12 @@ class ByLength:
         """All kernels, the usual one first."""
         return [made for made in (self.usual, self.short, self.within) if made is not None]
 
+    def renamed(self, name: str) -> ByLength:
+        """The same, all kernels named after one."""
+        short = None if self.short is None else named(self.short, f"{name}_of_short_rows")
+        within = None if self.within is None else named(self.within, f"{name}_of_a_long_row")
+        return ByLength(named(self.usual, name), self.rows, short, within)
+
     def prepared(self, devices: Sequence[torch.device | str]) -> Call:
         """A function of the inputs, which lie on these devices, that returns the outputs: see `Lowered.prepared`."""
         names = [tensor.name for tensor in self.usual.fusion.inputs]
@@ -215,6 +221,11 @@ class Part:
     """Their own, from 0 on."""
     shared: bool
     """Whether it is one row that all threads share."""
+
+
+def named(lowered: Lowered, name: str) -> Lowered:
+    """A kernel by another name."""
+    return lowered if lowered.kernel.name == name else replace(lowered, kernel=replace(lowered.kernel, name=name))
 
 
 def parts_of(offsets: torch.Tensor, length: int) -> list[Part]:

@@ -33,6 +33,9 @@ REDUCED_LANES = 32
 another."""
 
 
+STORED_COST = 25.0
+"""What storing an element by one kernel and loading it by another costs, in additions: as much as some exponentials."""
+
 SHORT_ROWS = 48
 """Rows that are shorter than that on the average are walked without lanes along them."""
 

@@ -13,13 +13,13 @@ import torch
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, bind, compute_offsets
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.stages import needed_for
+from serrate.fusion.stages import needed_for, part_of
 from serrate.kernel import Lowered
 from serrate.kernel.generated import GeneratedFunction
 from serrate.schedule.averages import without_averages
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
-from serrate.schedule.segments import Segment, Segmenter, part_of
+from serrate.schedule.segments import Segment, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -177,10 +177,10 @@ def _step(segment: Segment) -> Step:
         scheduled.lowered,
         _names(own.inputs),
         _names(own.outputs),
-        scheduled.scheduler,
+        scheduled.way.scheduler.name,
         scheduled.parameters,
-        scheduled.reference,
-        scheduled.by_length,
+        scheduled.way.structure.reference.name,
+        scheduled.by_length(),
     )
 
 
