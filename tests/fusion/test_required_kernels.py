@@ -81,6 +81,18 @@ def test_threads_step_through_each_component(lengths: list[int], target: str) ->
         assert kernel(data)[0].tolist() == want
 
 
+@pytest.mark.parametrize("extent", [0, 1, 5, 40, 100])
+@pytest.mark.parametrize("lanes", [3, 4])
+def test_parts_that_begin_behind_the_end_have_no_lanes(extent: int, lanes: int) -> None:
+    """An axis in more parts than it fills, each walked by lanes."""
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("negative", fusion.input("x", ["n"])), "y")
+    y.split(0, 16, inner_split=False).split(1, lanes).parallelize(0, P.Thread).parallelize(2, P.Simd)
+    kernel, x = lower(fusion, y), torch.arange(float(extent))
+    check(kernel, [x])
+    assert torch.equal(kernel(x)[0], -x)
+
+
 def starts(lengths: list[int]) -> list[tuple[int, int]]:
     """(offset, extent) of each component."""
     return [(sum(lengths[:c]), length) for c, length in enumerate(lengths)]

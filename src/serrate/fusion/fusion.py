@@ -203,17 +203,22 @@ class Fusion(Renaming, Reductions, Randomness, Rewriting):
 
         return results_of(self, inputs)
 
-    def clone(self) -> Fusion:
-        """A fusion like this one that shares nothing with it that could change."""
-        return copying.deepcopy(self)
+    def clone(self, tensors: Sequence[TensorView] | None = None) -> Fusion:
+        """A fusion like this one that shares nothing with it that could change; with only some of its tensors, if these
+        are given. What they are computed of that is not among them is then to be replaced."""
+        return self._copy(self.tensors if tensors is None else tensors, {})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fusion:
+        return self._copy(self.tensors, memo)
+
+    def _copy(self, tensors: Sequence[TensorView], memo: dict[int, Any]) -> Fusion:
         # Empty tensors first: none then copies those that it was computed of, of which there may be many.
         made = memo[id(self)] = Fusion.__new__(Fusion)
         for tensor in self.tensors:
             memo[id(tensor)] = TensorView.__new__(TensorView)
-        for old, new in [(self, made), *((tensor, memo[id(tensor)]) for tensor in self.tensors)]:
-            vars(new).update(copying.deepcopy(vars(old), memo))
+        kept = vars(self) | {"tensors": list(tensors)}
+        for old, new in [(kept, made), *((vars(tensor), memo[id(tensor)]) for tensor in tensors)]:
+            vars(new).update(copying.deepcopy(old, memo))
         return made
 
     def key(self) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ class Operations:
     inputs: list[TensorView]
     outputs: list[TensorView]
     tensors: list[TensorView]
+    _names: set[str]
 
     def _add(
         self, domain: TensorDomain, dtype: str, operation: Operation | None, name: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from serrate.errors import ScheduleError
@@ -78,6 +78,36 @@ class Rewriting(Pointwise):
         for user in users:
             self._rename(user, x, x, renamed)
         return partial
+
+    def compute_by(self, x: TensorView, make: Callable[[], TensorView]) -> TensorView:
+        """What `make` makes of other tensors, in the place of `x`, whose name it takes: of the same elements and axes.
+
+        >>> from serrate.fusion import Fusion
+        >>> fusion = Fusion()
+        >>> x = fusion.input("x", ["n"])
+        >>> y = fusion.output(x + x, "y")
+        >>> made = fusion.compute_by(y, lambda: x * 2)
+        >>> print(fusion)
+        inputs:
+          x[iS_i{n}] float32
+        y[iS_i{n}] float32 = multiply(x, 2)
+        outputs: y
+        """
+        users = [t for t in self.tensors if t.definition is not None and x in t.definition.inputs]
+        before, place = len(self.tensors), self.tensors.index(x)
+        made = make()
+        new = self.tensors[before:]
+        if made not in new or made.dtype != x.dtype or made.ndim != x.ndim:
+            raise ValueError(f"{x} can be computed by a new tensor of its axes and dtype, got {made}")
+        self.tensors[before:] = []
+        self.tensors[place : place + 1] = new
+        pairs = tuple(zip(x.domain.kept, made.domain.kept, strict=True))
+        for user in users:
+            self._rename(user, x, made, pairs)
+        self.outputs[:] = [made if tensor is x else tensor for tensor in self.outputs]
+        self._names.remove(made.name)
+        made.name, made.memory = x.name, x.memory
+        return made
 
     def _move(self, tensor: TensorView, place: int) -> None:
         """Let a tensor stand at a place of the order of definition."""

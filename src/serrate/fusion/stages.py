@@ -8,7 +8,7 @@ are their running sum, which torch computes where the extents are: nothing waits
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from serrate.fusion.axes import ragged
 from serrate.fusion.domain import TensorDomain, history
@@ -72,11 +72,11 @@ def _stage_numbers(fusion: Fusion, stored: Collection[TensorView]) -> dict[Tenso
 
 def _offsets_of(fusion: Fusion, tensors: Iterable[TensorView]) -> list[TensorView]:
     """The tensors that hold the offsets of axes of these tensors."""
-    arrays = {name for tensor in tensors for name in _arrays_of(tensor)}
+    arrays = {name for tensor in tensors for name in arrays_of(tensor)}
     return [tensor for tensor in fusion.tensors if tensor.name in arrays]
 
 
-def _arrays_of(tensor: TensorView) -> set[str]:
+def arrays_of(tensor: TensorView) -> set[str]:
     """The names of the offsets of the axes of a tensor."""
     domain = tensor.domain
     axes = {*domain.root, *domain.logical, *domain.loop}
@@ -107,6 +107,54 @@ def needed_for(fusion: Fusion, results: Iterable[TensorView]) -> set[TensorView]
     needed = {*results}
     for tensor in reversed(fusion.tensors):
         if tensor in needed:
-            needed.update(named[name] for name in _arrays_of(tensor) if name in named)
+            needed.update(named[name] for name in arrays_of(tensor) if name in named)
             needed.update(() if tensor.definition is None else tensor.definition.inputs)
+    return needed
+
+
+def part_of(fusion: Fusion, given: Collection[str], results: Sequence[str]) -> Fusion:
+    """A fusion of its own that computes some tensors of another, and takes some that are given.
+
+    It has all inputs of the other fusion, since these say what the sizes are, and after them those of the given tensors
+    that it reads. Tensors keep their names, and ragged axes their offsets.
+
+    >>> from serrate.fusion import Fusion
+    >>> fusion = Fusion()
+    >>> total = fusion.reduce("sum", fusion.unary("exp", fusion.input("x", ["n", 4])), [1])
+    >>> y = fusion.output(total * 2, "y")
+    >>> print(part_of(fusion, [total.name], ["y"]))
+    inputs:
+      x[iS_i{n}, iS_d{4}] float32
+      t2[iS_i{n}] float32
+    y[iS_i{n}] float32 = multiply(t2, 2)
+    outputs: y
+    """
+    loaded = {name for name in given if name not in results}
+    needed = _needed_of(fusion, loaded, results)
+    tensors = [tensor for tensor in fusion.tensors if tensor in needed or tensor in fusion.inputs]
+    made = fusion.clone(tensors)
+    for tensor in made.tensors:
+        if tensor.name in loaded:
+            tensor.domain, tensor.definition = TensorDomain(tensor.domain.kept), None
+            tensor.is_cached = False
+        if tensor.name in loaded or tensor.name in results:
+            tensor.memory = Memory.GLOBAL
+    named = {tensor.name: tensor for tensor in made.tensors}
+    made.inputs = [named[tensor.name] for tensor in fusion.inputs] + [t for t in made.tensors if t.name in loaded]
+    made.outputs = [named[name] for name in results]
+    return made
+
+
+def _needed_of(fusion: Fusion, loaded: Collection[str], results: Iterable[str]) -> set[TensorView]:
+    """The tensors that some are computed of where others are loaded, and those that hold offsets of their axes."""
+    named = {tensor.name: tensor for tensor in fusion.tensors}
+    needed, stack = set[TensorView](), [named[name] for name in results]
+    while stack:
+        tensor = stack.pop()
+        if tensor in needed:
+            continue
+        needed.add(tensor)
+        stack += [named[name] for name in arrays_of(tensor) if name in named]
+        if tensor.name not in loaded and tensor.definition is not None:
+            stack += tensor.definition.inputs
     return needed

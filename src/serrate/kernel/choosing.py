@@ -5,7 +5,7 @@ Nothing here raises for a fusion that cannot be one kernel: the answer says why,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -152,7 +152,7 @@ class _Chooser:
             inside = [each for each in phased.loops_of(Job(Role.KEEP, tensor)) if phased.loops.index(each) >= depth]
             if not self.target.scratch and any(each.is_ragged or not each.extent.is_const for each in inside):
                 continue
-            gain = (len(times) - 1) * _cost(tensor) - len(times) * _ACCESS
+            gain = (len(times) - 1) * cost_of(tensor, phased.kept) - len(times) * _ACCESS
             yield _Offer(tensor, gain, self._output_for(phased, tensor, phases, times[0]))
 
     def _output_for(
@@ -216,13 +216,13 @@ def _is_worth_asking(tensor: TensorView) -> bool:
     return is_reduction(tensor) or (tensor.definition is not None and tensor.definition.kind == "pointwise")
 
 
-def _cost(tensor: TensorView) -> float:
-    """What computing an element takes, in additions; what is loaded is loaded in any case."""
+def cost_of(tensor: TensorView, kept: Collection[TensorView] = ()) -> float:
+    """What computing an element takes, in additions; what is loaded, or kept already, is loaded in any case."""
     total, seen, stack = 0.0, set[TensorView](), [(tensor, 1.0)]
     while stack:
         x, times = stack.pop()
         operation = x.definition
-        if x in seen or operation is None or operation.kind == "offsets":
+        if x in seen or x in kept or operation is None or operation.kind == "offsets":
             continue
         seen.add(x)
         if is_reduction(x):

@@ -116,9 +116,13 @@ class _CppPrinter(Printer):
             leave = "continue" if self.depth else "return"
             yield f"if ({identifier(statement.buffer.name)} == nullptr) {leave};"
 
+    def element_type(self, buffer: Buffer) -> str:
+        """Truths lie in memory as bytes: of loads of bool, GCC makes no lanes."""
+        return "uint8_t" if buffer.dtype == "bool" and not self._is_variable(buffer) else super().element_type(buffer)
+
     def allocation(self, buffer: Buffer) -> str:
         if buffer.memory == Memory.SCRATCH:
-            kind, name = self.type(buffer.dtype), identifier(buffer.name)
+            kind, name = self.element_type(buffer), identifier(buffer.name)
             self.scratches += 1
             return f"{kind}* const {name} = sr::scratch<{kind}, {self.scratches}>({self.expression(buffer.size)});"
         return f"{'' if self._is_variable(buffer) else 'alignas(64) '}{self.declaration(buffer)}"

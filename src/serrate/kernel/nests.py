@@ -13,7 +13,7 @@ from serrate.fusion.domain import history
 from serrate.fusion.expressions import Combine, Merge, Split, component_of, extent_of, is_positive
 from serrate.fusion.indices import Indices, Step, route
 from serrate.fusion.monoids import MONOIDS
-from serrate.fusion.scalar import Scalar, ceildiv, less, minimum, symbol
+from serrate.fusion.scalar import Scalar, ceildiv, less, maximum, minimum, symbol
 from serrate.fusion.types import ParallelType
 from serrate.fusion.view import TensorView
 from serrate.kernel.boxes import check_filled
@@ -176,6 +176,8 @@ class Nests:
         reach = self._reach(step.inputs[0], indices)
         if reach is None or (step.is_divisible and reach == indices.extent(step.inputs[0])):
             return None
+        if self._split_of(step.inputs[0]) is not None:
+            reach = maximum(reach, 0)  # a part of an axis may begin behind its end
         return self.builder.let(f"{axis_name(loop)}_full", reach // lanes.extent)
 
     def set_last(self, loop: IterDomain, index: Scalar, indices: Indices, jobs: Sequence[Job]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from serrate.fusion.analysis import repeated
 from serrate.fusion.dtypes import COMPLEX, INDEX, INTEGERS, parts_of
-from serrate.fusion.forms import ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Written
+from serrate.fusion.forms import EQUALITY, OR, ORDER, POSTFIX, PRODUCT, SELECT, SUM, UNARY, Form, Written
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory
@@ -181,13 +181,16 @@ class Printer:
             case "symbol":
                 return identifier(node.value), POSTFIX
             case "load":
-                return self._load(node, operands[0][0]), POSTFIX
+                return self._load(node, operands[0][0])
             case "search":
                 (count, _), (position, _) = operands
                 return self.search(identifier(node.value), count, position), POSTFIX
         assert node.op == "cast"
         if self.type(node.dtype) == self.type(node.args[0].dtype):
             return operands[0]
+        if node.args[0].dtype == "bool" and node.dtype in ("float32", "float64"):  # compilers make lanes of a choice
+            one, zero = (self._constant(const(number, node.dtype))[0] for number in (1, 0))
+            return Form("{} ? " + f"{one} : {zero}", SELECT, (OR,)).write(operands)
         return f"{self.type(node.dtype)}({operands[0][0]})", POSTFIX
 
     def search(self, offsets: str, count: str, position: str) -> str:
@@ -224,9 +227,15 @@ class Printer:
             return f"{self.type(dtype)}({text})", POSTFIX
         return text, UNARY if text.startswith("-") else POSTFIX
 
-    def _load(self, node: Scalar, index: str) -> str:
-        element, wanted = self._element(node.value, index), self.type(node.dtype)
-        return element if self.type(self._buffer(node.value).dtype) == wanted else f"{wanted}({element})"
+    def _load(self, node: Scalar, index: str) -> Written:
+        element, wanted, buffer = self._element(node.value, index), self.type(node.dtype), self._buffer(node.value)
+        if buffer.dtype == "bool" and self.element_type(buffer) != wanted:
+            return f"{element} != 0", EQUALITY
+        return (element if self.type(buffer.dtype) == wanted else f"{wanted}({element})"), POSTFIX
+
+    def element_type(self, buffer: Buffer) -> str:
+        """The C type of what a buffer holds."""
+        return self.type(buffer.dtype)
 
     # Statements
 
@@ -311,7 +320,7 @@ class Printer:
     def declaration(self, buffer: Buffer) -> str:
         """A local buffer's type, name and size."""
         size = "" if self._is_variable(buffer) else f"[{self.expression(buffer.size)}]"
-        return f"{self.type(buffer.dtype)} {identifier(buffer.name)}{size};"
+        return f"{self.element_type(buffer)} {identifier(buffer.name)}{size};"
 
     def _store(self, store: Store) -> str:
         target, value = self.element(store.buffer, store.index), store.value
@@ -326,7 +335,7 @@ class Printer:
     def parameters(self) -> str:
         """The kernel's parameters, one per line, buffers with their sizes."""
         buffers = [
-            (f"{'' if buffer.written else 'const '}{self.type(buffer.dtype)}* __restrict__ {identifier(buffer.name)}",
+            (f"{'' if buffer.written else 'const '}{self.element_type(buffer)}* __restrict__ {identifier(buffer.name)}",
              f"  // [{self.expression(buffer.size)}]")
             for buffer in self.kernel.buffers
         ]  # fmt: skip

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.view import TensorView
 from serrate.kernel import Lowered, can_lower
-from serrate.kernel.choosing import references
-from serrate.schedule import copy, normalization, pointwise, reduction, scan
+from serrate.schedule import copy, model, normalization, pointwise, reduction, scan
+from serrate.schedule.lengths import ByLength, named, rows_of
 from serrate.schedule.loops import Parameters, schedule, simpler
 from serrate.schedule.structure import Structure
+
+MOST_REFERENCES = 4
+"""Tensors whose loops are tried at most."""
 
 
 class CannotSchedule(ScheduleError):
@@ -44,10 +47,33 @@ class Scheduled:
     """A fusion as one kernel."""
 
     lowered: Lowered
-    scheduler: str
+    way: Way
     parameters: Parameters
-    reference: str
-    kept: tuple[tuple[str, str], ...]  # tensors whose values are kept, and where
+    kept: tuple[tuple[str, str], ...]
+    """The tensors whose values are kept, and where."""
+    rank: int = 0
+    """How much less was done than was wanted."""
+
+    def renamed(self, name: str) -> Scheduled:
+        """The same with another name of the kernel."""
+        return replace(self, lowered=named(self.lowered, name))
+
+    def by_length(self) -> ByLength | None:
+        """The kernels that take its place for short rows, and for a row that threads share; None if there are none."""
+        rows = rows_of(self.way.structure, self.parameters) if self.parameters.threads else None
+        if rows is None or self.way.target != "cpp":
+            return None
+        along = rows.loop == len(self.parameters.runs) - 1 and self.parameters.lanes > 0
+        walked = any(self.way.structure.reduced[at] for at in self.parameters.runs[rows.loop])
+        short = self._otherwise(replace(self.parameters, lanes=0)) if along and walked else None
+        parts = model.parts([rows.width]) if walked else model.PARTS
+        within = self._otherwise(replace(self.parameters, shared=rows.loop, parts=parts))
+        made = ByLength(self.lowered, rows, short, within)
+        return made.renamed(self.lowered.kernel.name) if short or within else None
+
+    def _otherwise(self, parameters: Parameters) -> Lowered | None:
+        made = self.way.lowered(parameters, self.lowered.kernel.name)
+        return made.lowered if isinstance(made, Scheduled) else None
 
 
 @dataclass(frozen=True)
@@ -58,41 +84,58 @@ class Refused:
     tensor: str | None = None
 
 
-def attempt(fusion: Fusion, name: str, target: str) -> Scheduled | Refused:
-    """A fusion as one kernel, under the best schedule that can be lowered, or why there is none."""
-    refused: Refused | None = None
-    for number, reference in enumerate(references(fusion)):
-        structure = Structure(fusion, reference)
-        scheduler = next(each for each in SCHEDULERS if each.can_schedule(structure))
-        if number:
-            plain = can_lower(fusion, reference, target=target)
-            if not plain:
-                continue
-        for parameters in simpler(structure, scheduler.parameters(structure)):
-            made = _lowered(fusion, reference.name, scheduler, parameters, name, target)
+@dataclass(frozen=True)
+class Way:
+    """A fusion under the loops of one of its tensors, as a scheduler has it."""
+
+    structure: Structure
+    scheduler: Scheduler
+    target: str
+
+    def best(self, name: str) -> Scheduled | Refused:
+        """The kernel of the schedule that is wanted, else of the first of those that ask for less. The plainest is
+        asked before the others: if it is refused, so are they."""
+        wanted, *less = simpler(self.structure, self.scheduler.parameters(self.structure))
+        made = self.lowered(wanted, name)
+        if isinstance(made, Scheduled) or not less:
+            return made
+        plainest = self.lowered(less[-1], name)
+        if isinstance(plainest, Refused):
+            return plainest
+        for rank, parameters in enumerate(less[:-1], 1):
+            made = self.lowered(parameters, name)
             if isinstance(made, Scheduled):
-                return made
-            last = made
-        refused = refused or last
-    return refused or Refused("it has no output that a kernel could store")
+                return replace(made, rank=rank)
+        return replace(plainest, rank=len(less))
+
+    def lowered(self, parameters: Parameters, name: str) -> Scheduled | Refused:
+        """The kernel of a copy of the fusion under one schedule."""
+        own = self.structure.fusion.clone()
+        structure = Structure(own, own.named(self.structure.reference.name))
+        try:
+            kept = schedule(structure, parameters, self.target)
+        except (ScheduleError, RaggednessError) as error:
+            tensor = getattr(error, "tensor", None)
+            return Refused(str(error), tensor.name if isinstance(tensor, TensorView) else None)
+        answer = can_lower(own, structure.reference, name=name, target=self.target)
+        if answer.lowered is None:
+            return Refused(answer.reason, None if answer.tensor is None else answer.tensor.name)
+        places = tuple((tensor.name, _place(tensor)) for tensor in kept)
+        return Scheduled(answer.lowered, self, parameters, places)
 
 
-def _lowered(
-    fusion: Fusion, reference: str, scheduler: Scheduler, parameters: Parameters, name: str, target: str
-) -> Scheduled | Refused:
-    """The kernel of a copy of the fusion under one schedule."""
-    own = fusion.clone()
-    structure = Structure(own, own.named(reference))
-    try:
-        kept = schedule(structure, parameters, target)
-    except (ScheduleError, RaggednessError) as error:
-        tensor = getattr(error, "tensor", None)
-        return Refused(str(error), tensor.name if isinstance(tensor, TensorView) else None)
-    answer = can_lower(own, structure.reference, name=name, target=target)
-    if answer.lowered is None:
-        return Refused(answer.reason, None if answer.tensor is None else answer.tensor.name)
-    places = tuple((tensor.name, _place(tensor)) for tensor in kept)
-    return Scheduled(answer.lowered, scheduler.name, parameters, reference, places)
+def attempt(fusion: Fusion, references: Sequence[str], name: str, target: str) -> Scheduled | Refused:
+    """A fusion as one kernel under the loops of one of these tensors, by the best schedule that can be lowered; or why
+    there is none."""
+    refused: Refused | None = None
+    for reference in references[:MOST_REFERENCES]:
+        structure = Structure(fusion, fusion.named(reference))
+        scheduler = next(each for each in SCHEDULERS if each.can_schedule(structure))
+        made = Way(structure, scheduler, target).best(name)
+        if isinstance(made, Scheduled):
+            return made
+        refused = refused or made
+    return refused or Refused("no loops walk the axes of all that it stores and reduces")
 
 
 def _place(tensor: TensorView) -> str:

@@ -11,7 +11,16 @@ from serrate.schedule.structure import Structure
 
 def with_lanes(structure: Structure, wanted: Parameters) -> Parameters:
     """The parameters with lanes for the innermost loop, and threads for the outermost."""
-    return _with_threads(structure, _with_width(structure, wanted))
+    inside = replace(wanted, runs=_with_ones_outside(structure, wanted.runs))
+    return _with_threads(structure, _with_width(structure, inside))
+
+
+def _with_ones_outside(structure: Structure, runs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The loops without those of a single index inside of all others, which would be lanes of one."""
+    inner = len(runs)
+    while inner and structure.size(runs[inner - 1]) == 1:
+        inner -= 1
+    return (*runs[: inner - 1], *runs[inner:], runs[inner - 1]) if inner else runs
 
 
 def _with_width(structure: Structure, wanted: Parameters) -> Parameters:
@@ -19,32 +28,36 @@ def _with_width(structure: Structure, wanted: Parameters) -> Parameters:
     none."""
     if not wanted.runs or structure.scanned[wanted.runs[-1][-1]]:
         return wanted
-    width = model.lanes([*structure.fusion.inputs, *structure.fusion.outputs])
     innermost = wanted.runs[-1]
-    if len(innermost) == 1 and model.are_few(structure.axes[innermost[0]]):
-        return replace(wanted, lanes=int(structure.axes[innermost[0]].extent.value))
+    is_walked, size = _is_walked(structure, innermost), structure.size(innermost)
+    width = model.lanes(structure.dtypes_along(innermost))
+    if size is not None and 0 < size <= model.MOST_LANES:
+        return replace(wanted, lanes=model.reduced_lanes(size, width) if is_walked else size)
     around = [number for number, run in enumerate(wanted.runs[:-1]) if _is_walked(structure, run)]
-    if around and not _is_walked(structure, innermost):
+    if around and not is_walked:
         # States are kept for each index of the loops inside: a block of features at a time is a short state.
         return replace(wanted, lanes=model.FEATURE_BLOCK, block=model.FEATURE_BLOCK, outside=around[0])
+    if not is_walked and structure.axes[innermost[0]].is_ragged:
+        return wanted  # of rows, which end anywhere, compilers make lanes that are as good
     return replace(wanted, lanes=width)
 
 
 def _with_threads(structure: Structure, wanted: Parameters) -> Parameters:
-    """Threads take the outermost loop; parts of it, if it is reduced."""
+    """Threads take the outermost loop; parts of it, if it is reduced, or the only one."""
     if not wanted.runs or (wanted.block and not wanted.outside):
         return wanted
     first = wanted.runs[0]
-    if any(structure.scanned[at] for at in first):
+    size = structure.size(first)
+    few = len(wanted.runs) == 1 and size is not None and size <= model.MOST_LANES
+    if few or any(structure.scanned[at] for at in first):
         return replace(wanted, threads=False)
-    if not any(structure.reduced[at] for at in first):
-        return wanted
-    kept = [at for at, reduced in enumerate(structure.reduced) if not reduced]
-    state = 1
-    for at in kept:
-        extent = structure.axes[at].extent
-        state *= int(extent.value) if extent.is_const and not structure.axes[at].is_ragged else model.MOST_LANES
-    return replace(wanted, parts=model.parts(state))
+    if any(structure.reduced[at] for at in first):
+        kept = [at for at, reduced in enumerate(structure.reduced) if not reduced]
+        sizes = [structure.size((at,)) or model.MOST_LANES for at in kept]
+        return replace(wanted, parts=model.parts(sizes))
+    if len(wanted.runs) == 1:
+        return replace(wanted, parts=model.PARTS)
+    return wanted
 
 
 def _is_walked(structure: Structure, run: tuple[int, ...]) -> bool:

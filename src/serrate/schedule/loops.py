@@ -19,9 +19,11 @@ class Parameters:
 
     runs: tuple[tuple[int, ...], ...]
     threads: bool = True
-    """Whether the outermost loop is spread over threads."""
+    """Whether a loop is spread over threads."""
+    shared: int = 0
+    """Which one that is: the outermost, or one inside of it that the threads share for each index outside."""
     parts: int = 0
-    """If not 0, the outermost loop is first cut into so many parts, which threads take."""
+    """If not 0, that loop is first cut into so many parts, which threads take."""
     lanes: int = 0
     """If not 0, the innermost loop is run by so many indices at once; all of them if it has just as many."""
     block: int = 0
@@ -35,7 +37,7 @@ class Parameters:
 
     def __str__(self) -> str:
         loops = ", ".join("·".join(map(str, run)) for run in self.runs)
-        named = {"parts": self.parts, "lanes": self.lanes, "block": self.block}
+        named = {"parts": self.parts, "lanes": self.lanes, "block": self.block, "shared": self.shared}
         words = [f"loops ({loops})", *(f"{name} {number}" for name, number in named.items() if number)]
         flags = {"threads": self.threads, "keep": self.keep, "prefetch": self.prefetch}
         return ", ".join([*words, *(name for name, on in flags.items() if on)])
@@ -61,20 +63,22 @@ def schedule(structure: Structure, parameters: Parameters, target: str) -> list[
     reference = structure.reference
     _merge_runs(structure, parameters)
     first = len(reference.loop) - len(parameters.runs)  # axes of extent 1 come before, and have no loops
+    shared = first + parameters.shared
+    if parameters.parts:
+        reference.split(shared, parameters.parts, inner_split=False)
     last = len(reference.loop) - 1
     if parameters.lanes and parameters.runs:
         extent = reference.loop[last].extent
         if parameters.block:
-            reference.split(last, parameters.block).reorder({last: first + parameters.outside})
+            inside = first + parameters.outside + (parameters.parts > 0)
+            reference.split(last, parameters.block).reorder({last: inside})
             reference.parallelize(last + 1, ParallelType.Simd)
         elif extent.is_const and not reference.loop[last].is_ragged and int(extent.value) == parameters.lanes:
             reference.parallelize(last, ParallelType.Simd)
         else:
             reference.split(last, parameters.lanes).parallelize(last + 1, ParallelType.Simd)
-    if parameters.parts:
-        reference.split(first, parameters.parts, inner_split=False)
-    if parameters.threads and parameters.runs and reference.loop[first].parallel_type == ParallelType.Serial:
-        reference.parallelize(first, ParallelType.Thread)
+    if parameters.threads and parameters.runs and reference.loop[shared].parallel_type == ParallelType.Serial:
+        reference.parallelize(shared, ParallelType.Thread)
     if parameters.prefetch:
         for tensor in structure.fusion.inputs:
             if tensor in structure.needed and tensor.strides is None and tensor.ndim == _packed_rank(reference):

@@ -6,12 +6,11 @@ looks at data. Numbers are what the schedules by hand in `benchmarks/` were meas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 
-from serrate.fusion.axes import IterDomain
 from serrate.fusion.binding import TORCH
 from serrate.fusion.dtypes import accumulator
-from serrate.fusion.view import TensorView
 
 REGISTER_BYTES = 64
 """The widest register of a processor; what is run as lanes is at least this long, where there is so much."""
@@ -29,24 +28,55 @@ STATE_BYTES = 1 << 16
 """Memory that the results of these parts may take together; where a state is long there are fewer parts."""
 
 
-def lanes(tensors: Sequence[TensorView]) -> int:
-    """How many elements of the widest of these tensors a register holds.
+REDUCED_LANES = 32
+"""Lanes of a reduced loop: few partial results to combine in the end, and enough that adding one need not wait for
+another."""
+
+
+STORED_COST = 25.0
+"""What storing an element by one kernel and loading it by another costs, in additions: as much as some exponentials."""
+
+SHORT_ROWS = 48
+"""Rows that are shorter than that on the average are walked without lanes along them."""
+
+SHARED_ROWS = 32
+"""A row that is more than one part in so many of all rows is shared by all threads."""
+
+SHARED_ELEMENTS = 1 << 18
+"""So many elements such a row has at least: sharing it costs some microseconds."""
+
+
+def lanes(dtypes: Sequence[str]) -> int:
+    """How many elements of the widest of these dtypes a register holds.
 
     Half precision is computed in float32, so that it counts as that.
+
+    >>> lanes(["float32"]), lanes(["float32", "float64"]), lanes(["int8"])
+    (16, 8, 16)
     """
-    widths = [TORCH[accumulator(tensor.dtype)].itemsize for tensor in tensors]
+    widths = [TORCH[accumulator(dtype)].itemsize for dtype in dtypes]
     return max(REGISTER_BYTES // max([4, *widths]), 2)
 
 
-def are_few(axis: IterDomain) -> bool:
-    """Whether all indices of an axis can be lanes at once."""
-    return not axis.is_ragged and axis.extent.is_const and 0 < int(axis.extent.value) <= MOST_LANES
+def reduced_lanes(size: int, width: int) -> int:
+    """How many of `size` elements that are reduced are taken at once, in registers of `width` of them: a divisor, so
+    that none are left over, or all.
+
+    >>> reduced_lanes(128, 16), reduced_lanes(48, 16), reduced_lanes(10, 16), reduced_lanes(100, 16)
+    (32, 16, 10, 100)
+    """
+    return next((lanes for lanes in (REDUCED_LANES, width) if size % lanes == 0), size)
 
 
-def parts(state: int) -> int:
-    """Into how many parts a reduced loop is cut for threads, if a state has so many elements.
+def parts(sizes: Iterable[int]) -> int:
+    """Into how many parts a reduced loop is cut for threads, if a state has so many elements along its axes.
 
-    >>> parts(1), parts(128), parts(4096)
+    >>> parts([]), parts([128]), parts([64, 64])
     (64, 64, 8)
     """
-    return max(min(PARTS, STATE_BYTES // (8 * max(state, 1))), 8)
+    return max(min(PARTS, STATE_BYTES // (8 * max(prod(sizes), 1))), 8)
+
+
+def least_shared(width: int) -> int:
+    """How long a row of so many elements at each position has to be, to be shared by all threads."""
+    return SHARED_ELEMENTS // max(width, 1)

@@ -1,7 +1,8 @@
 """The normalization scheduler: rows that are walked several times, as in softmax, norms, and their derivatives.
 
 All phases of a row are done while it lies in the cache. Values that a later phase needs are kept where computing them
-again costs more (`kernel.choose_kept`), and inputs are fetched ahead while a later phase works on the row before.
+again costs more (`kernel.choose_kept`). Where a row may be long, inputs are fetched ahead while a later phase reads
+from the cache what the first one has read; that short rows follow each other, a processor sees by itself.
 """
 
 from __future__ import annotations
@@ -20,4 +21,5 @@ def can_schedule(structure: Structure) -> bool:
 
 def parameters(structure: Structure) -> Parameters:
     """Loops of axes that are used alike, with what phases share kept."""
-    return with_lanes(structure, Parameters(structure.runs, keep=True, prefetch=True))
+    long = any(again and structure.size((at,)) is None for at, again in enumerate(structure.walked_again))
+    return with_lanes(structure, Parameters(structure.runs, keep=True, prefetch=long))

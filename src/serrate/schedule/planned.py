@@ -13,11 +13,13 @@ import torch
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, bind, compute_offsets
 from serrate.fusion.fusion import Fusion
-from serrate.fusion.stages import needed_for
+from serrate.fusion.stages import needed_for, part_of
 from serrate.kernel import Lowered
 from serrate.kernel.generated import GeneratedFunction
+from serrate.schedule.averages import without_averages
+from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
-from serrate.schedule.segments import Segment, Segmenter, part_of
+from serrate.schedule.segments import Segment, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -32,10 +34,24 @@ class Step:
     scheduler: str
     parameters: Parameters
     reference: str
+    by_length: ByLength | None = None
+    """The kernels that a call takes in its place where rows are short, or one of them is a large part of all."""
+
+    @property
+    def kernels(self) -> list[Lowered]:
+        """The kernel, and those that may take its place."""
+        return [self.lowered] if self.by_length is None else self.by_length.kernels
 
     def __str__(self) -> str:
         stored = ", ".join(self.outputs)
-        return f"{self.lowered.kernel.name}: {stored} by {self.scheduler} along {self.reference}; {self.parameters}"
+        text = f"{self.lowered.kernel.name}: {stored} by {self.scheduler} along {self.reference}; {self.parameters}"
+        others = [kernel.kernel.name for kernel in self.kernels[1:]]
+        return f"{text}; or {' or '.join(others)}" if others else text
+
+    def prepared(self, device: torch.device | str | None) -> Callable[..., list[torch.Tensor]]:
+        """The function that calls the kernel that is right for the lengths of rows."""
+        devices = [self.lowered.target.device if device is None else device] * len(self.inputs)
+        return self.lowered.prepared(devices) if self.by_length is None else self.by_length.prepared(devices)
 
 
 @dataclass(frozen=True)
@@ -70,8 +86,7 @@ class Planned:
         names = {tensor.name: f"x{number}" for number, tensor in enumerate(self.fusion.inputs)}
         inputs = list(names.values())
         for number, step in enumerate(self.steps):
-            on = step.lowered.target.device if device is None else device
-            call = made.meaning("kernel", step.lowered.prepared([on] * len(step.inputs)))
+            call = made.meaning("kernel", step.prepared(device))
             arguments = ", ".join(names[name] for name in step.inputs)
             names |= {name: f"y{number}_{place}" for place, name in enumerate(step.outputs)}
             made.line(f"{', '.join(names[name] for name in step.outputs)}, = {call}({arguments})")
@@ -91,11 +106,12 @@ class Planned:
         def one(lowered: Lowered) -> object:
             return lowered.variant(narrow=lowered.target.narrow_indices, wide=bool(lowered.alignments))
 
-        if len(self.steps) == 1:
-            one(self.steps[0].lowered)
-        elif self.steps:
-            with ThreadPoolExecutor(len(self.steps)) as pool:
-                list(pool.map(one, [step.lowered for step in self.steps]))
+        kernels = [kernel for step in self.steps for kernel in step.kernels]
+        if len(kernels) == 1:
+            one(kernels[0])
+        elif kernels:
+            with ThreadPoolExecutor(len(kernels)) as pool:
+                list(pool.map(one, kernels))
 
     def moved_bytes(self, *inputs: torch.Tensor) -> int:
         """The bytes that all kernels read or write for these inputs, each tensor once for each kernel."""
@@ -139,11 +155,11 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     >>> planned = plan(fusion, name="activation")
     >>> print(planned)
     1 kernel
-      activation: y by pointwise along y; loops (0·1), lanes 16, threads
+      activation: y by pointwise along y; loops (0·1), parts 64, lanes 16, threads
     >>> planned.prepared()(torch.zeros(2, 8))[0][0]
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
-    segmenter = Segmenter(fusion, name, target)
+    segmenter = Segmenter(without_averages(fusion), name, target)
     segments = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
     stored = {name for segment in segments for name in segment.results}
@@ -161,9 +177,10 @@ def _step(segment: Segment) -> Step:
         scheduled.lowered,
         _names(own.inputs),
         _names(own.outputs),
-        scheduled.scheduler,
+        scheduled.way.scheduler.name,
         scheduled.parameters,
-        scheduled.reference,
+        scheduled.way.structure.reference.name,
+        scheduled.by_length(),
     )
 
 

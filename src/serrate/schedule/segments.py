@@ -3,7 +3,7 @@
 If one kernel can do all, it does. Else each result is first made a kernel of its own, where a tensor that stands in
 the way is stored by a kernel before it; then kernels are joined, greedily and in the order of definition, wherever the
 union of two can be scheduled as one and no third kernel would have to run in the middle of it. What is cheap is
-computed again by each kernel that reads it; a reduction or a scan that several kernels read is stored.
+computed again by each kernel that reads it; a reduction, a scan, or what takes several functions is stored for them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from serrate.fusion.domain import TensorDomain
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.mapping import MOVED
-from serrate.fusion.stages import needed_for
-from serrate.fusion.types import Memory
+from serrate.fusion.stages import part_of
 from serrate.fusion.view import TensorView
-from serrate.kernel.jobs import is_gathered, stored_outputs
+from serrate.kernel.choosing import cost_of
+from serrate.kernel.jobs import is_gathered
+from serrate.schedule import model
 from serrate.schedule.attempts import CannotSchedule, Refused, Scheduled, attempt
-
-RENAMED = ("nest", "broadcast")
-"""Kinds of operations that give other axes to the same values: what is stored is their operand."""
+from serrate.schedule.questions import RENAMED, Questions
 
 
 @dataclass
@@ -42,142 +40,195 @@ class Segmenter:
     cuts: dict[str, str] = field(default_factory=dict)  # tensors that one kernel stores for others, and why
 
     def __post_init__(self) -> None:
-        self.tensors = {tensor.name: tensor for tensor in self.fusion.tensors}
-        self.order = {tensor.name: number for number, tensor in enumerate(self.fusion.tensors)}
-        self.outputs = [tensor.name for tensor in stored_outputs(self.fusion)]
+        self.asked = Questions(self.fusion)
         self.known: dict[tuple[tuple[str, ...], frozenset[str]], Scheduled | Refused] = {}
 
     def run(self) -> list[Segment]:
         """The segments, each after those that it reads from."""
-        if not self.outputs:
+        outputs = tuple(self.asked.outputs)
+        if not outputs:
             return []
-        whole = attempt(self.fusion, self.name, self.target)
-        if isinstance(whole, Scheduled):
-            return [Segment(tuple(self.outputs), whole)]
-        for result in self.outputs:
-            self._alone(result)
+        self.cuts |= self.asked.must_be_stored()
+        while self.cuts and (shared := self._computed_twice(self._groups())):
+            self.cuts |= shared
+        if not self.cuts:
+            whole = self._kernel(outputs)
+            if isinstance(whole, Scheduled):
+                return [Segment(outputs, whole)]
         while True:
+            self._each_alone()
             segments = self._joined()
-            shared = self._computed_twice(segments)
+            shared = self._computed_twice([segment.results for segment in segments])
             if not shared:
                 return self._in_order(segments)
-            for tensor in shared:
-                self.cuts[tensor] = "several kernels read it, and it costs more to compute again than to load"
-                self._alone(tensor)
+            self.cuts |= shared
 
     # Each result on its own
 
+    def _each_alone(self) -> None:
+        """Store what stands in the way of any result; what one loads that was stored for another can do so too."""
+        before = -1
+        while before != len(self.cuts):
+            before = len(self.cuts)
+            for result in (*self.cuts, *self.asked.outputs):
+                self._alone(result)
+
     def _alone(self, result: str) -> None:
         """Store what stands in the way, until a result can be a kernel."""
+        tensor = self.asked.tensors[result]
         while True:
             made = self._kernel((result,))
             if isinstance(made, Scheduled):
                 return
             cut = self._where_to_cut(result, made.tensor)
             if cut is None:
-                raise CannotSchedule(f"{self.tensors[result]} cannot be a kernel: {made.reason}", self.tensors[result])
+                raise CannotSchedule(f"{tensor} cannot be a kernel: {made.reason}", tensor=tensor)
             self.cuts[cut] = made.reason
             self._alone(cut)
 
     def _where_to_cut(self, result: str, named: str | None) -> str | None:
         """A tensor that can be stored before a result is computed: the one that a refusal names, else the last that is
         gathered or moved, else the last of all that are computed."""
-        before = [tensor for tensor in self._computed([result]) if tensor.name != result]
+        before = [tensor for tensor in self.asked.computed([result], self.cuts) if tensor.name != result]
         free = [t for t in before if t.definition is not None and t.definition.kind not in (*RENAMED, "offsets")]
-        if named is not None and named in self.tensors:
-            tensor = self.tensors[named]
-            while tensor.definition is not None and tensor.definition.kind in RENAMED:
-                tensor = tensor.definition.inputs[0]
+        if named is not None and named in self.asked.tensors:
+            tensor = self.asked.stored_of(self.asked.tensors[named])
             if tensor in free:
                 return tensor.name
         heavy = [t for t in free if is_gathered(t) or (t.definition is not None and t.definition.kind in MOVED)]
         return (heavy or free)[-1].name if free else None
 
-    def _computed(self, results: Collection[str]) -> list[TensorView]:
-        """The tensors that a kernel of these results computes, in the order of definition."""
-        wanted = {self.tensors[name] for name in results}
-        found = []
-        for tensor in reversed(self.fusion.tensors):
-            if tensor in wanted and tensor.definition is not None:
-                found.append(tensor)
-                is_offsets = tensor.definition.kind == "offsets"
-                operands = tensor.definition.inputs
-                wanted.update(x for x in operands if x.name not in self.cuts or (x.name in results and not is_offsets))
-        return found[::-1]
-
-    def _reads(self, results: Sequence[str]) -> set[str]:
-        """The stored tensors that a kernel of these results loads."""
-        part = {tensor.name for tensor in needed_for_part(self.fusion, self.cuts, results)}
-        return {name for name in self.cuts if name in part and name not in results}
-
     def _kernel(self, results: tuple[str, ...]) -> Scheduled | Refused:
         """The kernel of some results, which loads what others store."""
-        key = results, frozenset(self.cuts)
+        loaded = self.asked.loaded(results, self.cuts)
+        key = results, frozenset(loaded)
         if key not in self.known:
-            part = part_of(self.fusion, [name for name in self.cuts if name not in results], results)
-            name = self.name if results == tuple(self.outputs) else f"{self.name}_{self._number()}"
-            self.known[key] = attempt(part, name, self.target)
+            self.known[key] = self._attempt(results, loaded)
         return self.known[key]
 
-    def _number(self) -> int:
-        return len(self.known)
+    def _attempt(self, results: tuple[str, ...], loaded: Collection[str]) -> Scheduled | Refused:
+        computed = self.asked.computed(results, loaded)
+        references = self.asked.covering(computed, results)
+        if not references:
+            beyond = self.asked.beyond(computed, results)
+            why = "it has axes that nothing else in the kernel has"
+            return Refused(why, None if beyond is None else beyond.name)
+        whole = not loaded and results == tuple(self.asked.outputs)
+        part = self.fusion if whole else part_of(self.fusion, loaded, results)
+        return attempt(part, references, self.name, self.target)
 
     # Several together
 
     def _joined(self) -> list[Segment]:
-        """Results together in one kernel wherever that can be scheduled, the latest kernel asked first."""
+        """Results together in one kernel wherever that can be scheduled as well as each alone."""
         segments: list[Segment] = []
-        for result in sorted({*self.outputs, *self.cuts}, key=self.order.__getitem__):
-            for segment in reversed(segments):
-                union = tuple(sorted({*segment.results, result}, key=self.order.__getitem__))
-                others = [other for other in segments if other is not segment]
-                if self._has_cycle([union, *(other.results for other in others)]):
-                    continue
-                made = self._kernel(union)
-                if isinstance(made, Scheduled):
+        for group in self._groups():
+            made = self._together(group)
+            segments += self._one_by_one(group) if made is None else [Segment(group, made)]
+        return self._without_unread(segments)
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        """The results that may be together, as far as can be known without lowering: each with the latest others."""
+        groups: list[tuple[str, ...]] = []
+        for result in sorted({*self.asked.outputs, *self.cuts}, key=self.asked.order.__getitem__):
+            for number in reversed(range(len(groups))):
+                union = self._union(groups[number], (result,))
+                if self._may_join(union, [other for other in groups if other is not groups[number]]):
+                    groups[number] = union
+                    break
+            else:
+                groups.append((result,))
+        return groups
+
+    def _one_by_one(self, group: tuple[str, ...]) -> list[Segment]:
+        """The results of a group that cannot be one kernel, in as few as can be found."""
+        found: list[Segment] = []
+        for result in group:
+            for segment in reversed(found):
+                union = self._union(segment.results, (result,))
+                others = [other.results for other in found if other is not segment]
+                made = self._together(union) if self._may_join(union, others) else None
+                if made is not None:
                     segment.results, segment.scheduled = union, made
                     break
             else:
-                made = self._kernel((result,))
-                assert isinstance(made, Scheduled)
-                segments.append(Segment((result,), made))
-        return self._without_unread(segments)
+                found.append(Segment((result,), self._alone_kernel(result)))
+        return found
+
+    def _union(self, one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({*one, *other}, key=self.asked.order.__getitem__))
+
+    def _together(self, results: tuple[str, ...]) -> Scheduled | None:
+        """The kernel of results together; None if there is none, or if less could be done for it than for one alone."""
+        made = self._kernel(results)
+        if isinstance(made, Scheduled) and made.rank <= max(self._alone_kernel(result).rank for result in results):
+            return made
+        return None
+
+    def _alone_kernel(self, result: str) -> Scheduled:
+        made = self._kernel((result,))
+        assert isinstance(made, Scheduled), made.reason
+        return made
 
     def _without_unread(self, segments: list[Segment]) -> list[Segment]:
         """The segments, which do not store what only they read."""
         made = []
         for segment in segments:
-            read = set().union(*(self._reads(other.results) for other in segments if other is not segment))
-            wanted = tuple(name for name in segment.results if name in self.outputs or name in read)
+            others = [other.results for other in segments if other is not segment]
+            read = set[str]().union(*(self.asked.loaded(results, self.cuts) for results in others))
+            wanted = tuple(name for name in segment.results if name in self.asked.outputs or name in read)
             if not wanted:
                 continue
-            if wanted != segment.results:
-                inside = [name for name in segment.results if name not in wanted]
-                kept = {name: self.cuts.pop(name) for name in inside if name in self.cuts}
-                again = self._kernel(wanted)
-                if isinstance(again, Scheduled):
-                    segment = Segment(wanted, again)
-                else:
-                    self.cuts |= kept
-            made.append(segment)
+            inside = {name: self.cuts.pop(name) for name in segment.results if name not in wanted}
+            again = self._kernel(wanted) if inside else segment.scheduled
+            if isinstance(again, Scheduled):
+                made.append(Segment(wanted, again))
+            else:
+                self.cuts |= inside
+                made.append(segment)
         return made
 
-    def _has_cycle(self, kernels: Sequence[tuple[str, ...]]) -> bool:
-        return _order_of([(results, self._reads(results)) for results in kernels]) is None
+    def _may_join(self, union: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> bool:
+        """Whether a kernel may have results together, and no other kernel would have to run in the middle of it."""
+        if not self.asked.may_be_one(union, self.cuts):
+            return False
+        kernels = [(results, self.asked.loaded(results, self.cuts)) for results in (union, *others)]
+        return _order_of(kernels) is not None
 
     def _in_order(self, segments: list[Segment]) -> list[Segment]:
-        order = _order_of([(segment.results, self._reads(segment.results)) for segment in segments])
+        """The segments in an order in which they can run, their kernels numbered if there are several."""
+        order = _order_of([(s.results, self.asked.loaded(s.results, self.cuts)) for s in segments])
         assert order is not None
-        return [segments[number] for number in order]
+        if len(order) == 1:
+            return segments
+        found = [segments[number] for number in order]
+        return [
+            Segment(segment.results, segment.scheduled.renamed(f"{self.name}_{number}"))
+            for number, segment in enumerate(found, 1)
+        ]
 
-    def _computed_twice(self, segments: Iterable[Segment]) -> list[str]:
-        """Reductions and scans that several kernels compute."""
-        seen: dict[str, int] = {}
-        for segment in segments:
-            for tensor in self._computed(segment.results):
-                if is_gathered(tensor):
-                    seen[tensor.name] = seen.get(tensor.name, 0) + 1
-        return [name for name, times in seen.items() if times > 1 and name not in self.cuts]
+    def _computed_twice(self, kernels: Iterable[tuple[str, ...]]) -> dict[str, str]:
+        """What several kernels compute, though it costs less to store it once, and load it; each with that as the
+        reason. Of what the same kernels compute, only the last, which they then need no other of."""
+        homes: dict[TensorView, frozenset[int]] = {}
+        for number, results in enumerate(kernels):
+            for tensor in self.asked.computed(results, self.cuts):
+                homes[tensor] = homes.get(tensor, frozenset()) | {number}
+        stored = {self.asked.tensors[name] for name in self.cuts}
+        shared = [tensor for tensor, own in homes.items() if len(own) > 1 and tensor not in stored]
+        costly = [x for x in shared if is_gathered(x) or (_is_pointwise(x) and cost_of(x, stored) > model.STORED_COST)]
+        inside = {
+            x
+            for tensor in costly
+            for x in self.asked.computed([tensor.name], self.cuts)
+            if x is not tensor and homes[x] == homes[tensor]
+        }
+        why = "several kernels read it, and it costs more to compute again than to load"
+        return {tensor.name: why for tensor in costly if tensor not in inside or is_gathered(tensor)}
+
+
+def _is_pointwise(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.kind == "pointwise"
 
 
 def _order_of(kernels: Sequence[tuple[Collection[str], set[str]]]) -> list[int] | None:
@@ -197,33 +248,3 @@ def _order_of(kernels: Sequence[tuple[Collection[str], set[str]]]) -> list[int] 
         for number in ready:
             del waiting[number]
     return done
-
-
-def needed_for_part(fusion: Fusion, given: Collection[str], results: Sequence[str]) -> set[TensorView]:
-    """The tensors that results are computed of, where some are given."""
-    named = {tensor.name: tensor for tensor in fusion.tensors}
-    part = needed_for(fusion, [named[name] for name in results])
-    if not given:
-        return part
-    return {named[tensor.name] for tensor in part_of(fusion, [g for g in given if g not in results], results).tensors}
-
-
-def part_of(fusion: Fusion, given: Collection[str], results: Sequence[str]) -> Fusion:
-    """A fusion that computes some tensors of another, and takes some that are given.
-
-    It has all inputs of the other fusion, since these say what the sizes are, and after them those of the given tensors
-    that it reads. Tensors keep their names, and ragged axes their offsets.
-    """
-    made = fusion.clone()
-    loaded = [made.named(name) for name in given]
-    for tensor in loaded:
-        tensor.domain, tensor.definition = TensorDomain(tensor.domain.kept), None
-        tensor.memory, tensor.is_cached = Memory.GLOBAL, False
-    made.outputs = [made.named(name) for name in results]
-    for tensor in made.outputs:
-        tensor.memory = Memory.GLOBAL
-    needed = needed_for(made, made.outputs)
-    made.inputs += [tensor for tensor in loaded if tensor in needed]
-    needed |= set(made.inputs)
-    made.tensors = [tensor for tensor in made.tensors if tensor in needed]
-    return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.fusion import Fusion
@@ -62,19 +63,29 @@ class Structure:
         return bool(self.kinds & set(MOVED))
 
     @cached_property
-    def has_phases(self) -> bool:
-        """Whether something with a reduced axis reads the result of the reduction, so that the axis is walked again."""
+    def _walked_again(self) -> frozenset[IterDomain]:
+        """The groups of axes that are reduced, and that something has which reads the result."""
         behind: dict[TensorView, frozenset[IterDomain]] = {}  # the axes that were reduced on the way to a tensor
+        found = frozenset[IterDomain]()
         for tensor in self.needed:
             operation = tensor.definition
             if operation is None or operation.kind == "offsets":
                 behind[tensor] = frozenset()
                 continue
             before = frozenset[IterDomain]().union(*(behind.get(x, frozenset()) for x in operation.inputs))
-            if before & self.graph.groups(axis for axis in tensor.domain.root if not axis.is_broadcast):
-                return True
+            found |= before & self.graph.groups(axis for axis in tensor.domain.root if not axis.is_broadcast)
             behind[tensor] = before | self._reduced_by(tensor)
-        return False
+        return found
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether something with a reduced axis reads the result of the reduction, so that the axis is walked again."""
+        return bool(self._walked_again)
+
+    @cached_property
+    def walked_again(self) -> list[bool]:
+        """For each axis whether several phases walk it."""
+        return [self.graph.find(axis) in self._walked_again for axis in self.axes]
 
     def _reduced_by(self, tensor: TensorView) -> frozenset[IterDomain]:
         if not is_reduction(tensor):
@@ -105,26 +116,55 @@ class Structure:
         found = frozenset[IterDomain]().union(*map(self._scanned_by, self.scans))
         return [self.graph.find(axis) in found for axis in self.axes]
 
+    def size(self, run: Sequence[int]) -> int | None:
+        """How many indices some axes have together, if that is a constant."""
+        axes = [self.axes[at] for at in run]
+        known = all(axis.extent.is_const and not axis.is_ragged for axis in axes)
+        return prod(int(axis.extent.value) for axis in axes) if known else None
+
+    def dtypes_along(self, run: Sequence[int]) -> list[str]:
+        """The dtypes of what the kernel loads or stores for each index of some axes."""
+        stored = {*self.fusion.inputs, *self.fusion.outputs}
+        read = [x for x, column in self.columns.items() if any(column[at] for at in run)]
+        return [tensor.dtype for tensor in read if tensor in stored or _is_nested(tensor)]
+
+    @cached_property
+    def columns(self) -> dict[TensorView, list[int]]:
+        """For each tensor of the kernel what it has to do with each axis: 0 if it lacks it, 1 if it has it, 2 if it
+        reduces it, 3 if it is scanned along it, and more where the axis must stay alone."""
+        return {tensor: self._column(tensor) for tensor in self.needed if self._counts(tensor)}
+
     @cached_property
     def uses(self) -> list[tuple[int, ...]]:
         """For each axis what each tensor of the kernel has to do with it."""
-        columns = [self._column(tensor) for tensor in self.needed if self._counts(tensor)]
-        return [tuple(column[at] for column in columns) for at in range(len(self.axes))]
+        return [tuple(column[at] for column in self.columns.values()) for at in range(len(self.axes))]
+
+    @cached_property
+    def _nested_only(self) -> set[TensorView]:
+        """Inputs that are read as nested tensors alone, so that what counts is the axes that those have."""
+        read: dict[TensorView, set[str]] = {}
+        for tensor in self.needed:
+            operation = tensor.definition
+            for number, x in enumerate(operation.inputs if operation is not None else ()):
+                assert operation is not None
+                read.setdefault(x, set()).add("offsets" if operation.kind == "nest" and number else operation.kind)
+        return {tensor for tensor, kinds in read.items() if kinds <= {"nest", "offsets"}}
 
     def _counts(self, tensor: TensorView) -> bool:
         """Whether a tensor is loaded, stored, reduced, scanned, moved, or made of an index."""
         operation = tensor.definition
-        if operation is None or tensor in self.fusion.outputs or is_reduction(tensor):
+        if operation is None or operation.kind == "nest":
+            return tensor not in self._nested_only
+        if tensor in self.fusion.outputs or is_reduction(tensor):
             return True
-        return operation.kind in ("nest", "scan", *MOVED) or operation.name in INDEXED
+        return operation.kind in ("scan", *MOVED) or operation.name in INDEXED
 
     def _column(self, tensor: TensorView) -> list[int]:
-        """For each axis: 0 if the tensor lacks it, 1 if it has it, 2 if it reduces it, and more where the axis must
-        stay alone."""
         domain, operation = tensor.domain, tensor.definition
-        groups = self.graph.groups(axis for axis in (*domain.root, *domain.logical) if not axis.is_broadcast)
+        axes = domain.logical if _is_nested(tensor) else (*domain.root, *domain.logical)
+        groups = self.graph.groups(axis for axis in axes if not axis.is_broadcast)
         reduced, scanned = self._reduced_by(tensor), self._scanned_by(tensor)
-        alone = tensor.strides is not None or (operation is not None and operation.kind in MOVED)
+        alone = _strided(tensor) or (operation is not None and operation.kind in MOVED)
         column = []
         for at, axis in enumerate(self.axes):
             group = self.graph.find(axis)
@@ -161,6 +201,17 @@ class Structure:
             return True
         step = None if component is None else component.definition
         return step is not None and set(step.inputs) <= {*(self.axes[at] for at in before), *_made_of(step.inputs)}
+
+
+def _is_nested(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.kind == "nest"
+
+
+def _strided(tensor: TensorView) -> bool:
+    """Whether the elements of a tensor, or of the input that it nests, need not lie one behind the other."""
+    while tensor.definition is not None and _is_nested(tensor):
+        tensor = tensor.definition.inputs[0]
+    return tensor.strides is not None
 
 
 def _made_of(axes: Sequence[IterDomain]) -> set[IterDomain]:
