@@ -84,12 +84,13 @@ def compare(lowered: Lowered, inputs: list[torch.Tensor], results: dict[str, tor
         where = torch.from_numpy(valid[tensor.name])
         got, want = results[tensor.name].reshape(-1)[where], expected.reshape(-1)[where]
         if want.is_complex():
-            got, want = (torch.view_as_real(x.to(torch.complex128)) for x in (got, want))
+            got, want = (torch.view_as_real(x.to(torch.complex128)).reshape(-1) for x in (got, want))
         if want.is_floating_point():
             # Sums of a few hundred terms of magnitude 1, computed in another order.
             tolerance = 400 * EPS[expected.dtype]
-            assert torch.allclose(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True), (
-                tensor.name, got, want,
-            )  # fmt: skip
+            same = torch.isclose(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
         else:
-            assert torch.equal(got.to(want.dtype), want), (tensor.name, got, want)
+            same = got.to(want.dtype) == want
+        wrong = (~same).nonzero()[:, 0].tolist()
+        first = ", ".join(f"{got[at].item()} instead of {want[at].item()} at {at}" for at in wrong[:5])
+        assert not wrong, f"{tensor.name}: {len(wrong)} of {len(want)} elements are wrong: {first}"
