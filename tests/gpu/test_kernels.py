@@ -134,6 +134,26 @@ def test_an_index_out_of_range_is_raised_later() -> None:
     sr.testing.raise_deferred()
 
 
+def test_elements_are_added_up_where_indices_say() -> None:
+    """The same in every run, without waiting; an index that is out of range is reported later."""
+    fusion = Fusion()
+    x, table = fusion.input("x", ["n", 32]), fusion.input("table", ["v", 32])
+    y = fusion.output(fusion.scatter_add(x, fusion.input("ids", ["n"], "int64"), table), "y").reorder([0, 2, 1])
+    kernel = lower(fusion, y.parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDx), target="cuda")
+    values, zeros, places = torch.randn(5000, 32), torch.zeros(70, 32), torch.randint(0, 70, (5000,))
+    run(kernel, [values, zeros, places])
+    given = [values.cuda(), zeros.cuda()]
+    first = kernel(*given, places.cuda())[0]
+    there = places.cuda()
+    with sr.testing.forbid_sync():
+        again = kernel(*given, there)[0]
+    assert torch.equal(first, again)
+    places[3] = 70
+    kernel(*given, places.cuda())
+    with pytest.raises(IndexError, match="position 3 holds 70"):
+        sr.testing.raise_deferred()
+
+
 def test_kernels_of_one_source() -> None:
     kernels = []
     for factor in (2.0, 3.0):
