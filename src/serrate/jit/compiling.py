@@ -31,6 +31,8 @@ class Stage:
     program: Program
     steps: tuple[Step, ...]
     run: Callable[..., Any]
+    text: str
+    """The host program."""
 
     @property
     def kernels(self) -> int:
@@ -128,7 +130,8 @@ class _Maker:
         """A program, cut and written."""
         partitions = self.trace.partitions
         steps = Cutter(program, name=self.name + suffix, partitions=frozenset(partitions)).run()
-        return Stage(program, steps, host_program(program, steps, plain, partitions, asks_guards=not suffix))
+        run, text = host_program(program, steps, plain, partitions, asks_guards=not suffix)
+        return Stage(program, steps, run, text)
 
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
         """The function with its way back."""

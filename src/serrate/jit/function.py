@@ -1,4 +1,4 @@
-"""`sr.jit`: a function over ragged tensors, traced once for each signature and run as a few fused kernels."""
+"""Jitted: a function over ragged tensors, traced once for each signature and run as a few fused kernels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from serrate.errors import CompileError, TracerError
 from serrate.jit.compiling import Compiled, compiled, loose_inputs
+from serrate.jit.lowered import Lowered
 from serrate.jit.gradients import autocast_state
 from serrate.jit.hosting import GuardFailed
 from serrate.jit.numbers import Pinned
@@ -63,6 +64,7 @@ class Jitted:
         functools.update_wrapper(self, target)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function gives for these arguments."""
         if (
             TRACER.get() is not None  # another trace sees what this function calls
             or forward_ad._current_level >= 0
@@ -100,6 +102,14 @@ class Jitted:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
         return kept[self]
+
+    def lower(self, *arguments: Any, **named: Any) -> Lowered:
+        """The stages of the function for these arguments, as texts; nothing runs but, perhaps, a trace."""
+        try:
+            given = Arguments(arguments, named, self._static)
+        except Unsupported as error:
+            return Lowered(str(error), self._name)
+        return Lowered(self._found(given)[1], self._name)
 
     # ---------------------------------------------------------------------------------------------------- programs
 
@@ -164,31 +174,6 @@ class Jitted:
                 self.stats.kernels += stage.kernels
                 self.stats.library_calls += stage.library_calls
         return made
-
-
-def jit(function: Callable[..., Any] | None = None, *, static: Iterable[str] = ()) -> Any:
-    """The function, compiled: traced once for each signature of its arguments, and run as a few fused kernels.
-
-    It takes and gives what the function does: tensors, in tuples, lists and dicts, and anything else as constants. A
-    module is compiled as a function of what its `forward` takes. `static` names arguments that programs have to know,
-    such as numbers that branches depend on.
-
-    >>> import serrate as sr
-    >>> @sr.jit
-    ... def scaled(x):
-    ...     return sr.softmax(x, axis=1) * 2
-    >>> scaled(sr.ragged([[0., 0.], [], [7.]])).tolist()
-    [[1.0, 1.0], [], [2.0]]
-    >>> scaled.stats.kernels
-    1
-    """
-    if function is None:
-        return functools.partial(jit, static=static)
-    if not callable(function):
-        raise TypeError(f"sr.jit compiles a function or a module, got {type(function).__name__}: {function!r:.60}")
-    if isinstance(static, str):
-        raise TypeError(f"static= takes a list of names, got the string {static!r}; write [{static!r}]")
-    return Jitted(function, static)
 
 
 def _places(function: Callable[..., Any], static: Iterable[str]) -> frozenset[Any]:

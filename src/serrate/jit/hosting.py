@@ -41,13 +41,15 @@ def host_program(
     partitions: Mapping[Expression, Partition],
     *,
     asks_guards: bool = True,
-) -> Callable[..., Any]:
-    """The function of the tensors of `program.inputs` that returns what the program gives.
+) -> tuple[Callable[..., Any], str]:
+    """The function of the tensors of `program.inputs` that returns what the program gives, and its text.
 
     `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
     each call. A way back need not ask for the guards, since the way forward has done so.
     """
-    return _Writer(program, steps, plain, partitions).function(asks_guards)
+    writer = _Writer(program, steps, plain, partitions)
+    run = writer.function(asks_guards)
+    return run, "\n".join(writer.made.lines)
 
 
 class _Writer:

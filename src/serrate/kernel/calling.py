@@ -187,7 +187,7 @@ class _Writer(GeneratedFunction):
                 elif not arrays_read(axis.extent):  # that of rows is checked with their offsets
                     later.append((axis.extent, place))
             self._bind_strides(variable, tensor)
-            if tensor.dtype in ("int32", "int64") and len(axes) == 1:
+            if tensor.dtype in ("int32", "int64"):
                 self.arrays[tensor.name], self.devices[tensor.name] = variable, devices[tensor.name]
         for extent, place in later:
             known = all(symbol.value in self.sizes for symbol in extent.symbols)
@@ -210,10 +210,10 @@ class _Writer(GeneratedFunction):
             operation = tensor.definition
             if operation is None or operation.kind != "offsets":
                 continue
-            raggedness, bases = operation.options[0] if operation.options else None, offset_bases(operation)
+            bases, options = offset_bases(operation), operation.options
             if all(base in self.arrays for base in bases):
                 make = partial(computed_offsets, operation)
-                variable = self._remembered(f"{operation.name} {raggedness!r}", bases, symbols_in(raggedness), make)
+                variable = self._remembered(f"{operation.name} {options!r}", bases, symbols_in(options), make)
                 self.tensors[tensor.name] = self.arrays[tensor.name] = variable
                 self.devices[tensor.name] = self.devices[bases[0]] if bases else torch.device("cpu")
         for rows in stored_raggedness(self.fusion):
