@@ -27,8 +27,8 @@ from torch import (
 )
 
 from serrate import errors, fft, linalg, memory, testing
+from serrate.compiler import explain, jit
 from serrate.inspection import __array_api_version__, __array_namespace_info__, newaxis
-from serrate.jit import explain, jit
 from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from serrate.ops.grouping import Grouped

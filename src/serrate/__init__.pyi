@@ -27,6 +27,8 @@ from serrate import testing as testing
 from serrate.inspection import __array_api_version__ as __array_api_version__
 from serrate.inspection import __array_namespace_info__ as __array_namespace_info__
 from serrate.inspection import newaxis as newaxis
+from serrate.compiler import explain as explain
+from serrate.compiler import jit as jit
 from serrate.ops import random as random
 from serrate.ops.dtypes import can_cast as can_cast
 from serrate.ops.dtypes import finfo as finfo

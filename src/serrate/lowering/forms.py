@@ -374,7 +374,7 @@ _CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims
 
 
 def is_cheap(instruction: Instruction) -> bool:
-    """Whether an instruction computes elements of elements, so that it is better computed again than stored and read."""
+    """Whether an instruction computes elements of elements, which costs less than to store and read them."""
     op = TABLE.get(instruction.op)
     if op is None or (form_of(instruction) is None and op.name not in _CHEAP):
         return False
@@ -382,7 +382,7 @@ def is_cheap(instruction: Instruction) -> bool:
 
 
 def makes_rows_alone(instruction: Instruction) -> bool:
-    """Whether the rows of the result follow from the rows of operands, so that features can be left out to find them."""
+    """Whether the rows of the result follow from the rows of operands, so that features do not count."""
     if instruction.op == "concat":
         return True
     if instruction.op != "Tensor.getitem":

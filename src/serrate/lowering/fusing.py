@@ -32,8 +32,8 @@ class Feed:
     """What an input of a fusion is given."""
 
     kind: str
-    """"values" for the packed values of a tensor, "offsets" for the offsets of a partition, and "size" for a tensor that
-    says what a size is by its shape, and whose elements nobody reads."""
+    """"values" for the packed values of a tensor, "offsets" for the offsets of a partition, and "size" for a tensor
+    that says what a size is by its shape, and whose elements nobody reads."""
     of: Value | Expression | Polynomial
     name: str
     """The name of the input."""

@@ -1,7 +1,8 @@
-"""explicit-keys: each draw of a program is made of a key, and keys are drawn once for each call, in the program's order.
+"""explicit-keys: each draw of a program is made of a key, and keys are drawn in each call, in the program's order.
 
 An operation that draws by itself becomes two instructions: one draws a key, as the eager operation does, and the other
-computes its numbers from that key. So numbers can be computed again, in a kernel or on the way back, without being kept.
+computes its numbers from that key. Numbers can therefore be computed again, in a kernel or on the way back, and need
+not be kept.
 """
 
 from __future__ import annotations

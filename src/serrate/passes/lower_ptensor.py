@@ -81,7 +81,6 @@ class Cutter:
             try:
                 return self._steps(parts)
             except _Refusal as refusal:
-                assert refusal.region not in self.refused, refusal
                 self.refused[refusal.region] = refusal.reason
 
     def _with_regions(self) -> list[Instruction]:

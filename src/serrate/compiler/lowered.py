@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serrate.jit.compiling import Compiled, Stage
+from serrate.compiler.compiling import Compiled, Stage
 from serrate.passes.explicit_keys import DRAW
 from serrate.passes.lower_ptensor import Fused
 

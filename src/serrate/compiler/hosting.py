@@ -371,4 +371,4 @@ def _lone(size: Any) -> Symbol | None:
     if isinstance(size, int) or len(size.terms) != 1:
         return None
     ((monomial, coefficient),) = size.terms
-    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None  # type: ignore[no-any-return]
+    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None

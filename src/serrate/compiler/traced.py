@@ -26,7 +26,7 @@ from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from serrate.jit.tracing import Trace
+    from serrate.compiler.tracing import Trace
 
 _OURS = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
@@ -420,7 +420,7 @@ class Traced(Tensor):
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        from serrate.jit.tracing import current
+        from serrate.compiler.tracing import current
 
         return current().torch_function(function, args, kwargs or {})
 

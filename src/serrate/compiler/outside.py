@@ -1,8 +1,8 @@
 """Outside: what a function finds besides its arguments, and how a compiled one knows that it is still the same.
 
 That is what its closure holds, the numbers, tensors and modules among the globals that it names, the module that it is
-a method of, and the parameters and flags of those modules. Tensors become inputs of the program; all else is part of it,
-so that another value is another program.
+a method of, and the parameters and flags of those modules. Tensors become inputs of the program; all else is part of
+it, so that another value is another program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from serrate.jit.signature import Held
+from serrate.compiler.signature import Held
 from serrate.tensor.tensor import Tensor
 
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
@@ -92,7 +92,7 @@ def _entries(module: torch.nn.Module) -> Iterator[tuple[dict[str, Any], str, Any
     for each in module.modules():
         for entries in (each._parameters, each._buffers, each._modules):
             for name, given in entries.items():
-                yield entries, name, given  # type: ignore[misc]
+                yield entries, name, given
 
 
 def _content(cell: Any) -> Any:

@@ -14,15 +14,15 @@ import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 
+from serrate.compiler.compiling import Compiled, compiled, loose_inputs
+from serrate.compiler.gradients import autocast_state
+from serrate.compiler.hosting import GuardFailed
+from serrate.compiler.lowered import Lowered
+from serrate.compiler.numbers import Pinned
+from serrate.compiler.outside import Outside
+from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
+from serrate.compiler.stats import Stats
 from serrate.errors import CompileError, TracerError
-from serrate.jit.compiling import Compiled, compiled, loose_inputs
-from serrate.jit.lowered import Lowered
-from serrate.jit.gradients import autocast_state
-from serrate.jit.hosting import GuardFailed
-from serrate.jit.numbers import Pinned
-from serrate.jit.outside import Outside
-from serrate.jit.signature import Arguments, Place, Unsupported, changed, masked
-from serrate.jit.stats import Stats
 from serrate.ops.call import TRACER
 from serrate.runtime import toolchain
 from serrate.tensor.tensor import Tensor
@@ -142,6 +142,7 @@ class Jitted:
                 if found is not None:
                     return found
         family.seen = given.variables
+        made: Compiled | str
         while True:
             try:
                 made = self._traced(given, family)

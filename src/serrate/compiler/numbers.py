@@ -16,7 +16,7 @@ from serrate.tensor import promotion
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from serrate.jit.tracing import Trace
+    from serrate.compiler.tracing import Trace
 
 DTYPES = {int: torch.int64, float: torch.float64, complex: torch.complex128}
 """What numbers are given as."""
@@ -80,8 +80,17 @@ _OPERATORS = {
     "mod": "remainder",
     "pow": "pow",
 }
-_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-_REFUSED = "bool int float complex index abs round divmod rdivmod trunc floor ceil lshift rlshift rshift rrshift and rand"
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+_REFUSED = (
+    "bool int float complex index abs round divmod rdivmod trunc floor ceil lshift rlshift rshift rrshift and rand"
+)
 
 for _python, _name in _OPERATORS.items():
     setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))

@@ -104,9 +104,7 @@ class _Node(torch.autograd.Function):
 
 def autocast_state() -> dict[str, torch.dtype]:
     """The devices for which autocast is on, with the dtypes that it casts to."""
-    return {
-        device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)
-    }
+    return {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
 
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:

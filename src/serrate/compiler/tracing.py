@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from serrate.fusion import elementwise
-from serrate.jit.numbers import DTYPES, TracedNumber, kind_of
-from serrate.jit.traced import (
+from serrate.compiler.numbers import DTYPES, TracedNumber, kind_of
+from serrate.compiler.traced import (
     Traced,
     TracedPartition,
     TracedSize,
@@ -24,6 +23,7 @@ from serrate.jit.traced import (
     traced_size,
     users_line,
 )
+from serrate.fusion import elementwise
 from serrate.lowering import parts, views
 from serrate.ops import answers
 from serrate.ops.call import TRACER
@@ -126,6 +126,7 @@ class Trace:
     def __call__(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
     ) -> Any:
+        """What the tracer answers to a call of an operation."""
         if op.writes:
             return self._write(op, arguments, named, spelling)
         count = len(self.instructions)
@@ -258,11 +259,11 @@ class Trace:
         )
         self.instructions.append(made)
         op = TABLE.get(made.op)
-        if torch.is_grad_enabled() and not (op is not None and op.primitive == "stop_gradient"):
-            if any(value in self._differentiable for value in made.operands):
-                self._differentiable |= {
-                    value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
-                }
+        is_cut = not torch.is_grad_enabled() or (op is not None and op.primitive == "stop_gradient")
+        if not is_cut and not self._differentiable.isdisjoint(made.operands):
+            self._differentiable.update(
+                value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
+            )
 
     def _write(self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Any) -> Any:
         """A write becomes a new value, which the tensor stands for from now on."""
@@ -312,7 +313,7 @@ class Trace:
         if function in answers.QUESTIONS:
             return answers.QUESTIONS[function](*args, **kwargs)
         given, options = replaced((args, kwargs), self.typed)
-        tensors = [value for value in Instruction("", given, tuple(options.items()), ()).operands]
+        tensors = Instruction("", given, tuple(options.items()), ()).operands
         name = f"torch.{getattr(function, '__name__', function)}"
         if any(value.type.axes for value in tensors):
             return answers.answer(function, args, kwargs)
@@ -412,7 +413,7 @@ class _TorchFunctions(TorchFunctionMode):
     """Functions of torch that a traced function calls, on tensors that it found outside of its arguments too."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.trace = trace
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from serrate.jit.function import Jitted
-    from serrate.jit.lowered import Lowered
-    from serrate.jit.stats import Stats
+    from serrate.compiler.function import Jitted
+    from serrate.compiler.lowered import Lowered
+    from serrate.compiler.stats import Stats
 
 __all__ = ["Jitted", "Lowered", "Stats", "explain", "jit"]
 _HOMES = {"Jitted": "function", "Lowered": "lowered", "Stats": "stats"}
@@ -41,7 +41,7 @@ def jit(function: Callable[..., Any] | None = None, *, static: Iterable[str] = (
         raise TypeError(f"sr.jit compiles a function or a module, got {type(function).__name__}: {function!r:.60}")
     if isinstance(static, str):
         raise TypeError(f"static= takes a list of names, got the string {static!r}; write [{static!r}]")
-    from serrate.jit.function import Jitted
+    from serrate.compiler.function import Jitted
 
     return Jitted(function, static)
 
@@ -53,18 +53,16 @@ def explain(function: Any, *arguments: Any, **named: Any) -> Lowered:
     reason for each cut, the loops of the kernels, their sources, and what launches them.
 
     >>> import serrate as sr
-    >>> f = sr.jit(lambda x: sr.topk(x * 2, 1, axis=1).values)
-    >>> print(sr.explain(f, sr.ragged([[1., 2.], [3.]])).fusions)
-    fused: multiply#1
-      1 kernel
-        kernel: v0 by pointwise along v0; loops (0·1), lanes 16, threads
-    called: v1: float32[n0, topk(p0)] on cpu, v2: int64[n0, topk(p0)] on cpu = topk(v0, 1, axis=1)  # topk#1
-      it is a library call
+    >>> print(sr.explain(lambda x: sr.sum(sr.exp(x), axis=1), sr.ragged([[1., 2.], [3.]])).program)
+    program(x0: float32[n0, p0] on cpu):
+      v0: float32[n0, p0] on cpu = exp(x0)
+      v1: float32[n0] on cpu = sum(v0, axis=1)
+      return v1
     """
-    from serrate.jit.function import Jitted
+    from serrate.compiler.function import Jitted
 
     made = function if isinstance(function, Jitted) else jit(function)
-    return made.lower(*arguments, **named)  # type: ignore[no-any-return]
+    return made.lower(*arguments, **named)
 
 
 def __getattr__(name: str) -> Any:

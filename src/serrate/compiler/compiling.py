@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from serrate.jit.gradients import Differentiable
-from serrate.jit.hosting import host_program
-from serrate.jit.numbers import DTYPES
-from serrate.jit.signature import Arguments, Place
-from serrate.jit.tracing import Trace
+from serrate.compiler.gradients import Differentiable
+from serrate.compiler.hosting import host_program
+from serrate.compiler.numbers import DTYPES
+from serrate.compiler.signature import Arguments, Place
+from serrate.compiler.tracing import Trace
 from serrate.lowering import parts
 from serrate.lowering.forms import is_cheap
 from serrate.ops.record import TABLE
@@ -43,7 +43,7 @@ class Stage:
     def library_calls(self) -> int:
         """How many library calls it has; draws of keys do not count."""
         calls = [step for step in self.steps if not isinstance(step, Fused)]
-        return sum(step.instruction.op != explicit_keys.DRAW for step in calls)  # type: ignore[union-attr]
+        return sum(step.instruction.op != explicit_keys.DRAW for step in calls)
 
 
 @dataclass(frozen=True)
