@@ -16,6 +16,7 @@ from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
 from serrate.lowering import parts
 from serrate.lowering.forms import is_cheap
+from serrate.lowering.keys import DRAW
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
@@ -43,7 +44,7 @@ class Stage:
     def library_calls(self) -> int:
         """How many library calls it has; draws of keys do not count."""
         calls = [step for step in self.steps if not isinstance(step, Fused)]
-        return sum(step.instruction.op != explicit_keys.DRAW for step in calls)
+        return sum(step.instruction.op != DRAW for step in calls)
 
 
 @dataclass(frozen=True)

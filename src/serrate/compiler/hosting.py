@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from serrate.kernel.generated import GeneratedFunction
+from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
-from serrate.passes.explicit_keys import Drawn, key_of
 from serrate.passes.lower_ptensor import Called, Fused, Step
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from serrate.compiler.compiling import Compiled, Stage
-from serrate.passes.explicit_keys import DRAW
+from serrate.lowering.keys import DRAW
 from serrate.passes.lower_ptensor import Fused
 
 STAGES = ("program", "forward", "fusions", "kernels", "source", "host")

@@ -13,8 +13,8 @@ from serrate.errors import AxisError, RaggednessError, ScheduleError
 from serrate.fusion import TensorView, elementwise
 from serrate.fusion.monoids import MONOIDS
 from serrate.lowering.fusing import Backwards, Fusing, NotFused, dtype_of
+from serrate.lowering.keys import Drawn
 from serrate.ops.record import TABLE, Op
-from serrate.passes.explicit_keys import Drawn
 from serrate.program.program import Instruction
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value

@@ -12,11 +12,11 @@ from typing import Any
 
 from serrate.lowering.forms import apply, form_of, has_body, is_cheap
 from serrate.lowering.fusing import Fusing, NotFused
+from serrate.lowering.keys import DRAW
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.passes import inject_offsets
-from serrate.passes.explicit_keys import DRAW
 from serrate.program.guards import Known
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program, replaced
