@@ -19,7 +19,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.schedule.averages import without_averages
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
-from serrate.schedule.segments import Segment, Segmenter
+from serrate.schedule.segments import PlannedKernel, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -163,18 +163,18 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
     segmenter = Segmenter(without_averages(fusion), name, target)
-    segments = segmenter.run()
+    kernels = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
-    stored = {name for segment in segments for name in segment.results}
-    alone = len(segments) == 1 and not segmenter.cuts
+    stored = {name for kernel in kernels for name in kernel.results}
+    alone = len(kernels) == 1 and not segmenter.cuts
     offsets = () if alone else tuple(name for name in outputs if name not in stored)
-    steps = tuple(_step(segment) for segment in segments)
-    kept = tuple(pair for segment in segments for pair in segment.scheduled.kept)
+    steps = tuple(map(_step, kernels))
+    kept = tuple(pair for kernel in kernels for pair in kernel.scheduled.kept)
     return Planned(fusion, steps, tuple(segmenter.cuts.items()), kept, offsets)
 
 
-def _step(segment: Segment) -> Step:
-    scheduled = segment.scheduled
+def _step(kernel: PlannedKernel) -> Step:
+    scheduled = kernel.scheduled
     own = scheduled.lowered.fusion
     return Step(
         scheduled.lowered,
