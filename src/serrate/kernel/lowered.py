@@ -86,6 +86,11 @@ class Lowered:
             found = self._variants[narrow, wide] = self.target.compile(self.variant_kernel(narrow, wide))
         return found
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is a variant that is compiled."""
+        return bool(self._variants)
+
     def variant_kernel(self, narrow: bool, wide: bool) -> Kernel:
         """What a variant is compiled of."""
         kernel = self.wide if wide else self.kernel

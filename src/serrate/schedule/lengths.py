@@ -18,6 +18,7 @@ import torch
 
 from serrate.fusion.axes import IterDomain, RaggedIterDomain, ragged
 from serrate.fusion.binding import TORCH, bind, check_offsets, compute_offsets, stored_raggedness
+from serrate.fusion.mapping import read_elsewhere
 from serrate.fusion.raggedness import Stored
 from serrate.fusion.remembering import memory_of
 from serrate.fusion.view import TensorView
@@ -86,16 +87,43 @@ class _Cuts:
         return made if made.get(stored.array) == OFFSETS else None
 
     def _knows_its_place(self, tensor: TensorView) -> bool:
-        """Whether a tensor holds indices that would be others in a part, or offsets."""
+        """Whether a tensor holds indices that would be others in a part, or offsets, or reads other components."""
         operation = tensor.definition
         if operation is None:
             return False
         if operation.name == "positions":
             return self._is_component(tensor.domain.kept[operation.options[0]])
-        return operation.name == "packed_positions" or operation.kind == "offsets"
+        if operation.name == "packed_positions" or operation.kind == "offsets":
+            return True
+        here = read_at_own_indices(tensor)
+        graph, whole = self.structure.graph, {*self._components, *self._rows}
+        return any(
+            graph.find(axis) in whole and number not in here
+            for x in read_elsewhere(operation)
+            for number, axis in enumerate(x.domain.kept)
+        )
+
+    @cached_property
+    def _components(self) -> set[IterDomain]:
+        """The groups of axes with the index of the component: also of what is read at the same one, and at other
+        indices of other axes."""
+        graph = self.structure.graph
+        found = {graph.find(self.component)}
+        for tensor in reversed(self.structure.needed):
+            for number in read_at_own_indices(tensor):
+                if graph.find(tensor.domain.kept[number]) in found:
+                    assert tensor.definition is not None
+                    found |= {graph.find(x.domain.kept[number]) for x in read_elsewhere(tensor.definition)}
+        return found
+
+    @cached_property
+    def _rows(self) -> set[IterDomain]:
+        """The groups of the rows, and of all rows as they lie one behind the other."""
+        graph = self.structure.graph
+        return {graph.find(self.rows), *(graph.find(axis) for axis in self._packed_rows)}
 
     def _is_component(self, axis: IterDomain) -> bool:
-        return self.structure.graph.same(axis, self.component)
+        return self.structure.graph.find(axis) in self._components
 
     def _cut(self, tensor: TensorView, stored: Stored) -> str | None:
         if tensor.name == stored.array:
@@ -124,6 +152,21 @@ class _Cuts:
                 found.add(graph.find(tensor.domain.allocation[0]))
         axes = [tensor.domain.allocation[:1] for tensor in self.structure.needed]
         return {axis for first in axes for axis in first if graph.find(axis) in found}
+
+
+def read_at_own_indices(tensor: TensorView) -> list[int]:
+    """The axes at whose own indices an operation reads operands that it reads at other indices of other axes."""
+    operation = tensor.definition
+    if operation is None or operation.kind not in ("resize", "pad_rows", "unpad_rows", "gather"):
+        return []
+    moved = operation.options[0]
+    if operation.kind == "gather":
+        return list(range(operation.options[1]))
+    return [number for number in range(tensor.ndim) if number != moved and number not in _listed(moved)]
+
+
+def _listed(numbers: object) -> tuple[int, ...]:
+    return numbers if isinstance(numbers, tuple) else ()
 
 
 @dataclass(frozen=True)

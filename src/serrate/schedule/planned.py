@@ -14,12 +14,12 @@ from serrate.fusion.analysis import evaluate
 from serrate.fusion.binding import TORCH, bind, compute_offsets
 from serrate.fusion.fusion import Fusion
 from serrate.fusion.stages import needed_for, part_of
-from serrate.kernel import Lowered
+from serrate.kernel import Lowered, compile_together
 from serrate.kernel.generated import GeneratedFunction
 from serrate.schedule.averages import without_averages
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
-from serrate.schedule.segments import Segment, Segmenter
+from serrate.schedule.segments import PlannedKernel, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -81,37 +81,40 @@ class Planned:
         Tensors must have the dtypes and ranks of the inputs, and lie contiguously on `device`, which is that of the
         target if it is not given; the function does not ask. That shapes and offsets fit each other it checks.
         """
-        self._compile()
+        self.compile()
         made = GeneratedFunction("planned kernels", {})
         names = {tensor.name: f"x{number}" for number, tensor in enumerate(self.fusion.inputs)}
-        inputs = list(names.values())
+        inputs, results = list(names.values()), [tensor.name for tensor in self.fusion.outputs]
+        rest = part_of(self.fusion, [name for name, _ in self.cuts], self.offsets)
+        later = [*(step.inputs for step in self.steps), tuple(tensor.name for tensor in rest.inputs)]
         for number, step in enumerate(self.steps):
             call = made.meaning("kernel", step.prepared(device))
             arguments = ", ".join(names[name] for name in step.inputs)
-            names |= {name: f"y{number}_{place}" for place, name in enumerate(step.outputs)}
-            made.line(f"{', '.join(names[name] for name in step.outputs)}, = {call}({arguments})")
+            stored = {name: f"y{number}_{place}" for place, name in enumerate(step.outputs)}
+            made.line(f"{', '.join(stored.values())}, = {call}({arguments})")
+            names |= stored
+            needed = {*results, *(name for read in later[number + 1 :] for name in read)}
+            done = [name for name in {*step.inputs, *step.outputs} - needed if names[name] not in inputs]
+            if done:  # its memory is there for the next kernels
+                made.line(f"del {', '.join(sorted(names[name] for name in done))}")
         if self.offsets:
-            part = part_of(self.fusion, [name for name, _ in self.cuts], self.offsets)
-            call = made.meaning("offsets", _offsets_alone(part))
-            arguments = ", ".join(names[tensor.name] for tensor in part.inputs)
+            call = made.meaning("offsets", _offsets_alone(rest))
+            arguments = ", ".join(names[tensor.name] for tensor in rest.inputs)
             names |= {name: f"offsets{place}" for place, name in enumerate(self.offsets)}
             made.line(f"{', '.join(names[name] for name in self.offsets)}, = {call}({arguments})")
-        results = "".join(f"{names[tensor.name]}, " for tensor in self.fusion.outputs)
-        made.line(f"return ({results})")
+        made.line(f"return ({''.join(f'{names[name]}, ' for name in results)})")
         return made.function(inputs)
 
-    def _compile(self) -> None:
-        """Compile all kernels that are not compiled yet, at the same time."""
-
-        def one(lowered: Lowered) -> object:
-            return lowered.variant(narrow=lowered.target.narrow_indices, wide=bool(lowered.alignments))
-
-        kernels = [kernel for step in self.steps for kernel in step.kernels]
-        if len(kernels) == 1:
-            one(kernels[0])
-        elif kernels:
-            with ThreadPoolExecutor(len(kernels)) as pool:
-                list(pool.map(one, kernels))
+    def compile(self) -> None:
+        """Compile all kernels that are not compiled yet: those of one step by one run of the compiler, which is less
+        work than several, and the steps at the same time."""
+        groups = [[kernel for kernel in step.kernels if not kernel.is_compiled] for step in self.steps]
+        groups = [group for group in groups if group]
+        if len(groups) == 1:
+            compile_together(groups[0])
+        elif groups:
+            with ThreadPoolExecutor(len(groups)) as pool:
+                list(pool.map(compile_together, groups))
 
     def moved_bytes(self, *inputs: torch.Tensor) -> int:
         """The bytes that all kernels read or write for these inputs, each tensor once for each kernel."""
@@ -160,18 +163,18 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
     segmenter = Segmenter(without_averages(fusion), name, target)
-    segments = segmenter.run()
+    kernels = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
-    stored = {name for segment in segments for name in segment.results}
-    alone = len(segments) == 1 and not segmenter.cuts
+    stored = {name for kernel in kernels for name in kernel.results}
+    alone = len(kernels) == 1 and not segmenter.cuts
     offsets = () if alone else tuple(name for name in outputs if name not in stored)
-    steps = tuple(_step(segment) for segment in segments)
-    kept = tuple(pair for segment in segments for pair in segment.scheduled.kept)
+    steps = tuple(map(_step, kernels))
+    kept = tuple(pair for kernel in kernels for pair in kernel.scheduled.kept)
     return Planned(fusion, steps, tuple(segmenter.cuts.items()), kept, offsets)
 
 
-def _step(segment: Segment) -> Step:
-    scheduled = segment.scheduled
+def _step(kernel: PlannedKernel) -> Step:
+    scheduled = kernel.scheduled
     own = scheduled.lowered.fusion
     return Step(
         scheduled.lowered,

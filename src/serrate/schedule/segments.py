@@ -23,7 +23,7 @@ from serrate.schedule.questions import RENAMED, Questions
 
 
 @dataclass
-class Segment:
+class PlannedKernel:
     """What one kernel stores, by name, and the kernel."""
 
     results: tuple[str, ...]
@@ -32,7 +32,7 @@ class Segment:
 
 @dataclass
 class Segmenter:
-    """The segments of one fusion."""
+    """The kernels of one fusion."""
 
     fusion: Fusion
     name: str
@@ -43,8 +43,8 @@ class Segmenter:
         self.asked = Questions(self.fusion)
         self.known: dict[tuple[tuple[str, ...], frozenset[str]], Scheduled | Refused] = {}
 
-    def run(self) -> list[Segment]:
-        """The segments, each after those that it reads from."""
+    def run(self) -> list[PlannedKernel]:
+        """The kernels, each after those that it reads from."""
         outputs = tuple(self.asked.outputs)
         if not outputs:
             return []
@@ -54,13 +54,13 @@ class Segmenter:
         if not self.cuts:
             whole = self._kernel(outputs)
             if isinstance(whole, Scheduled):
-                return [Segment(outputs, whole)]
+                return [PlannedKernel(outputs, whole)]
         while True:
             self._each_alone()
-            segments = self._joined()
-            shared = self._computed_twice([segment.results for segment in segments])
+            kernels = self._joined()
+            shared = self._computed_twice([kernel.results for kernel in kernels])
             if not shared:
-                return self._in_order(segments)
+                return self._in_order(kernels)
             self.cuts |= shared
 
     # Each result on its own
@@ -119,13 +119,13 @@ class Segmenter:
 
     # Several together
 
-    def _joined(self) -> list[Segment]:
+    def _joined(self) -> list[PlannedKernel]:
         """Results together in one kernel wherever that can be scheduled as well as each alone."""
-        segments: list[Segment] = []
+        kernels: list[PlannedKernel] = []
         for group in self._groups():
             made = self._together(group)
-            segments += self._one_by_one(group) if made is None else [Segment(group, made)]
-        return self._without_unread(segments)
+            kernels += self._one_by_one(group) if made is None else [PlannedKernel(group, made)]
+        return self._without_unread(kernels)
 
     def _groups(self) -> list[tuple[str, ...]]:
         """The results that may be together, as far as can be known without lowering: each with the latest others."""
@@ -140,19 +140,19 @@ class Segmenter:
                 groups.append((result,))
         return groups
 
-    def _one_by_one(self, group: tuple[str, ...]) -> list[Segment]:
+    def _one_by_one(self, group: tuple[str, ...]) -> list[PlannedKernel]:
         """The results of a group that cannot be one kernel, in as few as can be found."""
-        found: list[Segment] = []
+        found: list[PlannedKernel] = []
         for result in group:
-            for segment in reversed(found):
-                union = self._union(segment.results, (result,))
-                others = [other.results for other in found if other is not segment]
+            for kernel in reversed(found):
+                union = self._union(kernel.results, (result,))
+                others = [other.results for other in found if other is not kernel]
                 made = self._together(union) if self._may_join(union, others) else None
                 if made is not None:
-                    segment.results, segment.scheduled = union, made
+                    kernel.results, kernel.scheduled = union, made
                     break
             else:
-                found.append(Segment((result,), self._alone_kernel(result)))
+                found.append(PlannedKernel((result,), self._alone_kernel(result)))
         return found
 
     def _union(self, one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
@@ -170,22 +170,22 @@ class Segmenter:
         assert isinstance(made, Scheduled), made.reason
         return made
 
-    def _without_unread(self, segments: list[Segment]) -> list[Segment]:
-        """The segments, which do not store what only they read."""
+    def _without_unread(self, kernels: list[PlannedKernel]) -> list[PlannedKernel]:
+        """The kernels, which do not store what only they read."""
         made = []
-        for segment in segments:
-            others = [other.results for other in segments if other is not segment]
+        for kernel in kernels:
+            others = [other.results for other in kernels if other is not kernel]
             read = set[str]().union(*(self.asked.loaded(results, self.cuts) for results in others))
-            wanted = tuple(name for name in segment.results if name in self.asked.outputs or name in read)
+            wanted = tuple(name for name in kernel.results if name in self.asked.outputs or name in read)
             if not wanted:
                 continue
-            inside = {name: self.cuts.pop(name) for name in segment.results if name not in wanted}
-            again = self._kernel(wanted) if inside else segment.scheduled
+            inside = {name: self.cuts.pop(name) for name in kernel.results if name not in wanted}
+            again = self._kernel(wanted) if inside else kernel.scheduled
             if isinstance(again, Scheduled):
-                made.append(Segment(wanted, again))
+                made.append(PlannedKernel(wanted, again))
             else:
                 self.cuts |= inside
-                made.append(segment)
+                made.append(kernel)
         return made
 
     def _may_join(self, union: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> bool:
@@ -195,16 +195,16 @@ class Segmenter:
         kernels = [(results, self.asked.loaded(results, self.cuts)) for results in (union, *others)]
         return _order_of(kernels) is not None
 
-    def _in_order(self, segments: list[Segment]) -> list[Segment]:
-        """The segments in an order in which they can run, their kernels numbered if there are several."""
-        order = _order_of([(s.results, self.asked.loaded(s.results, self.cuts)) for s in segments])
+    def _in_order(self, kernels: list[PlannedKernel]) -> list[PlannedKernel]:
+        """The kernels in an order in which they can run, their kernels numbered if there are several."""
+        order = _order_of([(s.results, self.asked.loaded(s.results, self.cuts)) for s in kernels])
         assert order is not None
         if len(order) == 1:
-            return segments
-        found = [segments[number] for number in order]
+            return kernels
+        found = [kernels[number] for number in order]
         return [
-            Segment(segment.results, segment.scheduled.renamed(f"{self.name}_{number}"))
-            for number, segment in enumerate(found, 1)
+            PlannedKernel(kernel.results, kernel.scheduled.renamed(f"{self.name}_{number}"))
+            for number, kernel in enumerate(found, 1)
         ]
 
     def _computed_twice(self, kernels: Iterable[tuple[str, ...]]) -> dict[str, str]:
