@@ -171,7 +171,7 @@ class Elements:
             return self.lowering.builder.by_names(place)
         for axis in memory_axes(self.lowering.team, tensor):
             known = room(axis)  # which rows whose lengths are data need not fill
-            unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
+            unknown = known is None and self.lowering.target.device != "cpu" and _is_data(axis.extent)
             if place != const(0) and unknown:
                 raise RaggednessError(
                     f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
