@@ -1,4 +1,5 @@
-// This file computes softmax of the rows of each component, for each column, its logarithm, and the gradients of both.
+// This file computes softmax of the rows of each component, for each column, its logarithm, the gradients of both, and
+// the logarithm of the sum of exponentials.
 //
 // All of them have one form: a sum over the rows of a column, and a result for each row that needs this sum. Sums of
 // float32 are added up in float64, groups of four rows first; sums of float64 are added up in groups of 64 rows. For
@@ -50,6 +51,19 @@ struct LogSoftmaxGradient {
   static SERRATE_INLINE double ready(double sum) { return sum; }
   template <class X>
   static SERRATE_INLINE X result(const X& x, const X& y, const X&, const X& sum) { return x - exp_of(y) * sum; }
+};
+
+// This form has one result for each column. Where the greatest is infinite, 0 takes its place, so that the sum tells
+// whether the result is infinite or NaN.
+struct LogSum {
+  static constexpr bool kTop = true, kKept = false, kBeside = false;
+  template <class X>
+  static SERRATE_INLINE X term(const X& x, const X&, const X& top) { return exp_of(x - top); }
+  static SERRATE_INLINE double ready(double sum) {
+    return sum == 0 ? -std::numeric_limits<double>::infinity() : log_of(sum);
+  }
+  template <class T>
+  static SERRATE_INLINE T finite(T top) { return top - top == 0 ? top : T(0); }
 };
 
 // Calls function(j, whole, count) for the vectors of a line of so many columns; the last may have fewer numbers. If the
@@ -146,8 +160,9 @@ struct Known {
   double sums[kTile];
 };
 
+// Finds the greatest number of each column, and what is made of its sum, at each place of a line.
 template <class Form, class T>
-void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Known<T>* known, T* out) {
+void sum_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Known<T>* known, T* out) {
   const int64_t pieces = lines.pieces(), places = lines.used();
   if (Form::kTop) {
     each_piece(lines, threads, [&](int64_t p) { find_top(x, lines, p, known[p].top); });
@@ -158,6 +173,9 @@ void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Kno
   } else {
     std::fill(known->top, known->top + kTile, T(0));
   }
+  if constexpr (std::is_same_v<Form, LogSum>) {
+    for (int64_t j = 0; j < places; ++j) known->top[j] = Form::finite(known->top[j]);
+  }
   each_piece(lines, threads, [&](int64_t p) { add_terms<Form>(x, y, lines, p, known->top, out, known[p].sums); });
   for (int64_t step = 1; step < pieces; step *= 2) {
     for (int64_t p = 0; p + step < pieces; p += 2 * step) {
@@ -165,9 +183,27 @@ void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Kno
     }
   }
   fold(known->sums, lines, [](double a, double b) { return a + b; }, [](double sum) { return Form::ready(sum); });
+}
+
+template <class Form, class T>
+void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Known<T>* known, T* out) {
+  sum_tile<Form>(x, y, lines, threads, known, out);
   T sums[kTile] = {};
-  for (int64_t j = 0; j < places; ++j) sums[j] = static_cast<T>(known->sums[j]);
+  for (int64_t j = 0; j < lines.used(); ++j) sums[j] = static_cast<T>(known->sums[j]);
   each_piece(lines, threads, [&](int64_t p) { write_results<Form>(x, y, lines, p, known->top, sums, out); });
+}
+
+// Calls function(known) with memory for what is known of each piece, and returns whether there is enough.
+template <class T, class Function>
+SERRATE_INLINE bool with_memory(const Lines& lines, const Function& function) {
+  if (lines.pieces() <= 1) {
+    Known<T> one;
+    function(&one);
+    return true;
+  }
+  const std::unique_ptr<Known<T>[]> many(new (std::nothrow) Known<T>[lines.pieces()]);
+  if (many) function(many.get());
+  return many != nullptr;
 }
 
 // The same for one column of at most kVectors vectors of rows: all of it stays in registers.
@@ -199,19 +235,22 @@ SERRATE_APART void write_short(const T* x, const T* y, int64_t rows, T* out) {
   store_first(out + kLast, result(kVectors - 1), rest);
 }
 
-// The same for one column of any number of rows.
+// Returns the greatest number of one column; if one is NaN, this may be any other.
+template <class T>
+SERRATE_INLINE T top_of_column(const T* x, int64_t rows) {
+  constexpr T kLeast = -std::numeric_limits<T>::infinity();
+  Numbers<T> top = all(kLeast);
+  each_vector<T>(rows, [&](int64_t i, auto whole, int64_t size) {
+    const Numbers<T> given = load_some<whole>(x + i, size, kLeast);
+    top = given > top ? given : top;
+  });
+  return combined<T>(top, [](T a, T b) { return b > a ? b : a; });
+}
+
+// Returns the sum of the terms of one column.
 template <class Form, class T>
-SERRATE_APART void write_long(const T* x, const T* y, int64_t rows, T* out) {
+SERRATE_INLINE double total_of_column(const T* x, const T* y, int64_t rows, const Numbers<T>& top, T* out) {
   constexpr int64_t kPart = 16 * kNumbers<T>;
-  Numbers<T> top = {};
-  if (Form::kTop) {
-    top = all(kNone<Form, T>);
-    each_vector<T>(rows, [&](int64_t i, auto whole, int64_t size) {
-      const Numbers<T> given = load_some<whole>(x + i, size, kNone<Form, T>);
-      top = given > top ? given : top;
-    });
-    top = all(combined<T>(top, [](T a, T b) { return b > a ? b : a; }));
-  }
   double total = 0;
   for (int64_t first = 0; first < rows; first += kPart) {
     Numbers<T> part = {};
@@ -224,7 +263,14 @@ SERRATE_APART void write_long(const T* x, const T* y, int64_t rows, T* out) {
     });
     total += combined<T>(part, [](T a, T b) { return a + b; });
   }
-  const Numbers<T> ready = all(static_cast<T>(Form::ready(total)));
+  return total;
+}
+
+// The same as write_short for one column of any number of rows.
+template <class Form, class T>
+SERRATE_APART void write_long(const T* x, const T* y, int64_t rows, T* out) {
+  const Numbers<T> top = all(Form::kTop ? top_of_column(x, rows) : T(0));
+  const Numbers<T> ready = all(static_cast<T>(Form::ready(total_of_column<Form>(x, y, rows, top, out))));
   each_vector<T>(rows, [&](int64_t i, auto whole, int64_t size) {
     const Numbers<T> given = load_some<whole>(Form::kKept ? out + i : x + i, size);
     const Numbers<T> beside = Form::kBeside ? load_some<whole>(y + i, size) : given;
@@ -259,15 +305,38 @@ int64_t of_runs(const T* x, const T* y, const int64_t* offsets, int64_t componen
     const int64_t begin = offsets[c] * width, rows = offsets[c + 1] - offsets[c];
     if (width == 1 && rows <= kPiece) return write_column<Form>(x + begin, y + begin, rows, out + begin);
     each_tile(rows, width, [&](int64_t first, const Lines& lines) {
-      Known<T> one;
-      std::unique_ptr<Known<T>[]> many;
-      if (lines.pieces() > 1) many.reset(new (std::nothrow) Known<T>[lines.pieces()]);
-      if (lines.pieces() > 1 && !many) {
-        short_of_memory = true;
-        return;
-      }
       const int64_t at = begin + first;
-      write_tile<Form>(x + at, y + at, lines, threads, many ? many.get() : &one, out + at);
+      const bool enough = with_memory<T>(lines, [&](Known<T>* known) {
+        write_tile<Form>(x + at, y + at, lines, threads, known, out + at);
+      });
+      if (!enough) short_of_memory = true;
+    });
+  });
+  return short_of_memory ? -2 : 0;
+}
+
+// Writes log(sum(exp(x))) [components, width] of x [rows, width]; it is -inf of no rows. Returns -2 without memory.
+template <class T>
+int64_t log_sums(const T* x, const int64_t* offsets, int64_t components, int64_t rows, int64_t width, T* out,
+                 int64_t threads) {
+  if (!are_runs(offsets, components, rows)) return -1;
+  std::fill(out, out + components * width, -std::numeric_limits<T>::infinity());
+  bool short_of_memory = false;
+  each_run(offsets, components, threads, [&](int64_t c, int64_t threads) {
+    const T* given = x + offsets[c] * width;
+    T* made = out + c * width;
+    const int64_t rows = offsets[c + 1] - offsets[c];
+    if (width == 1 && rows <= kPiece) {
+      const T top = LogSum::finite(top_of_column(given, rows));
+      *made = static_cast<T>(top + LogSum::ready(total_of_column<LogSum>(given, given, rows, all(top), made)));
+      return;
+    }
+    each_tile(rows, width, [&](int64_t first, const Lines& lines) {
+      const bool enough = with_memory<T>(lines, [&](Known<T>* known) {
+        sum_tile<LogSum>(given + first, given + first, lines, threads, known, made);
+        for (int64_t j = 0; j < lines.width; ++j) made[first + j] = static_cast<T>(known->top[j] + known->sums[j]);
+      });
+      if (!enough) short_of_memory = true;
     });
   });
   return short_of_memory ? -2 : 0;
@@ -279,7 +348,8 @@ int64_t of_runs(const T* x, const T* y, const int64_t* offsets, int64_t componen
   SERRATE_EXPORT(softmax_##NAME, of_runs<Softmax, T>)                \
   SERRATE_EXPORT(log_softmax_##NAME, of_runs<LogSoftmax, T>)         \
   SERRATE_EXPORT(softmax_gradient_##NAME, of_runs<SoftmaxGradient, T>) \
-  SERRATE_EXPORT(log_softmax_gradient_##NAME, of_runs<LogSoftmaxGradient, T>)
+  SERRATE_EXPORT(log_softmax_gradient_##NAME, of_runs<LogSoftmaxGradient, T>) \
+  SERRATE_EXPORT(log_sums_##NAME, log_sums<T>)
 
 SERRATE_FOR_NUMBERS(float32, float)
 SERRATE_FOR_NUMBERS(float64, double)
