@@ -311,7 +311,9 @@ class _LogSumExp(Differentiable):
     @staticmethod
     def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
         top = _finite(segments.extreme(values.detach(), largest=True))
-        return segments.sum((values - segments.spread(top)).exp()).log() + top
+        total = segments.sum((values - segments.spread(top)).exp())
+        nothing = total == 0  # The logarithm of 0 has no derivative.
+        return torch.where(nothing, -torch.inf, torch.where(nothing, 1, total).log() + top)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
