@@ -15,7 +15,7 @@ import torch
 
 from serrate.eager.precision import widened
 from serrate.eager.sums import sum_by_index, sum_by_position, sum_of_runs
-from serrate.native import row_softmax
+from serrate.native import row_extremes, row_softmax
 from serrate.native import row_sums as library
 from serrate.native.loading import reads
 from serrate.tensor.combine import group_partition
@@ -418,6 +418,10 @@ def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> 
     grid = segments.grid(values)
     if grid is not None:
         return grid.amax(1) if largest else grid.amin(1)
+    if segments.runs is not None:
+        found = row_extremes.extremes(values, segments.runs.offsets_on(values.device), largest)
+        if found is not None:
+            return found
     made = _by_runs(segments, values, "max" if largest else "min", neutral(values.dtype, largest))
     if made is not None:
         return made

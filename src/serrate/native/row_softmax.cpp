@@ -66,39 +66,9 @@ struct LogSum {
   static SERRATE_INLINE T finite(T top) { return top - top == 0 ? top : T(0); }
 };
 
-// Calls function(j, whole, count) for the vectors of a line of so many columns; the last may have fewer numbers. If the
-// number of columns is a constant, the calls are written out.
-template <class T, class Function, size_t... V>
-SERRATE_INLINE void each_whole(const Function& function, std::index_sequence<V...>) {
-  (function(int64_t(V) * kNumbers<T>, std::true_type(), kNumbers<T>), ...);
-}
-
-template <class T, class Columns, class Function>
-SERRATE_INLINE void each_vector(Columns columns, const Function& function) {
-  if constexpr (!std::is_same_v<Columns, int64_t>) {
-    each_whole<T>(function, std::make_index_sequence<Columns::value / kNumbers<T>>());
-  } else {
-    int64_t j = 0;
-    for (; j + kNumbers<T> <= columns; j += kNumbers<T>) function(j, std::true_type(), kNumbers<T>);
-    if (j < columns) function(j, std::false_type(), columns - j);
-  }
-}
-
 // The element x that stands where there is none: its term is 0.
 template <class Form, class T>
 constexpr T kNone = Form::kTop ? -std::numeric_limits<T>::infinity() : T(0);
-
-template <bool kWhole, class T>
-SERRATE_INLINE Numbers<T> load_some(const T* memory, int64_t count, T filling = 0) {
-  if constexpr (kWhole) return load(memory);
-  else return load_first(memory, count, filling);
-}
-
-template <bool kWhole, class T>
-SERRATE_INLINE void store_some(T* memory, const Numbers<T>& numbers, int64_t count) {
-  if constexpr (kWhole) store(memory, numbers);
-  else store_first(memory, numbers, count);
-}
 
 // Finds the greatest number at each place of the lines of a piece. If one is NaN, this does not matter: the sum is then.
 template <class T>
@@ -153,6 +123,12 @@ void write_results(const T* x, const T* y, const Lines& lines, int64_t piece, co
   });
 }
 
+template <class T>
+SERRATE_INLINE Numbers<T> greater(const Numbers<T>& a, const Numbers<T>& b) { return b > a ? b : a; }
+
+template <class T>
+SERRATE_INLINE Numbers<T> added(const Numbers<T>& a, const Numbers<T>& b) { return a + b; }
+
 // What is known of each piece of a tile: the greatest numbers, and sums.
 template <class T>
 struct Known {
@@ -193,19 +169,6 @@ void write_tile(const T* x, const T* y, const Lines& lines, int64_t threads, Kno
   each_piece(lines, threads, [&](int64_t p) { write_results<Form>(x, y, lines, p, known->top, sums, out); });
 }
 
-// Calls function(known) with memory for what is known of each piece, and returns whether there is enough.
-template <class T, class Function>
-SERRATE_INLINE bool with_memory(const Lines& lines, const Function& function) {
-  if (lines.pieces() <= 1) {
-    Known<T> one;
-    function(&one);
-    return true;
-  }
-  const std::unique_ptr<Known<T>[]> many(new (std::nothrow) Known<T>[lines.pieces()]);
-  if (many) function(many.get());
-  return many != nullptr;
-}
-
 // The same for one column of at most kVectors vectors of rows: all of it stays in registers.
 template <class Form, int kVectors, class T>
 SERRATE_APART void write_short(const T* x, const T* y, int64_t rows, T* out) {
@@ -223,11 +186,11 @@ SERRATE_APART void write_short(const T* x, const T* y, int64_t rows, T* out) {
     top = given[0];
 #pragma GCC unroll 8
     for (int v = 1; v < kVectors; ++v) top = given[v] > top ? given[v] : top;
-    top = all(combined<T>(top, [](T a, T b) { return b > a ? b : a; }));
+    top = all(combined<T>(top, greater<T>));
   }
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) sum += terms[v] = Form::term(given[v], beside[v], top);
-  const double total = combined<T>(sum, [](T a, T b) { return a + b; });
+  const double total = combined<T>(sum, added<T>);
   const Numbers<T> ready = all(static_cast<T>(Form::ready(total)));
   const auto result = [&](int v) { return Form::result(Form::kKept ? terms[v] : given[v], beside[v], top, ready); };
 #pragma GCC unroll 8
@@ -244,7 +207,7 @@ SERRATE_INLINE T top_of_column(const T* x, int64_t rows) {
     const Numbers<T> given = load_some<whole>(x + i, size, kLeast);
     top = given > top ? given : top;
   });
-  return combined<T>(top, [](T a, T b) { return b > a ? b : a; });
+  return combined<T>(top, greater<T>);
 }
 
 // Returns the sum of the terms of one column.
@@ -261,7 +224,7 @@ SERRATE_INLINE double total_of_column(const T* x, const T* y, int64_t rows, cons
       if (Form::kKept) store_some<whole>(out + i, term, size);
       part += term;
     });
-    total += combined<T>(part, [](T a, T b) { return a + b; });
+    total += combined<T>(part, added<T>);
   }
   return total;
 }
@@ -306,7 +269,7 @@ int64_t of_runs(const T* x, const T* y, const int64_t* offsets, int64_t componen
     if (width == 1 && rows <= kPiece) return write_column<Form>(x + begin, y + begin, rows, out + begin);
     each_tile(rows, width, [&](int64_t first, const Lines& lines) {
       const int64_t at = begin + first;
-      const bool enough = with_memory<T>(lines, [&](Known<T>* known) {
+      const bool enough = with_memory<Known<T>>(lines, [&](Known<T>* known) {
         write_tile<Form>(x + at, y + at, lines, threads, known, out + at);
       });
       if (!enough) short_of_memory = true;
@@ -332,7 +295,7 @@ int64_t log_sums(const T* x, const int64_t* offsets, int64_t components, int64_t
       return;
     }
     each_tile(rows, width, [&](int64_t first, const Lines& lines) {
-      const bool enough = with_memory<T>(lines, [&](Known<T>* known) {
+      const bool enough = with_memory<Known<T>>(lines, [&](Known<T>* known) {
         sum_tile<LogSum>(given + first, given + first, lines, threads, known, made);
         for (int64_t j = 0; j < lines.width; ++j) made[first + j] = static_cast<T>(known->top[j] + known->sums[j]);
       });

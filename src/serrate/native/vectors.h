@@ -1,4 +1,4 @@
-// This file has vectors of 64 bytes of numbers, of which the last one of a row may have fewer, and exp of such a vector.
+// This file has vectors of 64 bytes of numbers, of which the last one of a row may have fewer; and functions of them.
 #pragma once
 
 #include <cmath>
@@ -44,11 +44,8 @@ SERRATE_INLINE void store(T* memory, const Numbers<T>& numbers) {
 template <class T>
 SERRATE_INLINE Numbers<T> load_first(const T* memory, int64_t count, T filling) {
 #ifdef __AVX512F__
-  if constexpr (std::is_same_v<T, float>) {
-    return _mm512_mask_loadu_ps(_mm512_set1_ps(filling), (1u << count) - 1, memory);
-  } else {
-    return _mm512_mask_loadu_pd(_mm512_set1_pd(filling), (1u << count) - 1, memory);
-  }
+  if constexpr (sizeof(T) == 4) return (Numbers<T>)_mm512_mask_loadu_ps((__m512)all(filling), (1u << count) - 1, memory);
+  else return (Numbers<T>)_mm512_mask_loadu_pd((__m512d)all(filling), (1u << count) - 1, memory);
 #else
   T copy[kNumbers<T>];
   for (int64_t j = 0; j < kNumbers<T>; ++j) copy[j] = filling;
@@ -61,27 +58,62 @@ SERRATE_INLINE Numbers<T> load_first(const T* memory, int64_t count, T filling) 
 template <class T>
 SERRATE_INLINE void store_first(T* memory, const Numbers<T>& numbers, int64_t count) {
 #ifdef __AVX512F__
-  if constexpr (std::is_same_v<T, float>) {
-    _mm512_mask_storeu_ps(memory, (1u << count) - 1, numbers);
-  } else {
-    _mm512_mask_storeu_pd(memory, (1u << count) - 1, numbers);
-  }
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(memory, (1u << count) - 1, (__m512)numbers);
+  else _mm512_mask_storeu_pd(memory, (1u << count) - 1, (__m512d)numbers);
 #else
   copy_short(reinterpret_cast<char*>(memory), reinterpret_cast<const char*>(&numbers), count * sizeof(T));
 #endif
 }
 
-// Combines all numbers of a vector: halves first, then quarters, and so on.
-template <class T, class Combine>
-SERRATE_INLINE T combined(Numbers<T> numbers, const Combine& combine) {
-  T parts[kNumbers<T>];
-  std::memcpy(parts, &numbers, sizeof(parts));
-#pragma GCC unroll 4
-  for (int64_t half = kNumbers<T> / 2; half; half /= 2) {
-#pragma GCC unroll 16
-    for (int64_t j = 0; j < half; ++j) parts[j] = combine(parts[j], parts[j + half]);
+template <bool kWhole, class T>
+SERRATE_INLINE Numbers<T> load_some(const T* memory, int64_t count, T filling = 0) {
+  if constexpr (kWhole) return load(memory);
+  else return load_first(memory, count, filling);
+}
+
+template <bool kWhole, class T>
+SERRATE_INLINE void store_some(T* memory, const Numbers<T>& numbers, int64_t count) {
+  if constexpr (kWhole) store(memory, numbers);
+  else store_first(memory, numbers, count);
+}
+
+// Calls function(j, whole, count) for the vectors of a line of so many columns; the last may have fewer numbers. If the
+// number of columns is a constant, the calls are written out.
+template <class T, class Function, size_t... V>
+SERRATE_INLINE void each_whole(const Function& function, std::index_sequence<V...>) {
+  (function(int64_t(V) * kNumbers<T>, std::true_type(), kNumbers<T>), ...);
+}
+
+template <class T, class Columns, class Function>
+SERRATE_INLINE void each_vector(Columns columns, const Function& function) {
+  if constexpr (!std::is_same_v<Columns, int64_t>) {
+    each_whole<T>(function, std::make_index_sequence<Columns::value / kNumbers<T>>());
+  } else {
+    int64_t j = 0;
+    for (; j + kNumbers<T> <= columns; j += kNumbers<T>) function(j, std::true_type(), kNumbers<T>);
+    if (j < columns) function(j, std::false_type(), columns - j);
   }
-  return parts[0];
+}
+
+// Returns the vector whose number j is number j + kBy of another one; after the last number comes the first.
+template <int64_t kBy, class T>
+SERRATE_INLINE Numbers<T> turned(const Numbers<T>& numbers) {
+  Numbers<std::conditional_t<sizeof(T) == 4, int32_t, int64_t>> from;
+  for (int64_t j = 0; j < kNumbers<T>; ++j) from[j] = (j + kBy) % kNumbers<T>;
+#ifdef __clang__
+  Numbers<T> made;
+  for (int64_t j = 0; j < kNumbers<T>; ++j) made[j] = numbers[from[j]];
+  return made;
+#else
+  return __builtin_shuffle(numbers, from);
+#endif
+}
+
+// Combines all numbers of a vector: halves first, then quarters, and so on.
+template <class T, int64_t kHalf = kNumbers<T> / 2, class Combine>
+SERRATE_INLINE T combined(const Numbers<T>& numbers, const Combine& combine) {
+  if constexpr (kHalf == 0) return numbers[0];
+  else return combined<T, kHalf / 2>(combine(numbers, turned<kHalf, T>(numbers)), combine);
 }
 
 // The exponential of each number. Processors with AVX-512 multiply by a power of two in one instruction, results that
