@@ -1,4 +1,5 @@
-// This file has vectors of 64 bytes of numbers, of which the last one of a row may have fewer; and functions of them.
+// This file has vectors of numbers, as long as those of the processor, of which the last one of a row may have fewer
+// numbers; and functions of them.
 #pragma once
 
 #include <cmath>
@@ -6,21 +7,32 @@
 #include "../runtime/exponential.h"
 #include "common.h"
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
 namespace {
 
+#if defined(__AVX512F__)
+constexpr int64_t kBytes = 64;
+#elif defined(__AVX2__)
+constexpr int64_t kBytes = 32;
+#else
+constexpr int64_t kBytes = 16;
+#endif
+
 template <class T>
 struct VectorOf {
-  typedef T type __attribute__((vector_size(64)));
+  typedef T type __attribute__((vector_size(kBytes)));
 };
 template <class T>
 using Numbers = typename VectorOf<T>::type;
 
 template <class T>
-constexpr int64_t kNumbers = 64 / sizeof(T);
+constexpr int64_t kNumbers = kBytes / sizeof(T);
+
+template <class T>
+using Place = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
 // Returns a vector of one number.
 template <class T>
@@ -40,12 +52,26 @@ SERRATE_INLINE void store(T* memory, const Numbers<T>& numbers) {
   std::memcpy(memory, &numbers, sizeof(numbers));
 }
 
+// Returns the vector of the numbers 0, 1, 2, …
+template <class T>
+SERRATE_INLINE Numbers<Place<T>> places() {
+  Numbers<Place<T>> made;
+  for (int64_t j = 0; j < kNumbers<T>; ++j) made[j] = static_cast<Place<T>>(j);
+  return made;
+}
+
 // Reads `count` numbers, 1 to kNumbers; all others are `filling`.
 template <class T>
 SERRATE_INLINE Numbers<T> load_first(const T* memory, int64_t count, T filling) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) return (Numbers<T>)_mm512_mask_loadu_ps((__m512)all(filling), (1u << count) - 1, memory);
   else return (Numbers<T>)_mm512_mask_loadu_pd((__m512d)all(filling), (1u << count) - 1, memory);
+#elif defined(__AVX2__)
+  const auto chosen = places<T>() < static_cast<Place<T>>(count);
+  Numbers<T> found;
+  if constexpr (sizeof(T) == 4) found = (Numbers<T>)_mm256_maskload_epi32((const int*)memory, (__m256i)chosen);
+  else found = (Numbers<T>)_mm256_maskload_epi64((const long long*)memory, (__m256i)chosen);
+  return chosen ? found : all(filling);
 #else
   T copy[kNumbers<T>];
   for (int64_t j = 0; j < kNumbers<T>; ++j) copy[j] = filling;
@@ -57,9 +83,13 @@ SERRATE_INLINE Numbers<T> load_first(const T* memory, int64_t count, T filling) 
 // Writes the first `count` numbers, 1 to kNumbers.
 template <class T>
 SERRATE_INLINE void store_first(T* memory, const Numbers<T>& numbers, int64_t count) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(memory, (1u << count) - 1, (__m512)numbers);
   else _mm512_mask_storeu_pd(memory, (1u << count) - 1, (__m512d)numbers);
+#elif defined(__AVX2__)
+  const auto chosen = (__m256i)(places<T>() < static_cast<Place<T>>(count));
+  if constexpr (sizeof(T) == 4) _mm256_maskstore_epi32((int*)memory, chosen, (__m256i)numbers);
+  else _mm256_maskstore_epi64((long long*)memory, chosen, (__m256i)numbers);
 #else
   copy_short(reinterpret_cast<char*>(memory), reinterpret_cast<const char*>(&numbers), count * sizeof(T));
 #endif
@@ -98,8 +128,7 @@ SERRATE_INLINE void each_vector(Columns columns, const Function& function) {
 // Returns the vector whose number j is number j + kBy of another one; after the last number comes the first.
 template <int64_t kBy, class T>
 SERRATE_INLINE Numbers<T> turned(const Numbers<T>& numbers) {
-  Numbers<std::conditional_t<sizeof(T) == 4, int32_t, int64_t>> from;
-  for (int64_t j = 0; j < kNumbers<T>; ++j) from[j] = (j + kBy) % kNumbers<T>;
+  const Numbers<Place<T>> from = (places<T>() + static_cast<Place<T>>(kBy)) & static_cast<Place<T>>(kNumbers<T> - 1);
 #ifdef __clang__
   Numbers<T> made;
   for (int64_t j = 0; j < kNumbers<T>; ++j) made[j] = numbers[from[j]];
@@ -115,6 +144,17 @@ SERRATE_INLINE T combined(const Numbers<T>& numbers, const Combine& combine) {
   if constexpr (kHalf == 0) return numbers[0];
   else return combined<T, kHalf / 2>(combine(numbers, turned<kHalf, T>(numbers)), combine);
 }
+
+#ifndef __AVX512F__
+template <class T>
+SERRATE_INLINE Numbers<T> each_exp(const Numbers<T>& x) {
+  T made[kNumbers<T>];
+  std::memcpy(made, &x, sizeof(made));
+#pragma omp simd
+  for (int64_t j = 0; j < kNumbers<T>; ++j) made[j] = sr::exp(made[j]);
+  return load<T>(made);
+}
+#endif
 
 // The exponential of each number. Processors with AVX-512 multiply by a power of two in one instruction, results that
 // are too small for a normal number included; and their bounds let a NaN pass, which is the second argument.
@@ -132,9 +172,7 @@ SERRATE_INLINE Numbers<float> exp_of(const Numbers<float>& x) {
   p = _mm512_fmadd_ps(p, r * r, r) + _mm512_set1_ps(1.0f);
   return _mm512_scalef_ps(p, n);
 #else
-  Numbers<float> made;
-  for (int64_t j = 0; j < kNumbers<float>; ++j) made[j] = sr::exp(x[j]);
-  return made;
+  return each_exp<float>(x);
 #endif
 }
 
@@ -155,9 +193,7 @@ SERRATE_INLINE Numbers<double> exp_of(const Numbers<double>& x) {
   p = _mm512_fmadd_pd(p, r * r, r) + _mm512_set1_pd(1.0);
   return _mm512_scalef_pd(p, n);
 #else
-  Numbers<double> made;
-  for (int64_t j = 0; j < kNumbers<double>; ++j) made[j] = sr::exp(x[j]);
-  return made;
+  return each_exp<double>(x);
 #endif
 }
 
