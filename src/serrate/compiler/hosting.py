@@ -327,6 +327,8 @@ class _Writer:
             return f"({''.join(f'{self._argument(each)}, ' for each in part)})"
         if isinstance(part, list):
             return f"[{', '.join(map(self._argument, part))}]"
+        if isinstance(part, dict):
+            return f"{{{', '.join(f'{name!r}: {self._argument(each)}' for name, each in part.items())}}}"
         if isinstance(part, slice):
             return f"slice({', '.join(self._argument(each) for each in (part.start, part.stop, part.step))})"
         if part is None or isinstance(part, (bool, int, str)):

@@ -29,7 +29,8 @@ from serrate.ops import answers
 from serrate.ops.call import TRACER
 from serrate.ops.meta import call_name, found_at_points, given_at
 from serrate.ops.record import TABLE, Op
-from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.ops.recording import Names, NotRecorded, memo_key, record_calls
+from serrate.passes.vjp import is_cut
 from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.partitions import Call, Expression
@@ -227,6 +228,12 @@ class Trace:
     ) -> Any:
         """The values that a function gives for arguments on types, after an instruction for it was entered."""
 
+        decides = name in TABLE and bool(TABLE[name].decides)
+        key = None if decides else memo_key((name, spelling, given, options, self.guards))
+        known = self.names.remembered(key)
+        if known is not None:
+            return self._made(name, given, options, known, spelling, where)
+
         def at(run: Any) -> Any:
             token = TRACER.set(None)
             try:
@@ -240,10 +247,22 @@ class Trace:
                 TRACER.reset(token)
 
         found = found_at_points(name, at, call, self.inputs.program, guards=self.guards)
+        if found.guards == self.guards:
+            self.names.remember(key, found.result)
         self.guards = found.guards
-        result = replaced(
-            found.result, lambda part: Value(part, self.names.fresh()) if isinstance(part, TensorType) else part
-        )
+        return self._made(name, given, options, found.result, spelling, where)
+
+    def _made(
+        self,
+        name: str,
+        given: tuple[Any, ...],
+        options: dict[str, Any],
+        types: Any,
+        spelling: Callable[..., Any] | None,
+        where: str,
+    ) -> Any:
+        """New values of these types, after the instruction that makes them was entered."""
+        result = replaced(types, lambda part: Value(part, self.names.fresh()) if isinstance(part, TensorType) else part)
         self._enter(Instruction(name, given, tuple(options.items()), result, spelling), where)
         return result
 
@@ -258,9 +277,7 @@ class Trace:
             where,
         )
         self.instructions.append(made)
-        op = TABLE.get(made.op)
-        is_cut = not torch.is_grad_enabled() or (op is not None and op.primitive == "stop_gradient")
-        if not is_cut and not self._differentiable.isdisjoint(made.operands):
+        if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(made.operands):
             self._differentiable.update(
                 value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
             )

@@ -305,7 +305,11 @@ def _from_dense(made: Fusing, instruction: Instruction, given: dict[str, Any]) -
     kind = instruction.result.type
     if kind.device != _value(given["dense"]).type.device:
         raise NotFused("the lengths lie on another device")
-    return made.fusion.from_dense(made.view(given["dense"]), made.axes_of(kind), given["padding_value"])
+    view = made.view(_value(given["dense"]))
+    for axis, wanted in zip(view.domain.kept, kind.shape, strict=True):
+        if axis.is_broadcast and isinstance(wanted, RaggedAxis):
+            raise NotFused("rows are read of an axis of one index")  # which would be read at each position
+    return made.fusion.from_dense(view, made.axes_of(kind), given["padding_value"])
 
 
 @form("embedding")

@@ -7,18 +7,18 @@ what these give are found by the same code that finds the types of results (`ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from serrate.ops.call import TRACER
 from serrate.ops.meta import call_name, found_at_points, given_at, program_of
-from serrate.ops.record import Op
+from serrate.ops.record import TABLE, Op
 from serrate.program.abstract import AbstractRun
 from serrate.program.guards import Guard
 from serrate.program.partitions import AbstractPartition, Call
-from serrate.program.program import Instruction, replaced
+from serrate.program.program import Instruction, hashable, replaced, values_in
 from serrate.program.sizes import is_said
 from serrate.program.types import RaggedAxis, Value
 from serrate.tensor.structure import Ragged
@@ -43,6 +43,16 @@ class Names:
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._next = 0
         self._taken = set(taken)
+        self._found: dict[Hashable, Any] = {}
+
+    def remembered(self, key: Hashable | None) -> Any:
+        """What was found before under a key; None if nothing was."""
+        return None if key is None else self._found.get(key)
+
+    def remember(self, key: Hashable | None, found: Any) -> None:
+        """Keep what was found under a key: programs do the same things again and again."""
+        if key is not None:
+            self._found[key] = found
 
     def fresh(self, prefix: str = "v") -> str:
         """A name that no value has."""
@@ -60,24 +70,41 @@ def record_calls(
     *,
     guards: tuple[Guard, ...] = (),
     title: str = "",
+    memo: Hashable | None = None,
 ) -> Recorded:
     """What a program calls for arguments in which a `Value` stands for each tensor.
 
     `guards` are taken for given; more that are needed come with what is recorded. A program that makes a tensor without
-    an operation is a `NotRecorded`, as is one whose calls depend on numbers that no type knows.
+    an operation is a `NotRecorded`, as is one whose calls depend on numbers that no type knows. Programs of the same
+    `memo` do the same for arguments of the same types, so that the second one need not run.
     """
 
-    def run(abstract: AbstractRun) -> tuple[Any, ...]:
-        return _Recorder(abstract).run(function, arguments, named)
-
+    given = list(dict.fromkeys(values_in((arguments, named))))
+    stand_ins = {value: Value(value.type, _Given(number)) for number, value in enumerate(given)}
+    key = None if memo is None else memo_key((memo, arguments, named, guards))
     title = title or getattr(function, "__name__", "a program")
-    found = found_at_points(
-        title, run, Call("recorded", (object(),)), program_of(title, (arguments, named)), guards=guards
-    )
+    found = names.remembered(key)
+    if found is None:
+        inside = replaced((arguments, named), lambda part: stand_ins[part] if isinstance(part, Value) else part)
+        if memo is None:  # what elements of values decide about is named after them
+            inside = arguments, named
+
+        def run(abstract: AbstractRun) -> tuple[Any, ...]:
+            return _Recorder(abstract).run(function, *inside)
+
+        program = program_of(title, (arguments, named))
+        found = found_at_points(title, run, Call("recorded", (object(),)), program, guards=guards)
+        if any(TABLE[step[0]].decides for step in found.result[0]):
+            if memo is not None:
+                return record_calls(function, arguments, named, names, guards=guards, title=title)
+        else:
+            names.remember(key, found)
     steps, result = found.result
     fresh: dict[int, str] = {}
 
     def rename(part: Any) -> Any:
+        if isinstance(part, Value) and isinstance(part.name, _Given):
+            return given[part.name.place]
         if isinstance(part, Value) and isinstance(part.name, _Number):
             if part.name.number not in fresh:
                 fresh[part.name.number] = names.fresh()
@@ -85,16 +112,38 @@ def record_calls(
         return part
 
     made = []
-    for op, given, options, gives, spelling in steps:
-        given, options, gives = replaced((given, options, gives), rename)
-        made.append(Instruction(op, given, tuple(options.items()), gives, spelling))
+    for op, operands, options, gives, spelling in steps:
+        operands, options, gives = replaced((operands, options, gives), rename)
+        made.append(Instruction(op, operands, tuple(options.items()), gives, spelling))
     return Recorded(tuple(made), replaced(result, rename), found.guards)
+
+
+class _Given(NamedTuple):
+    """The name of a value that a remembered program was given."""
+
+    place: int
 
 
 class _Number(NamedTuple):
     """The name of a value while a program is recorded: how many were made before it."""
 
     number: int
+
+
+def memo_key(given: Any) -> Hashable | None:
+    """A key of something that holds arguments: values count by their types and by which of them are the same. None if
+    something in it has no hash."""
+    places: dict[Value, int] = {}
+
+    def numbered(part: Any) -> Any:
+        return (part.type, places.setdefault(part, len(places))) if isinstance(part, Value) else part
+
+    key = hashable(given, numbered)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key  # type: ignore[no-any-return]
 
 
 class _Recorder:

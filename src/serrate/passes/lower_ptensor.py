@@ -123,6 +123,7 @@ class Cutter:
             self._names,
             guards=self.program.guards,
             title=instruction.op,
+            memo=("body", instruction.op),
         )
         if not isinstance(found.result, Value) or found.guards != self.program.guards:
             raise NotFused(f"the body of {instruction.op} gives several tensors, or needs to know that sizes are equal")

@@ -64,7 +64,7 @@ class _Back:
         active = set(self.wanted)
         reached = set(self.wanted)  # a result that does not change with them has gradients, too, which are 0
         for step in steps:
-            cut = _is_cut(step)
+            cut = is_cut(step)
             if not cut and not _is_flat(step) and active.intersection(step.operands):
                 active.update(value for value in step.results if _has_gradient(value))
             if not cut and reached.intersection(step.operands):
@@ -89,7 +89,7 @@ class _Back:
         try:
             made = record_calls(
                 lambda *arguments, **named: run_body(op, arguments, named),
-                step.arguments, dict(step.named), self.names, guards=self.guards, title=step.op,
+                step.arguments, dict(step.named), self.names, guards=self.guards, title=step.op, memo=("body", step.op),
             )  # fmt: skip
         except (NotRecorded, TypeError):
             return [step]
@@ -126,7 +126,7 @@ class _Back:
             made = record_calls(
                 lambda g, out, arguments, named: vjp(op, arguments, named, out, g),
                 (gradient, step.result, step.arguments, dict(step.named)), {}, self.names,
-                guards=self.guards, title=f"the derivative of {step.op}",
+                guards=self.guards, title=f"the derivative of {step.op}", memo=("vjp", step.op),
             )  # fmt: skip
         except (NotRecorded, NotImplementedError):
             self._by_torch(step, op, gradient)
@@ -264,7 +264,12 @@ def _is_flat(step: Instruction) -> bool:
     return op is not None and step.function is None and bool(op.flat)
 
 
-def _is_cut(step: Instruction) -> bool:
-    """Whether nothing goes back through an instruction by the user's wish."""
+def is_cut(step: Instruction) -> bool:
+    """Whether torch asks for no gradient of what an instruction gives: gradients are stopped, or elements do not count.
+
+    A function of elements that is constant between steps has the gradient 0 there.
+    """
     op = TABLE.get(step.op)
-    return op is not None and step.function is None and op.primitive == "stop_gradient"
+    if op is None or step.function is not None:
+        return False
+    return op.primitive == "stop_gradient" or (bool(op.flat) and op.primitive != "scalar")

@@ -60,7 +60,7 @@ class Instruction:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What is computed of what, whatever the results are called and whoever asked for it."""
-        return self.op, _hashable(self.arguments), _hashable(self.named), self.function
+        return self.op, hashable(self.arguments), hashable(self.named), self.function
 
     def __str__(self) -> str:
         given = [text_of(each) for each in self.arguments]
@@ -135,14 +135,15 @@ def text_of(given: Any) -> str:
     return repr(given) if isinstance(given, (str, float, complex)) else str(given)
 
 
-def _hashable(given: Any) -> Any:
-    """Arguments as something that can be compared and hashed; numbers of several types are told apart."""
+def hashable(given: Any, change: Callable[[Any], Any] = lambda part: part) -> Any:
+    """Arguments as something that can be compared and hashed; numbers of several types are told apart. `change` is
+    applied to each part that has no parts itself."""
     if isinstance(given, (tuple, list)):
-        return type(given), tuple(map(_hashable, given))
+        return type(given), tuple(hashable(part, change) for part in given)
     if isinstance(given, dict):
-        return dict, tuple((name, _hashable(part)) for name, part in given.items())
+        return dict, tuple((name, hashable(part, change)) for name, part in given.items())
     if isinstance(given, slice):
-        return slice, _hashable((given.start, given.stop, given.step))
+        return slice, hashable((given.start, given.stop, given.step), change)
     if isinstance(given, (bool, int, float, complex)):
         return type(given), repr(given)
-    return given
+    return change(given)
