@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from serrate.compiler.gradients import Differentiable
-from serrate.compiler.hosting import host_program
+from serrate.compiler.hosting import Note, host_program
 from serrate.compiler.numbers import DTYPES
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
 from serrate.lowering import parts
-from serrate.lowering.forms import is_cheap
+from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
@@ -72,11 +72,18 @@ class Compiled:
 
 
 def compiled(
-    function: Callable[..., Any], given: Arguments, *, is_static: bool, loose: frozenset[Place], name: str
+    function: Callable[..., Any],
+    given: Arguments,
+    *,
+    is_static: bool,
+    loose: frozenset[Place],
+    name: str,
+    note: Note,
 ) -> Compiled:
     """A function for the signature of some arguments.
 
-    If the sizes of first axes are `static` they are numbers; `loose` numbers are inputs.
+    If the sizes of first axes are `static` they are numbers; `loose` numbers are inputs. `note` is told of the first
+    launch of each fusion.
     """
     trace = Trace(is_static=is_static)
     tensors, numbers = [], []
@@ -94,7 +101,7 @@ def compiled(
     program, constants = fold_constants.run(program, DRAWS, _evaluated)
     trace.captured += constants
     wanted = [value for value in program.inputs if trace.needs_gradient(value)]
-    maker = _Maker(trace, name, given, function)
+    maker = _Maker(trace, name, given, function, note)
     if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
         return maker.differentiable(traced, program, wanted)
     forward = maker.stage(program, trace.plain)
@@ -124,14 +131,14 @@ def loose_inputs(given: Arguments, loose: frozenset[Place]) -> list[torch.Tensor
 
 
 class _Maker:
-    def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any]) -> None:
-        self.trace, self.name, self.given, self.function = trace, name, given, function
+    def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any], note: Note) -> None:
+        self.trace, self.name, self.given, self.function, self.note = trace, name, given, function, note
 
     def stage(self, program: Program, plain: Sequence[bool], suffix: str = "") -> Stage:
         """A program, cut and written."""
         partitions = self.trace.partitions
         steps = Cutter(program, name=self.name + suffix, partitions=frozenset(partitions)).run()
-        run, text = host_program(program, steps, plain, partitions, asks_guards=not suffix)
+        run, text = host_program(program, steps, plain, partitions, self.note, asks_guards=not suffix)
         return Stage(program, steps, run, text)
 
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
@@ -139,7 +146,7 @@ class _Maker:
         trace, inputs = self.trace, program.inputs
         joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
-        halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_cheap, DRAWS)
+        halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_recomputed, DRAWS)
         forward = self.stage(halves.forward, [not value.type.axes for value in halves.forward.results])
         back = self.stage(halves.back, [not value.type.axes for value in halves.back.results], "_back")
         run = Differentiable(

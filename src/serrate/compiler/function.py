@@ -25,6 +25,7 @@ from serrate.compiler.stats import Stats
 from serrate.errors import CompileError, TracerError
 from serrate.ops.call import TRACER
 from serrate.runtime import toolchain
+from serrate.schedule import Planned
 from serrate.tensor.tensor import Tensor
 
 
@@ -163,10 +164,17 @@ class Jitted:
         family.programs[family.key(given)] = made
         return made
 
+    def _note(self, planned: Planned, *inputs: torch.Tensor) -> None:
+        """Count the bytes of the first launch of a fusion."""
+        self.stats.bytes_moved += planned.moved_bytes(*inputs)
+        self.stats.least_bytes += planned.least_bytes(*inputs)
+
     def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
         before = toolchain.counts()
-        made = compiled(self.function, given, is_static=family.is_static, loose=family.loose, name=self._name)
+        made = compiled(
+            self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
+        )
         ran, hits = toolchain.counts()
         self.stats.compiles += ran - before[0]
         self.stats.disk_hits += hits - before[1]

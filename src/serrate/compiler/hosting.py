@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
+Note = Callable[..., None]
+"""What is told of the first launch of a fusion: how it is planned, and what its inputs are."""
+
 
 class GuardFailed(Exception):
     """This exception leaves a host program if tensors do not fit each other as they did when it was traced."""
@@ -39,15 +43,16 @@ def host_program(
     steps: Sequence[Step],
     plain: Sequence[bool],
     partitions: Mapping[Expression, Partition],
+    note: Note,
     *,
     asks_guards: bool = True,
 ) -> tuple[Callable[..., Any], str]:
     """The function of the tensors of `program.inputs` that returns what the program gives, and its text.
 
     `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
-    each call. A way back need not ask for the guards, since the way forward has done so.
+    each call. `note` is told of the first launch of each fusion. A way back need not ask for the guards, since the way forward has done so.
     """
-    writer = _Writer(program, steps, plain, partitions)
+    writer = _Writer(program, steps, plain, partitions, note)
     run = writer.function(asks_guards)
     return run, "\n".join(writer.made.lines)
 
@@ -59,6 +64,7 @@ class _Writer:
         steps: Sequence[Step],
         plain: Sequence[bool],
         partitions: Mapping[Expression, Partition],
+        note: Note,
     ) -> None:
         self.program, self.steps = program, steps
         self.made = GeneratedFunction(
@@ -72,12 +78,13 @@ class _Writer:
                 "GuardFailed": GuardFailed,
             },
         )
-        self.plain = iter(plain)
+        self.plain, self.note = iter(plain), note
         self.values: dict[Value, str] = {}  # variables of torch tensors
         self.tensors: dict[Value, str] = {}  # variables of Tensors
         self.structures: dict[tuple[Any, ...], str] = {}  # by the packed axes of a type
         self.partitions = {key: self.made.meaning("partition", each) for key, each in partitions.items()}
         self.sizes: dict[Symbol, str] = {}
+        self.called: set[Value] = set()  # results of library calls that may be views
         self.count = 0
 
     def function(self, asks_guards: bool) -> Callable[..., Any]:
@@ -237,6 +244,8 @@ class _Writer:
                 given.append(self._contiguous(feed.of))
         names = [self.variable("v") for _ in step.results]
         kernels = self.made.meaning("kernels", step.planned.prepared())
+        first = self.made.meaning("first", [partial(self.note, step.planned)])
+        self.line(f"if {first}: {first}.pop()({', '.join(given)})")
         self.line(f"{', '.join(names)}, = {kernels}({', '.join(given)})")
         for name, value in zip(names, step.results, strict=True):
             self.values[value] = name
@@ -289,6 +298,8 @@ class _Writer:
         called = self.made.meaning(re.sub(r"\W+", "_", instruction.op), function)
         given = [self._argument(part) for part in instruction.arguments]
         given += [f"{name}={self._argument(part)}" for name, part in instruction.named]
+        if op is None or op.primitive in ("movement", "stop_gradient", "cast") or op.body is not None:
+            self.called.update(instruction.results)
         result = self.variable("r")
         self.line(f"{result} = {called}({', '.join(given)})")
         self._note_result(result, instruction.result)
@@ -340,9 +351,12 @@ class _Writer:
     def _returned(self, part: Any) -> str:
         """The text of what is returned."""
         if isinstance(part, Value):
-            if next(self.plain):
-                return self._values(part)
-            return self._tensor(part)
+            text = self._values(part) if next(self.plain) else self._tensor(part)
+            if part not in self.called:
+                return text
+            # A result of a library call may be a view of an argument, and what is returned is the caller's to write to.
+            inputs = ", ".join(f"x{number}" for number in range(len(self.program.inputs)))
+            return f"{self.made.meaning('unshared', unshared)}({text}, ({inputs},))"
         if isinstance(part, Polynomial):
             return self._size(part)
         if isinstance(part, tuple):
@@ -359,6 +373,17 @@ class _Writer:
 
 _NOTHING = torch.zeros((), dtype=torch.uint8)
 """The only element of a tensor that says by its shape what a size is."""
+
+
+def unshared(result: Any, inputs: Sequence[Any]) -> Any:
+    """A result, or a copy of it if it shares its memory with an input that it is not itself."""
+    values = result.values if isinstance(result, Tensor) else result
+    storage = values.untyped_storage().data_ptr()
+    for each in inputs:
+        given = each.values if isinstance(each, Tensor) else each
+        if given is result or (storage and given.untyped_storage().data_ptr() == storage):
+            return result.clone()
+    return result
 
 
 def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:

@@ -30,3 +30,7 @@ class Stats:
     """How many library calls its programs have."""
     eager_calls: int = 0
     """How many calls ran eagerly."""
+    bytes_moved: int = 0
+    """The bytes that kernels read and wrote when each of them was launched first."""
+    least_bytes: int = 0
+    """The bytes that no kernels could have done without there: what they are given and give, each once."""

@@ -385,6 +385,14 @@ def is_cheap(instruction: Instruction) -> bool:
     return op.primitive in ("scalar", "cast", "random_bits") or op.name in _CHEAP or elementwise.is_known(op.name)
 
 
+def is_recomputed(instruction: Instruction) -> bool:
+    """Whether a way back computes an instruction again rather than read what it gave: it costs less, or just as much as
+    to read the operand in other places."""
+    return is_cheap(instruction) or (
+        instruction.op in ("from_dense", "Tensor.to_dense") and form_of(instruction) is not None
+    )
+
+
 def makes_rows_alone(instruction: Instruction) -> bool:
     """Whether the rows of the result follow from the rows of operands, so that features do not count."""
     if instruction.op == "concat":
