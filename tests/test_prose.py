@@ -29,12 +29,6 @@ RIDDLES = {
 }
 HEADING = 7
 """A comment of at most so many words may be the heading of what follows."""
-WAITING = {
-    "fusion/expressions.py": "y + (N − x mod N)",
-    "fusion/scalar.py": "repr: 0.0",
-    "fusion/simplify.py": "plain symbols first",
-}
-"""How a comment begins that is not a whole sentence yet."""
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
@@ -125,10 +119,7 @@ def test_docstrings_are_whole_sentences(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*PYTHON, *C], ids=lambda path: str(path.relative_to(ROOT)))
 def test_comments_are_whole_sentences(path: Path) -> None:
-    waits = WAITING.get(str(path.relative_to(ROOT)), "\n")
-    faults = [
-        (n, f) for n, text in comments(path) for f in (*faults_of_comment(text), *riddles(text)) if waits not in text
-    ]
+    faults = [(n, f) for n, text in comments(path) for f in (*faults_of_comment(text), *riddles(text))]
     assert not faults
 
 

@@ -50,7 +50,8 @@ def host_program(
     """The function of the tensors of `program.inputs` that returns what the program gives, and its text.
 
     `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
-    each call. `note` is told of the first launch of each fusion. A way back need not ask for the guards, since the way forward has done so.
+    each call; `note` is told of the first launch of each fusion. A way back need not ask for the guards, since the way
+    forward has done so.
     """
     writer = _Writer(program, steps, plain, partitions, note)
     run = writer.function(asks_guards)

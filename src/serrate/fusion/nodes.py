@@ -177,7 +177,7 @@ _interned: WeakValueDictionary[tuple[Any, ...], Scalar] = WeakValueDictionary()
 def make(op: str, args: Sequence[Scalar] = (), value: Any = None, dtype: str = INDEX) -> Scalar:
     """The node, as it is: nothing is folded."""
     args = tuple(args)
-    # repr: 0.0 is not -0.0, True is not 1
+    # Constants are told apart by their repr: 0.0 is not -0.0, and True is not 1.
     key = (op, args, value if value is None or isinstance(value, str) else repr(value), dtype)
     found = _interned.get(key)
     if found is None:

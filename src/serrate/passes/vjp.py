@@ -1,4 +1,4 @@
-"""vjp: the way back of a program, by the rules of its operations.
+"""The pass vjp makes the way back of a program, by the rules of its operations.
 
 The result is one joint program: it is given what the program is given and a gradient for each of its results, and gives
 the gradients of the inputs that are asked for. `halves` cuts it in two: the way forward gives what the way back needs,
