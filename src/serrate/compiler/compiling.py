@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -64,11 +63,13 @@ class Compiled:
     recomputed: tuple[str, ...] = ()
     """The operations that the way back computes again."""
 
-    @cached_property
-    def captured_as(self) -> tuple[Any, ...]:
-        """What the captured tensors were like when they were traced."""
+    captured_as: tuple[Any, ...] = field(init=False)
+    """What the captured tensors were like when they were traced."""
+
+    def __post_init__(self) -> None:
         packed = [each.values if isinstance(each, Tensor) else each for each in self.captured]
-        return tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
+        seen = tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
+        object.__setattr__(self, "captured_as", seen)
 
 
 def compiled(

@@ -19,11 +19,13 @@ from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.lowered import Lowered
 from serrate.compiler.numbers import Pinned
-from serrate.compiler.outside import Outside
+from serrate.compiler.outside import KEPT, Outside
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
 from serrate.compiler.stats import Stats
+from serrate.compiler.traced import is_users_own
 from serrate.errors import CompileError, TracerError
 from serrate.ops.call import TRACER
+from serrate.program.program import replaced
 from serrate.runtime import toolchain
 from serrate.schedule import Planned
 from serrate.tensor.tensor import Tensor
@@ -91,14 +93,25 @@ class Jitted:
             returned = found.run(*inputs, *found.captured)
         except GuardFailed:
             self.stats.eager_calls += 1
-            return self.function(*arguments, **named)
+            return self._eagerly(found, given)
         return _written(found, given.tensors, returned) if found.writes else returned
+
+    def _eagerly(self, found: Compiled, given: Arguments) -> Any:
+        """What the function gives eagerly, which writes to its arguments in the end, and not if it raises."""
+        if not found.writes:
+            return self.function(*given.arguments, **given.named)
+        tensors = [each.clone() if n in found.writes else each for n, each in enumerate(given.tensors)]
+        arguments, named = given.rebuilt(tensors)
+        returned = self.function(*arguments, **named)
+        back = {id(each): given.tensors[n] for n, each in enumerate(tensors)}
+        _write(found, given.tensors, [tensors[number] for number in found.writes])
+        return replaced(returned, lambda part: back.get(id(part), part))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method of an object, where the function stands in a class: each object has a compiled one of its own."""
         if instance is None:
             return self
-        kept = instance.__dict__.setdefault("_serrate_jitted", {})
+        kept = instance.__dict__.setdefault(KEPT, {})
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
@@ -157,6 +170,8 @@ class Jitted:
                 made = _without_compiler(error)
                 break
             except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+                if is_users_own(error):
+                    raise
                 if family.is_static:
                     made = f"{type(error).__name__}: {error}"
                     break
@@ -166,8 +181,9 @@ class Jitted:
 
     def _note(self, planned: Planned, *inputs: torch.Tensor) -> None:
         """Count the bytes of the first launch of a fusion."""
-        self.stats.bytes_moved += planned.moved_bytes(*inputs)
-        self.stats.least_bytes += planned.least_bytes(*inputs)
+        moved = planned.moved_bytes(*inputs)
+        self.stats.bytes_moved += moved
+        self.stats.least_bytes += min(moved, planned.least_bytes(*inputs))  # offsets may be given and never read
 
     def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
@@ -217,7 +233,7 @@ def _check_aliases(found: Compiled, tensors: list[Any]) -> None:
     storages = [_storage(each) for each in tensors]
     for number in found.writes:
         for other, storage in enumerate(storages):
-            if other != number and storage == storages[number]:
+            if other != number and storage and storage == storages[number]:
                 raise ValueError(
                     f"argument {number} is written to and shares its memory with argument {other}, so that the result "
                     f"would depend on the order of kernels; give a clone of one of them"
@@ -232,13 +248,17 @@ def _storage(given: Any) -> int:
 def _written(found: Compiled, tensors: list[Any], returned: Any) -> Any:
     """What the function returns, after its arguments hold what it wrote to them."""
     result, written = returned
+    _write(found, tensors, written)
+    return result
+
+
+def _write(found: Compiled, tensors: list[Any], written: Iterable[Any]) -> None:
     for number, value in zip(found.writes, written, strict=True):
         target = tensors[number]
         if isinstance(target, Tensor):
             target.copy_(value)
         else:
             target.copy_(value.values if isinstance(value, Tensor) else value)
-    return result
 
 
 _warned = False

@@ -353,7 +353,7 @@ class _Writer:
         """The text of what is returned."""
         if isinstance(part, Value):
             text = self._values(part) if next(self.plain) else self._tensor(part)
-            if part not in self.called:
+            if part not in self.called or not self.program.inputs:
                 return text
             # A result of a library call may be a view of an argument, and what is returned is the caller's to write to.
             inputs = ", ".join(f"x{number}" for number in range(len(self.program.inputs)))

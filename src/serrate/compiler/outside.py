@@ -26,6 +26,7 @@ class Outside:
         self._cells: tuple[Any, ...] = ()
         self._globals: tuple[tuple[dict[str, Any], str], ...] = ()
         self._modules: list[_Module] = []
+        self._owner: Any = None
         inner = function
         if isinstance(function, torch.nn.Module):
             self._modules.append(_Module(function))
@@ -33,6 +34,8 @@ class Outside:
         elif isinstance(function, types.MethodType):
             if isinstance(function.__self__, torch.nn.Module):
                 self._modules.append(_Module(function.__self__))
+            else:
+                self._owner = function.__self__
             inner = function.__func__
         if isinstance(inner, types.FunctionType):
             self._cells = tuple(cell for cell in inner.__closure__ or () if not _is_function(_content(cell)))
@@ -48,6 +51,8 @@ class Outside:
         made = [_seen(_content(cell)) for cell in self._cells]
         made += [_seen(names.get(name)) for names, name in self._globals]
         made += [module.token() for module in self._modules]
+        if self._owner is not None:
+            made.append(_inside(self._owner))
         return tuple(made)
 
 
@@ -107,11 +112,41 @@ def _is_function(given: Any) -> bool:
 
 
 def _counts(given: Any) -> bool:
-    return isinstance(given, (*_VALUES, Tensor, torch.Tensor, torch.nn.Module))
+    if isinstance(given, (*_VALUES, Tensor, torch.Tensor, torch.nn.Module)):
+        return True
+    return isinstance(given, (dict, list, tuple)) and len(given) <= _MOST
+
+
+_MOST = 64
+"""Entries of a dict or a list, and attributes of an object, that are looked at; more are told by its identity alone."""
 
 
 def _seen(given: Any) -> Any:
-    """A thing as a part of a signature: plain values by value, all else by identity."""
+    """A thing as a part of a signature: plain values by value, all else by identity and by what it holds."""
+    if isinstance(given, (Tensor, torch.Tensor, torch.nn.Module)):
+        return Held(given)
+    return _alone(given) if isinstance(given, _VALUES) else _inside(given)
+
+
+def _inside(given: Any) -> Any:
+    """A container or an object, with what it holds now."""
+    parts: Any = ()
+    if isinstance(given, dict):
+        parts = given.items()
+    elif isinstance(given, (list, tuple)):
+        parts = enumerate(given)
+    elif hasattr(given, "__dict__") and not _is_function(given):
+        parts = [pair for pair in vars(given).items() if pair[0] != KEPT]
+    if len(parts) > _MOST if hasattr(parts, "__len__") else len(given) > _MOST:
+        return Held(given)
+    return Held(given), tuple((str(name), _alone(each)) for name, each in parts)
+
+
+def _alone(given: Any) -> Any:
     if isinstance(given, (float, complex)):
         return type(given), repr(given)
     return (type(given), given) if isinstance(given, _VALUES) else Held(given)
+
+
+KEPT = "_serrate_jitted"
+"""The attribute of an object that keeps the compiled functions of its methods."""

@@ -43,6 +43,14 @@ def users_line() -> tuple[str, int, str]:
     return frame.f_code.co_filename, frame.f_lineno, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
 
 
+def is_users_own(error: BaseException) -> bool:
+    """Whether an error was raised by a line of the user's program itself, and not by what it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
+
+
 def refuse(what: str, instead: str) -> NoReturn:
     """Raise a `TracerError` at the user's line."""
     file, number, text = users_line()
@@ -227,6 +235,8 @@ class Traced(Tensor):
     @property
     def value(self) -> Value:
         """The value that it stands for now."""
+        if self.trace.is_over:
+            refuse("a traced tensor is used after its trace has ended", "return it from the function instead")
         link = self.__dict__["link"]
         if link is not None and link.seen != link.base.version:
             self.__dict__["held"] = link.derived(link.base.value)
@@ -402,7 +412,8 @@ class Traced(Tensor):
         refuse("a tensor is iterated over", _ELEMENTS["__iter__"])
 
     def __repr__(self) -> str:
-        return f"<traced {self.value.name}: {self.value.type}>"
+        held = self.__dict__["held"]
+        return f"<traced {held.name}: {held.type}>"
 
     def __format__(self, spec: str) -> str:
         return repr(self)
@@ -452,6 +463,22 @@ class TracedGrouped(Traced):
         return self.trace.part(self, "ungroup", y)
 
 
+def _written(name: str) -> Callable[..., Any]:
+    """An operator in place: what it computes is written to the tensor, whose shape and dtype stay."""
+
+    def operator(self: Traced, other: Any) -> Any:
+        made = getattr(Traced, f"__{name}__")(self, other)
+        if made is NotImplemented:
+            return made
+        if made.ndim != self.ndim:
+            raise ValueError(f"shape {other.shape} does not broadcast to shape {self.shape}")
+        if not torch.can_cast(made.dtype, self.dtype):
+            raise TypeError(f"{name} gives {made.dtype}, which does not go back into {self.dtype} in place")
+        return self.copy_(made)
+
+    return operator
+
+
 def _operator(name: str) -> Callable[..., Any]:
     def operator(self: TracedTorch, *others: Any) -> Any:
         made = getattr(Traced, name)(self, *others)
@@ -480,6 +507,8 @@ def give_operators() -> None:
         "rshift",
         "matmul",
     )
+    for name in binary:
+        setattr(Traced, f"__i{name}__", _written(name))
     names = [*binary, *(f"r{name}" for name in binary), *(f"i{name}" for name in binary)]
     names += ["neg", "pos", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge"]
     for name in names:

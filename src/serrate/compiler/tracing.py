@@ -73,6 +73,7 @@ class Trace:
         self._differentiable: set[Value] = set()
         self.written: list[int] = []
         """The numbers of the arguments that were written to; what they hold comes behind what is returned."""
+        self.is_over = False
         self.arguments: list[Traced] = []
         self.plain: list[bool] = []
         """For each value that is returned whether it is a torch tensor there."""
@@ -98,14 +99,15 @@ class Trace:
         try:
             with _TorchFunctions(self):
                 result = function(*arguments, **named)
+            outputs = replaced(result, self._output)
+            self.written = [n for n, each in enumerate(self.arguments) if each.value != self.given[n]]
+            if self.written:
+                self.plain += [False] * len(self.written)
+                outputs = (outputs, tuple(self.arguments[number].value for number in self.written))
         finally:
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
-        outputs = replaced(result, self._output)
-        self.written = [n for n, each in enumerate(self.arguments) if each.value != self.given[n]]
-        if self.written:
-            self.plain += [False] * len(self.written)
-            outputs = (outputs, tuple(self.arguments[number].value for number in self.written))
+            self.is_over = True
         return Program(tuple(self.given), tuple(self.instructions), outputs, self.guards)
 
     def _output(self, part: Any) -> Any:
@@ -116,7 +118,9 @@ class Trace:
             part.pin()
         if isinstance(part, Traced):
             self.plain.append(part.is_plain)
-            return part.value
+            # An argument is returned as itself, after it was written to, too.
+            places = [number for number, each in enumerate(self.arguments) if each is part]
+            return self.given[places[0]] if places else part.value
         if isinstance(part, (Tensor, torch.Tensor)):
             self.plain.append(isinstance(part, torch.Tensor))
             return self._capture(part)
@@ -382,7 +386,7 @@ class Trace:
     def _capture(self, given: Tensor | torch.Tensor) -> Value:
         """The value of a tensor that the function found outside of its arguments."""
         if id(given) not in self._captured:
-            value = Value(self.inputs.type_of(given, is_static=True), f"captured{len(self.captured)}")
+            value = Value(self.inputs.type_of(given, is_static=True, apart=True), f"captured{len(self.captured)}")
             self._captured[id(given)] = value
             self.captured.append(given)
             self.given.append(value)
