@@ -14,6 +14,7 @@ import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 
+from serrate.compiler import progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
@@ -117,6 +118,13 @@ class Jitted:
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
         return kept[self]
 
+    def __getattr__(self, name: str) -> Any:
+        """What a module has besides its `forward`: its parameters, its state, its modes."""
+        function = self.__dict__.get("function")
+        if isinstance(function, torch.nn.Module) and not name.startswith("__"):
+            return getattr(function, name)
+        raise AttributeError(f"a compiled function has no attribute {name!r}")
+
     def lower(self, *arguments: Any, **named: Any) -> Lowered:
         """The stages of the function for these arguments, as texts; nothing runs but, perhaps, a trace."""
         try:
@@ -188,9 +196,10 @@ class Jitted:
     def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
         before = toolchain.counts()
-        made = compiled(
-            self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
-        )
+        with progress.shown(self._name):
+            made = compiled(
+                self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
+            )
         ran, hits = toolchain.counts()
         self.stats.compiles += ran - before[0]
         self.stats.disk_hits += hits - before[1]
