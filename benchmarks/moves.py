@@ -36,6 +36,7 @@ MOVES: dict[str, Callable[[Fusion, TensorView], TensorView]] = {
     "last 8 of each row": lambda fusion, x: fusion.slice(x, 1, -8, None),
     "rows joined": lambda fusion, x: fusion.concat([x, nested(fusion, "z", FEATURES)], 1),
     "components stacked": lambda fusion, x: fusion.concat([x, nested(fusion, "z", FEATURES)], 0),
+    "features permuted": lambda fusion, x: fusion.gather(x, fusion.input("order", [FEATURES], "int64"), 2),
     "gather within rows": lambda fusion, x: fusion.gather(x, nested(fusion, "places", dtype="int64"), 1),
 }
 
@@ -49,6 +50,7 @@ def main() -> None:
         "x": torch.randn(count, FEATURES),
         "z": torch.randn(count, FEATURES),
         "dense": torch.randn(ROWS, LONGEST, FEATURES),
+        "order": torch.randperm(FEATURES),
         "places": torch.cat([torch.randperm(int(length)) for length in lengths]),
     }
     for name, move in MOVES.items():

@@ -104,6 +104,8 @@ def copies(values: torch.Tensor, lengths: torch.Tensor) -> None:
             "cumulative_sum": lambda: sr.cumulative_sum(x, axis=1),
             "cummax": lambda: sr.cummax(x, axis=1),
             "sum": lambda: sr.sum(x, axis=1),
+            "max": lambda: sr.max(x, axis=1),
+            "logsumexp": lambda: sr.logsumexp(x, axis=1),
         },
         ROUNDS,
         SECONDS,
@@ -121,7 +123,8 @@ def small() -> None:
         x = sr.from_lengths(torch.randn(sum(lengths), 4), lengths)
         rows = list(x.values.split(lengths))
         matrices = torch.randn(len(rows), 4, 3)
-        longest = max(lengths)
+        longest, index = max(lengths), torch.randperm(len(rows))
+        order = index.tolist()
         works: dict[str, tuple[Call, Call]] = {
             "softmax": (lambda x=x: sr.softmax(x, axis=1), lambda r=rows: [torch.softmax(v, 0) for v in r]),
             "cumulative_sum": (
@@ -132,6 +135,14 @@ def small() -> None:
             "to_dense": (
                 lambda x=x: x.to_dense(),
                 lambda r=rows, n=longest: torch.stack([torch.nn.functional.pad(v, (0, 0, 0, n - len(v))) for v in r]),
+            ),
+            "x[index]": (
+                lambda x=x, i=index: x[i],
+                lambda r=rows, o=order: torch.cat([r[i] for i in o]),
+            ),
+            "max": (
+                lambda x=x: sr.max(x, axis=1),
+                lambda r=rows: torch.stack([v.amax(0) if len(v) else v.new_full((4,), -torch.inf) for v in r]),
             ),
             "x[:, :2]": (lambda x=x: x[:, :2], lambda r=rows: torch.cat([v[:2] for v in r])),
             "matmul": (

@@ -26,9 +26,11 @@ def nested(fusion: Fusion, *features: int) -> TensorView:
 
 
 def scan(features: int, reverse: bool = False) -> Lowered:
-    """By component on threads, features as lanes."""
+    """By component on threads, features as lanes; rows of single numbers along lanes."""
     fusion = Fusion()
     y = fusion.output(fusion.scan("sum", nested(fusion, features), 1, reverse=reverse), "y")
+    if features == 1:
+        return lower(fusion, y.reorder([0, 2, 1]).parallelize(0, ParallelType.Thread).parallelize(2, ParallelType.Simd))
     return lower(fusion, y.parallelize(0, ParallelType.Thread).parallelize(2, ParallelType.Simd), name="scan")
 
 

@@ -82,7 +82,7 @@ def test_building_a_library_imports_no_loop_layer() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     scalars = {
         f"serrate.fusion.{name}"
-        for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "philox", "scalar")
+        for name in ("analysis", "dtypes", "elementwise", "forms", "functions", "nodes", "philox", "scalar")
     }
     assert set(done.stdout.split()) <= {"serrate.fusion", *scalars}
 

@@ -27,6 +27,7 @@ from torch import (
 )
 
 from serrate import errors, fft, linalg, memory, testing
+from serrate.compiler import explain, jit
 from serrate.inspection import __array_api_version__, __array_namespace_info__, newaxis
 from serrate.ops import random
 from serrate.ops.dtypes import can_cast, finfo, iinfo, isdtype, result_type
@@ -94,6 +95,7 @@ __all__ = [
     "complex64",
     "e",
     "errors",
+    "explain",
     "fft",
     "finfo",
     "float32",
@@ -114,6 +116,7 @@ __all__ = [
     "int64",
     "int8",
     "isdtype",
+    "jit",
     "linalg",
     "memory",
     "nan",

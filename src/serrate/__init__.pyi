@@ -24,6 +24,8 @@ from serrate import fft as fft
 from serrate import linalg as linalg
 from serrate import memory as memory
 from serrate import testing as testing
+from serrate.compiler import explain as explain
+from serrate.compiler import jit as jit
 from serrate.inspection import __array_api_version__ as __array_api_version__
 from serrate.inspection import __array_namespace_info__ as __array_namespace_info__
 from serrate.inspection import newaxis as newaxis

@@ -12,6 +12,7 @@ __all__ = [
     "ScheduleError",
     "SyncError",
     "TableFormatError",
+    "TracerError",
 ]
 
 
@@ -78,4 +79,11 @@ class ConflictError(RuntimeError):
 
     The changes of the other writer are kept, and none of the changes of this writer are made. The message says what to
     do.
+    """
+
+
+class TracerError(TypeError):
+    """This error is raised where a function that `sr.jit` traces asks for something that only elements tell.
+
+    The message says which line asked for it, and what to use instead.
     """

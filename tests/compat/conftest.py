@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from serrate.native import padded, row_products, rows
+from serrate.native import buckets, padded, row_products, rows
 
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run every test with the compiled functions and without them."""
     if request.param == "torch":
-        for library in (padded, rows, row_products):
+        for library in (buckets, padded, rows, row_products):
             monkeypatch.setattr(library, "_library", lambda: None)
     return str(request.param)
 

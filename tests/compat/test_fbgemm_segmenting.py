@@ -11,7 +11,6 @@ from serrate.compat.fbgemm.segmenting import (
     offsets_range,
     pack_segments,
     segment_sum_csr,
-    sums_by_index,
 )
 from serrate.errors import RaggednessError
 
@@ -109,7 +108,6 @@ def test_sums_of_segments(dtype, ints, kind, batch):
     same(made.to(torch.complex128), expected)
     longer = torch.cat([values, values.new_ones(2)])  # Values past the last segment are left out.
     same(segment_sum_csr(batch, ends, longer), made)
-    same(sums_by_index(values, ends.to(torch.int64) * batch), made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, *INTS])

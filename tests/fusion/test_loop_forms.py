@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from tests.fusion.programs import rows
 from tests.fusion.samples import same, some
 from tests.fusion.schedules import conditions, loops, prepared
@@ -124,3 +125,14 @@ def test_indices_of_32_bits(target: str) -> None:
     assert "for (int64_t c" in wide.source
     assert "for (int64_t" not in narrow.source
     check(narrow, inputs)
+
+
+def test_the_end_of_a_row_whose_component_is_found_right_before_its_last_part() -> None:
+    """The component, which threads may not have, becomes known only where the inner part of its row is walked: that
+    part ends with the row all the same."""
+    fusion = Fusion()
+    x = fusion.view_as_nested(fusion.input("x", ["n", 6]), fusion.input("offsets", [symbol("k") + 1], "int64"))
+    y = fusion.output(fusion.reduce("var", x, [0, 1]), "y")
+    y.split(0, 2).split(1, 1, inner_split=False).reorder([0, 4, 2, 1, 3]).split(4, 5, inner_split=False)
+    y.reorder([2, 0, 1, 4, 3, 5]).parallelize(2, P.TIDx).parallelize(4, P.TIDy)
+    check(lower(fusion, y, target="cuda"), [torch.randn(7, 6), torch.tensor([0, 3, 7])])

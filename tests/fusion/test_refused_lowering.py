@@ -281,6 +281,18 @@ def shared_values_of_a_symbolic_loop() -> Any:
     return lowered(y, "cuda")
 
 
+@refused(
+    ScheduleError,
+    "t2[iS_i{3}] float32 cannot be kept in shared memory: all threads of loop rthreadIdx.x_d{4} would store the same "
+    "elements of it at once; keep it in registers",
+)
+def shared_values_that_all_threads_would_store() -> Any:
+    fusion = Fusion()
+    x, w = fusion.input("x", [3, 4]), fusion.input("w", [3]).cache_after(Memory.SHARED)
+    y = fusion.output(fusion.reduce("sum", x * fusion.broadcast(w, [False, True]), [1]), "y")
+    return lowered(y.parallelize(1, P.TIDx), "cuda")
+
+
 # Targets
 
 

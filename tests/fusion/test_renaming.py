@@ -231,6 +231,35 @@ def test_reshape(target: str, shape: list[int | str], wanted: list[int | str], s
     agree(on(target, fusion, y), values)
 
 
+@each_target
+def test_rows_behind_a_regular_axis_as_one_axis(target: str) -> None:
+    """[b, k, r, d]: the rows of all components, b times."""
+    fusion = Fusion()
+    x = fusion.view_as_nested(fusion.input("x", [2, "n", 3]), fusion.input("offsets", ["k"], "int64"), 1)
+    y = fusion.output(fusion.flatten(x, 0, 3), "y")
+    values, offsets = some(2, 5, 3), torch.tensor([0, 2, 2, 5])
+    assert torch.equal(fusion.evaluate(values, offsets)[0], values.reshape(-1))
+    agree(on(target, fusion, y), values, offsets)
+
+
+@each_target
+@pytest.mark.parametrize("over", [[0], [1], [2], [0, 2]], ids=str)
+def test_components_as_several_axes(over: list[int], target: str) -> None:
+    """[4, r, d] as [2, 2, r, d]: rows then depend on both axes."""
+    lengths = torch.tensor([3, 0, 2, 1])
+    values, w = some(6, 3), some(2, seed=1)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    parts = [w[number // 2] * row for number, row in enumerate(values.split(lengths.tolist()))]
+    dense = torch.stack([torch.nn.functional.pad(part, (0, 0, 0, 6 - len(part))) for part in parts]).view(2, 2, 6, 3)
+    for reduced, want in ((False, torch.cat(parts)), (True, dense.sum(over))):
+        fusion = Fusion()
+        x = fusion.view_as_nested(fusion.input("x", ["n", 3]), fusion.input("offsets", [5], "int64"))
+        y = fusion.unflatten(x, 0, [2, -1]) * fusion.broadcast(fusion.input("w", [2]), [False, True, True, True])
+        y = fusion.output(fusion.reduce("sum", y, over) if reduced else y, "y")
+        torch.testing.assert_close(fusion.evaluate(values, offsets, w)[0], want)
+        agree(on(target, fusion, y), values, offsets, w)
+
+
 @pytest.mark.parametrize("name", ["one level", "two levels", "empty rows"])
 def test_reshape_of_features_of_rows(name: str) -> None:
     rows, fusion = EVERY_ROWS[name], Fusion()
@@ -270,7 +299,7 @@ def test_refused_shapes() -> None:
     with pytest.raises(RaggednessError, match="is only a part"):
         fusion.flatten(fusion.permute(Rows(((1,),)).input(fusion, 6, name="z"), [0, 2, 1]), 0, 2)
     with pytest.raises(RaggednessError, match="a ragged axis depends on it"):
-        fusion.unflatten(x, 0, [-1, 1])
+        fusion.unflatten(x, 1, [-1, 1])
     with pytest.raises(ValueError, match="4 is not known to divide"):
         fusion.unflatten(a, 1, [-1, 4])
     with pytest.raises(ValueError, match="its extent is 6"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.gpu.test_kernels import run
+from tests.gpu.running import run
 from tests.kernel.test_boxes import merged, product_of_matrices, reduced_rows, some
 
 from serrate.fusion import Fusion, ParallelType, symbol

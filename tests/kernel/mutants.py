@@ -69,8 +69,8 @@ MUTANTS = [
     ),
     Mutant(
         "the last partial result is the result", "kernel/states.py",
-        "self._store(whole, at, whole.monoid.combine(whole.at(at), tuple(made)))",
-        "self._store(whole, at, tuple(made))",
+        "self.store(whole, at, whole.monoid.combine(whole.at(at), tuple(made)))",
+        "self.store(whole, at, tuple(made))",
     ),
     Mutant(
         "sums of blocks are added up in float32", "kernel/states.py",
@@ -90,8 +90,8 @@ MUTANTS = [
         "        self.builder.forget(state.buffers)\n", "", "tests/kernel/test_phases.py",
     ),
     Mutant(
-        "inclusive scans are exclusive, and the other way round", "kernel/states.py",
-        "exclusive = operation.options[1]", "exclusive = not operation.options[1]",
+        "inclusive scans are exclusive, and the other way round", "kernel/scans.py",
+        "exclusive = _operation(tensor).options[1]", "exclusive = not _operation(tensor).options[1]",
     ),
     Mutant(
         "scans go in the other direction", "kernel/jobs.py",
@@ -102,11 +102,11 @@ MUTANTS = [
         "extent - 1 - index if backward else index", "index",
     ),
     Mutant(
-        "a scan across rows has a state for each index of loops that depend on the row", "kernel/states.py",
+        "a scan across rows has a state for each index of loops that depend on the row", "kernel/scans.py",
         "if moved is not None:", "if moved is not None and False:", "tests/kernel/test_scans.py",
     ),
     Mutant(
-        "a scan is read where its loop is walked again", "kernel/states.py",
+        "a scan is read where its loop is walked again", "kernel/scans.py",
         "if self.nests.walks[loop] != number:", "if self.nests.walks[loop] < number:", "tests/kernel/test_scans.py",
     ),
     Mutant(
@@ -143,6 +143,33 @@ MUTANTS = [
     Mutant(
         "more threads than a loop has indices need no guard", "kernel/nests.py",
         "exact = exact and extent == self.launch.size(parallel)", "pass",
+    ),
+    Mutant(
+        "indices below 0 have a place", "fusion/placing.py",
+        "(indices >= 0) & (indices < limit)", "indices < limit", "tests/fusion/test_scattering.py",
+    ),
+    Mutant(
+        "the places of an index begin one after those of the one before", "fusion/placing.py",
+        "counts[:total].cumsum(0), (1, 0)", "counts[1:].cumsum(0), (1, 0)", "tests/fusion/test_scattering.py",
+    ),
+    Mutant(
+        "indices are those of the first cell", "fusion/placing.py",
+        "torch.where((indices >= 0) & (indices < limit), first + indices, total)",
+        "torch.where((indices >= 0) & (indices < limit), indices, total)", "tests/fusion/test_scattering.py",
+    ),
+    Mutant(
+        "both outcomes of a choice that lanes share are the first", "kernel/choices.py",
+        "(FALSE, logical_not(outside))", "(TRUE, logical_not(outside))", "tests/kernel/test_choices.py",
+    ),
+    Mutant(
+        "what lanes store is looked at before them", "kernel/choices.py",
+        "differing.isdisjoint(expression.symbols) and stored.isdisjoint(read)",
+        "differing.isdisjoint(expression.symbols)", "tests/kernel/test_choices.py",
+    ),
+    Mutant(
+        "all threads store one element of shared memory", "kernel/keeping.py",
+        "loop.parallel_type.is_thread and loop.parallel_type not in kinds", "False",
+        "tests/fusion/test_refused_lowering.py",
     ),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 
 from tests.kernel.random_layouts import FLOATS, LONGEST, WHOLE, Inputs, layout
@@ -168,6 +169,8 @@ class Program(Inputs):
             return self.gather(x)
         if not x.moved and self.random.random() < 0.15:
             return self.select(x)
+        if not x.moved and self.random.random() < 0.15:
+            return self.scatter(x)
         made = moved(self.random, self.fusion, x.tensor)
         return replace(x, tensor=made, moved=True, bound=WRAPPED if x.is_unsigned else x.bound)  # some are negated
 
@@ -183,6 +186,20 @@ class Program(Inputs):
         else:
             self.inputs[-1] = self.inputs[-1].abs() % rows
         return Value(self.fusion.gather(table, places), moved=True)
+
+    def scatter(self, x: Value) -> Value:
+        """Elements, or their features, added up where indices say that have the first axes of the layout."""
+        regular = next(at for at in range(len(self.axes), -1, -1) if not at or self.axes[at - 1].parents)
+        if any(one.parents == other.parents != () for one, other in pairwise(self.axes)):
+            return self.gather(x)  # of two rows of one component only data tells how many elements they have
+        first, size = self.random.randint(max(regular, 1), len(self.axes)), self.random.randint(1, 4)
+        chosen = self.input([at < first for at in range(len(self.axes))], self.random.choice(["int32", "int64"]))
+        while chosen.definition is not None and chosen.definition.kind == "broadcast":
+            chosen = chosen.definition.inputs[0]
+        wrong = self.random.random() < 0.15
+        self.inputs[-1] = self.inputs[-1] % (size + 2) - 1 if wrong else self.inputs[-1].abs() % size
+        made = self.fusion.scatter_add(x.tensor, chosen, [size, *x.tensor.domain.kept[first:]])
+        return Value(made, False, WRAPPED if x.is_unsigned else 2 * LARGE, True)
 
     def select(self, x: Value) -> Value:
         regular = [at for at in range(len(self.axes)) if not self.axes[at].parents and self.axes[at].actual > 0]

@@ -124,10 +124,10 @@ def _flatten(random: Random, fusion: Fusion, x: TensorView) -> TensorView | None
 
 def _unflatten(random: Random, fusion: Fusion, x: TensorView) -> TensorView | None:
     def factors(axis: IterDomain) -> list[int]:
-        size = axis.extent.value if axis.extent.is_const and not axis.is_ragged else 0
+        size = axis.extent.value if axis.extent.is_const and not axis.is_ragged and not axis.is_broadcast else 0
         return [factor for factor in range(1, size + 1) if size % factor == 0]
 
-    choices = [(at, factor) for at in _ends(x) for factor in factors(x.domain.kept[at])]
+    choices = [(at, factor) for at, axis in enumerate(x.domain.kept) for factor in factors(axis)]
     if not choices:
         return None
     at, factor = random.choice(choices)

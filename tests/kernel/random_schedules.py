@@ -154,6 +154,10 @@ class Case:
             if loop.parallel_type == P.Serial and _is_constant(loop) and random.random() < 0.35:
                 lanes = at == len(loops) - 1 and random.random() < 0.7
                 self.do("parallelize", at, P.Simd if lanes else P.Unroll)
+        scans = any(t.definition is not None and t.definition.kind == "scan" for t in self.program.fusion.tensors)
+        whole = loops and loops[-1].parallel_type == P.Serial and loops[-1] in self.reference.domain.logical
+        if scans and whole and random.random() < 0.5:
+            self.do("parallelize", len(loops) - 1, P.Simd)
 
     def run_by_gpu(self, random: Random) -> None:
         blocks, threads = [P.BIDx, P.BIDy, P.BIDz], [P.TIDx, P.TIDy, P.TIDz]

@@ -16,7 +16,7 @@ from serrate.fusion import Fusion, RaggedIterDomain, TensorView, inject_offsets,
 from serrate.fusion import ParallelType as P
 from serrate.fusion.raggedness import Pieces, listed
 from serrate.fusion.remembering import memory_of, remembered
-from serrate.kernel import Lowered, calling, compile_together, lower
+from serrate.kernel import Lowered, arguments, compile_together, lower
 
 
 def nested(
@@ -44,7 +44,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    monkeypatch.setattr(calling, "check_offsets", counted("checked", calling.check_offsets))
+    monkeypatch.setattr(arguments, "check_offsets", counted("checked", arguments.check_offsets))
     monkeypatch.setattr(Pieces, "offsets", counted("computed", Pieces.offsets))
     return found
 

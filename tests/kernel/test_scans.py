@@ -268,3 +268,55 @@ def test_a_scanned_axis_is_not_walked_again_within_its_outer_part() -> None:
     y.reorder([0, 2, 1])
     with pytest.raises(ScheduleError, match=r"along loop iS_i_inner\{2\} of y, and read where that is walked again"):
         lower(fusion, y)
+
+
+def by_lanes(name: str, dtype: str = "float32", reverse: bool = False) -> Lowered:
+    fusion = Fusion()
+    x = nested(fusion, dtype=dtype)
+    made = fusion.scan(name, x * x, 1, reverse=reverse)
+    y = fusion.output(made + fusion.cast(x, made.dtype), "y").parallelize(0, P.Thread).parallelize(1, P.Simd)
+    return lower(fusion, y)
+
+
+@each_length
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_by_lanes(name: str, dtype: str, reverse: bool, lengths: list[int]) -> None:
+    """Along a ragged axis, whatever the lengths; what is read before is there again behind the scan."""
+    lowered = by_lanes(name, dtype, reverse)
+    assert "reduction(inscan, " in lowered.source
+    x = torch.randint(0 if dtype == "uint8" else -1, 2, (sum(lengths),)).to(getattr(torch, dtype))
+    wanted = [scanned(row * row, name, reverse=reverse) + row for row in x.split(lengths)]
+    agree(lowered, [x, offsets_of(lengths)], torch.cat([torch.zeros(0), *wanted]).double())
+
+
+def test_long_sums_by_lanes_are_as_exact_as_those_one_after_another() -> None:
+    fusion = Fusion()
+    y = fusion.output(fusion.scan("sum", fusion.input("x", ["n"]), 0), "y").parallelize(0, P.Simd)
+    x = torch.full((1_000_003,), 0.1)
+    want = x.double().cumsum(0)
+    torch.testing.assert_close(lower(fusion, y)(x)[0].double(), want, rtol=1e-7, atol=0)
+
+
+def test_what_lanes_do_not_scan() -> None:
+    def along(
+        make: Callable[[Fusion, TensorView], TensorView], parallel: P, target: str = "cpp", split: int = 0
+    ) -> Lowered:
+        fusion = Fusion()
+        y = fusion.output(make(fusion, nested(fusion)), "y")
+        if split:
+            y.split(1, split)
+        return lower(fusion, y.parallelize(len(y.loop) - 1, parallel), target=target)
+
+    total = "is scanned along it, from one index to the next"
+    with pytest.raises(ScheduleError, match=rf"{total} \(lanes can only scan sum and prod of real numbers\)"):
+        along(lambda fusion, x: fusion.scan("max", x, 1), P.Simd)
+    with pytest.raises(ScheduleError, match=f"{total}, without its own"):
+        along(lambda fusion, x: fusion.scan("sum", x, 1, exclusive=True), P.Simd)
+    with pytest.raises(ScheduleError, match=rf"{total} \(lanes can only scan a whole axis"):
+        along(lambda fusion, x: fusion.scan("sum", x, 1), P.Simd, split=16)
+    with pytest.raises(ScheduleError, match=f"{total}, and more is gathered along it"):
+        along(lambda fusion, x: fusion.scan("sum", x, 1) + fusion.scan("prod", x, 1), P.Simd)
+    with pytest.raises(ScheduleError, match="Simd is not for the target 'cuda'"):
+        along(lambda fusion, x: fusion.scan("sum", x, 1), P.Simd, target="cuda")

@@ -34,9 +34,9 @@ import os, sys, warnings
 warnings.simplefilter("error")
 import torch
 import serrate as sr
-from serrate.native import gather, nesting, padded, row_products, row_sums, rows, shuffling
+from serrate.native import buckets, gather, nesting, padded, row_extremes, row_products, row_sums, rows, shuffling
 from serrate.table.storage import reading
-modules = (nesting, padded, reading, row_products, row_sums, rows, shuffling)
+modules = (buckets, nesting, padded, reading, row_extremes, row_products, row_sums, rows, shuffling)
 assert all(module._library() is not None for module in modules)
 assert gather.routines() is not None and gather.padding_routines() is not None
 x = sr.ragged([[1.0, 2.0], [], [3.0]])

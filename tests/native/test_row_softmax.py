@@ -98,6 +98,41 @@ def test_nan_and_inf_stay_in_their_row_and_column(dtype: torch.dtype, width: int
         torch.testing.assert_close(made.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+def check_log_sums(values: torch.Tensor, lengths: list[int], rtol: float) -> None:
+    made = library.log_sums(values, offsets_of(lengths))
+    assert made is not None
+    want = torch.stack([torch.logsumexp(row, 0) for row in values.double().split(lengths)])
+    torch.testing.assert_close(made.double(), want, rtol=rtol, atol=rtol, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("kind", [kind for kind in LENGTHS if LENGTHS[kind]])
+def test_logarithms_of_sums(dtype: torch.dtype, kind: str) -> None:
+    for width in WIDTHS:
+        check_log_sums(drawn(sum(LENGTHS[kind]), width, dtype), LENGTHS[kind], 8 * torch.finfo(dtype).eps)
+    spare = drawn(sum(LENGTHS[kind]) + 2, 3, dtype)
+    found = library.log_sums(spare[:-2], offsets_of(LENGTHS[kind])), library.log_sums(spare, offsets_of(LENGTHS[kind]))
+    assert found[0] is not None
+    assert found[1] is not None
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_logarithms_of_sums_of_long_rows(dtype: torch.dtype) -> None:
+    for lengths, width in (([5, 300_000, 1], 1), ([2, 7_000], 40), ([9_000, 3], 65)):
+        check_log_sums(drawn(sum(lengths), width, dtype), lengths, 8 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("width", [1, 3, 64, 100])
+def test_logarithms_of_sums_of_nan_and_inf(width: int) -> None:
+    lengths = [3, 70, 2, 0, 5, 4]
+    values = drawn(sum(lengths), width, torch.float32)
+    values[1, 0], values[4, -1], values[74, 0] = math.nan, math.inf, -math.inf
+    values[75:80, -1] = -math.inf
+    values[80:, 0] = t([-math.inf, math.nan, -math.inf, math.inf])
+    check_log_sums(values, lengths, 1e-6)
+
+
 @pytest.mark.parametrize("columns", [1, 3])
 def test_numbers_that_exp_alone_would_not_take(columns: int) -> None:
     large = t([[1e4], [1e4 - 1], [-1e4], [0.0], [-1e30], [3e38]], dtype=torch.float32).expand(-1, columns)
@@ -105,9 +140,10 @@ def test_numbers_that_exp_alone_would_not_take(columns: int) -> None:
     made = library.softmax(values, t([0, 3, 6, 706]), False)
     assert made is not None
     torch.testing.assert_close(made.double(), by_rows(values, [3, 3, 700], False), rtol=1e-5, atol=1e-12)
-    made = library.softmax(values, t([0, 706]), False)
-    assert made is not None
-    torch.testing.assert_close(made.double(), by_rows(values, [706], False), rtol=1e-5, atol=1e-12)
+    for count in (50, 706):
+        made = library.softmax(values[:count], t([0, count]), False)
+        assert made is not None
+        torch.testing.assert_close(made.double(), by_rows(values[:count], [count], False), rtol=1e-5, atol=1e-12)
 
 
 def test_exp_of_every_size() -> None:
@@ -140,6 +176,7 @@ def test_wrong_offsets(offsets: list[int]) -> None:
     values = torch.ones(3, 2)
     assert library.softmax(values, t(offsets), False) is None
     assert library.gradient(values, values, t(offsets), True) is None
+    assert library.log_sums(values, t(offsets)) is None
 
 
 def test_memory_in_any_order() -> None:
@@ -163,8 +200,11 @@ def test_other_dtypes_and_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     ("right", "wrong"),
     [
         ("line[j] > found[j] ? line[j] : found[j]", "line[j]"),  # the last instead of the greatest
-        ("top = x[i] > top ? x[i] : top", "top = x[i]"),  # the same in one column
-        ("total += part", "total = part"),  # without all but the last part of one column
+        ("top = given[v] > top ? given[v] : top", "top = given[v]"),  # the same in one short column
+        ("top = given > top ? given : top", "top = given"),  # the same in one long column
+        ("total += combined", "total = combined"),  # without all but the last part of one column
+        ("return top - top == 0 ? top : T(0); }", "return top; }"),  # with infinities taken from infinities
+        ("Form::kTop ? -std::numeric_limits<T>::infinity() : T(0)", "T(0)"),  # with terms where there is no element
         ("return y * (x - sum); }", "return y * x; }"),  # without what the sum takes away
         ("line[j] = combine(line[j], line[j + half])", "line[j] = line[j]"),  # columns that are not put together
         ("if (lines.rest && count < kPiece)", "if (lines.rest && count < 0)"),  # without the last rows
@@ -178,5 +218,6 @@ def test_mistakes_are_found(right: str, wrong: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(AssertionError):  # noqa: PT012  any of them may find it
         test_softmax_and_gradient_of_each_row(torch.float32, "edges")
         test_rows_longer_than_a_piece(torch.float32)
+        test_logarithms_of_sums_of_nan_and_inf(64)
         test_numbers_that_exp_alone_would_not_take(1)
         test_numbers_that_exp_alone_would_not_take(3)

@@ -23,6 +23,7 @@ import serrate as sr
 from serrate.errors import ConflictError
 from serrate.table.storage.checking import repair, verify
 from serrate.table.storage.committing import commit
+from serrate.table.storage.folders import TEMPORARY, LocalFolder
 from serrate.table.storage.manifest import open_table, read_local_manifest
 from serrate.table.storage.writer import TableWriter
 from serrate.table.storage.writing import save
@@ -333,12 +334,42 @@ def test_a_writer_that_is_killed(tmp_path: Path) -> None:
                 writer.write(sr.Table(rows(version)))
 
     child = fork(work)
-    while len(os.listdir(path)) < 20:
-        time.sleep(0.001)
-    assert repair(path) == []  # it is at work
+    for count in (20, 40, 60):
+        while len(os.listdir(path)) < count:
+            time.sleep(0.001)
+        # It is at work. Only a file that it has just made and does not hold yet may go; it then makes another one.
+        found = repair(path)
+        assert len(found) <= 1
+        assert all(TEMPORARY.fullmatch(each) for each in found)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert check(path, [rows(0)]) == 0
     assert len(repair(path)) > 10
     assert check(path, [rows(0)]) == 0
+    check_clean(path)
+
+
+def test_a_file_that_a_writer_holds_by_now_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer makes a file, repair sees that nobody holds it, and then the writer takes its lock."""
+    path, held = tmp_path / "a", LocalFolder.held
+    overwrite(path, 0)
+    files = [path / name for name in (".serrate-0123456789abcdef.tmp", ".serrate-0123456789abcdef.lock")]
+    for file in files:
+        file.write_bytes(b"")
+    streams = []
+
+    def held_and_then_taken(self: LocalFolder, name: str, *, alone: bool = False) -> bool:
+        found = held(self, name, alone=alone)
+        streams.append((path / name).open("rb"))
+        fcntl.flock(streams[-1], fcntl.LOCK_EX)
+        return found
+
+    monkeypatch.setattr(LocalFolder, "held", held_and_then_taken)
+    assert repair(path) == []
+    assert len(streams) == len(files)
+    assert all(file.exists() for file in files)
+    for stream in streams:
+        stream.close()
+    monkeypatch.undo()
+    assert sorted(repair(path)) == sorted(file.name for file in files)
     check_clean(path)

@@ -98,12 +98,12 @@ def seed(number: int | None) -> None:
 def next_key(given: Key | None) -> Key:
     """The key of a call: the one given, or the next."""
     global _calls
+    if abstract.current() is not None and not isinstance(given, Key):
+        return Key(0, 0)  # A type is found without drawing a number, and may not know the key.
     if given is not None:
         if not isinstance(given, Key):
             raise TypeError(f"key must be an sr.random.Key, got {type(given).__name__}")
         return given
-    if abstract.current() is not None:
-        return Key(0, 0)  # A type is found without drawing a number.
     with _lock:
         if _seed is not None:
             if torch._C._current_graph_task_id() != -1:

@@ -69,8 +69,9 @@ def _rows_at(level: Partition, index: torch.Tensor) -> tuple[torch.Tensor, Runs]
             return None
         index = index.nonzero().flatten()
     lengths, offsets = level.lengths, level.offsets_on(CPU)
+    offsets = offsets if offsets.dtype is torch.int64 else offsets.to(torch.int64)
     ends = allocate((index.numel() + 1,), (1,), lengths.dtype)
-    found = library.select_runs(lengths, offsets.to(torch.int64), index, ends)
+    found = library.select_runs(lengths, offsets, index, ends)
     return None if found is None else (ends, Runs(*found))
 
 

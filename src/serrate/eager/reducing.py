@@ -257,6 +257,9 @@ def extreme_values(call: Reduction, values: torch.Tensor, largest: bool) -> torc
 def logsumexp_values(call: Reduction, values: torch.Tensor) -> torch.Tensor:
     """log(sum(exp(values))), without overflow."""
     dtype, values = values.dtype, widened(values)
+    segments = call.segments
+    if segments is not None and segments.kept and not call.dims:
+        return segments.logsumexp(values).to(dtype)
     top = extreme_values(call, values.detach(), largest=True)
     top = torch.where(top.isfinite(), top, torch.zeros_like(top))
     return (sum_values(call, (values - call.spread(top)).exp()).log() + top).to(dtype)

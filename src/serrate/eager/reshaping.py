@@ -1,4 +1,4 @@
-"""reshape: uniform axes split and merged around ragged ones, which stand in the new shape as they are.
+"""Reshaping: uniform axes are split and merged around ragged ones, which stand in the new shape as they are.
 
 Both shapes are cut at their ragged axes into runs of uniform axes. A run becomes the run in its place by groups: the
 fewest axes with the same number of entries on both sides. Groups of features reshape the values; a group of axes that

@@ -15,7 +15,9 @@ import torch
 
 from serrate.eager.precision import widened
 from serrate.eager.sums import sum_by_index, sum_by_position, sum_of_runs
+from serrate.native import row_extremes, row_softmax
 from serrate.native import row_sums as library
+from serrate.native.loading import reads
 from serrate.tensor.combine import group_partition
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.host import lasting_property
@@ -170,6 +172,10 @@ class Segments:
         """The greatest or least of each result's rows; NaN if one of them is NaN."""
         return _Extreme.call(values, self, largest)
 
+    def logsumexp(self, values: torch.Tensor) -> torch.Tensor:
+        """log(sum(exp(x))) of each result's rows, which are of no half type, without overflow; -inf if it has none."""
+        return _LogSumExp.call(values, self)
+
     def product(self, values: torch.Tensor) -> torch.Tensor:
         """The product of each result's rows."""
         return _Product.call(widened(values), self).to(values.dtype)
@@ -292,6 +298,40 @@ def _has(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     return (values == chosen) | (values.isnan() & chosen.isnan())
 
 
+class _LogSumExp(Differentiable):
+    """log(sum(exp(x))). The gradient of a row is its part of the sum."""
+
+    @staticmethod
+    def forward(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        runs = segments.runs
+        ends = None if runs is None or not reads(values) else runs.offsets_on(values.device)
+        made = None if ends is None else row_softmax.log_sums(values, ends)
+        return _LogSumExp.composed(values, segments) if made is None else made
+
+    @staticmethod
+    def composed(values: torch.Tensor, segments: Segments) -> torch.Tensor:
+        top = _finite(segments.extreme(values.detach(), largest=True))
+        total = segments.sum((values - segments.spread(top)).exp())
+        nothing = total == 0  # The logarithm of 0 has no derivative.
+        return torch.where(nothing, -torch.inf, torch.where(nothing, 1, total).log() + top)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        values, ctx.segments = inputs
+        ctx.save_for_backward(values, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        values, out = ctx.saved_tensors
+        segments: Segments = ctx.segments
+        return segments.spread(gradient) * (values - segments.spread(_finite(out))).exp(), None
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """Values with 0 in the place of what is infinite or NaN."""
+    return torch.where(values.isfinite(), values, torch.zeros_like(values))
+
+
 class _Product(Differentiable):
     """The product. The gradient of a row is the product of the others, and its own derivative is right at 0, too."""
 
@@ -378,6 +418,10 @@ def _extreme_kernel(segments: Segments, values: torch.Tensor, largest: bool) -> 
     grid = segments.grid(values)
     if grid is not None:
         return grid.amax(1) if largest else grid.amin(1)
+    if segments.runs is not None:
+        found = row_extremes.extremes(values, segments.runs.offsets_on(values.device), largest)
+        if found is not None:
+            return found
     made = _by_runs(segments, values, "max" if largest else "min", neutral(values.dtype, largest))
     if made is not None:
         return made

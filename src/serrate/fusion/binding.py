@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,12 +15,15 @@ from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import history
 from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import Combine, Merge, Split
-from serrate.fusion.fusion import Fusion
+from serrate.fusion.placing import offsets_of_indices, order_of_indices
 from serrate.fusion.raggedness import Listed, Raggedness, Scaled, Stored
 from serrate.fusion.scalar import Scalar, ceildiv
 from serrate.fusion.strides import check_strides
 from serrate.fusion.view import Operation, TensorView
 from serrate.tensor import host
+
+if TYPE_CHECKING:
+    from serrate.fusion.fusion import Fusion
 
 TORCH: dict[str, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in DTYPES}
 """The torch dtype of each dtype of a fusion."""
@@ -128,7 +132,7 @@ def bind(fusion: Fusion, inputs: Sequence[torch.Tensor], sizes: Mapping[str, int
             if not _bind_size(run.sizes, axis.extent, size, tensor):
                 compound.append((axis.extent, size, tensor))
         check_strides(tensor, given)
-        if tensor.dtype in ("int32", "int64") and given.ndim == 1:
+        if tensor.dtype in ("int32", "int64"):
             run.arrays[tensor.name] = given
     for extent, size, tensor in compound:
         if any(node.op == "load" for node in extent.walk()):
@@ -175,16 +179,20 @@ def compute_offsets(fusion: Fusion, run: Run) -> dict[str, torch.Tensor]:
 
 def offset_bases(operation: Operation) -> tuple[str, ...]:
     """The arrays that an operation makes offsets of."""
-    if operation.name == "offsets_of_extents":
-        return (operation.inputs[0].name,)
-    bases: tuple[str, ...] = operation.options[0].base_arrays
-    return bases
+    named = () if operation.name == "offsets_of" else tuple(x.name for x in operation.inputs)
+    rows = [option for option in operation.options if isinstance(option, Raggedness)]
+    return (*named, *(base for each in rows for base in each.base_arrays))
 
 
 def computed_offsets(operation: Operation, run: Run) -> torch.Tensor:
-    """The offsets that an operation gives, made of extents or of other offsets."""
-    if operation.name == "offsets_of_extents":
-        return torch.nn.functional.pad(run.arrays[operation.inputs[0].name].long().cumsum(0), (1, 0))
+    """The offsets that an operation gives, made of extents, of other offsets, or of indices; or the order of these."""
+    match operation.name:
+        case "offsets_of_extents":
+            return torch.nn.functional.pad(run.arrays[operation.inputs[0].name].long().cumsum(0), (1, 0))
+        case "order_of_indices":
+            return order_of_indices(operation, run)
+        case "offsets_of_indices":
+            return offsets_of_indices(operation, run)
     made: torch.Tensor = operation.options[0].offsets(run.arrays, run.sizes).long()
     return made
 

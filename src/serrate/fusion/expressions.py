@@ -277,7 +277,7 @@ class Swizzle(AxisExpression):
     def backward(self, indices: Sequence[Scalar], index_of: IndexOf) -> tuple[Scalar, ...]:
         x, y = indices
         extent = self.inputs[1].extent
-        # y + (N − x mod N) stays ≥ 0, where C's division and Euclid's agree
+        # The sum y + (N − x mod N) stays ≥ 0, where the divisions of C and of Euclid agree.
         return x, (bitwise_xor(y, x) if self.swizzle == "xor" else (y + (extent - x % extent)) % extent)
 
     def walk_forward(self, unsafe: Callable[[IterDomain], bool]) -> Walk:

@@ -84,6 +84,8 @@ class Monoid:
     """Whether it adds up, so that float32 is gathered by blocks, and the blocks in float64: errors stay small."""
     rejoins: bool = False
     """Whether results can be reduced again by the same monoid."""
+    operator: str = ""
+    """How C's lanes add it up together; "" if they do not."""
     positions: bool = False
     """Whether it reads positions, so that it goes along one axis."""
 
@@ -131,6 +133,7 @@ def _joined(
     enters: Callable[[str], str] = _unchanged,
     by_blocks: bool = False,
     kinds: tuple[str, ...] = Monoid.kinds,
+    operator: str = "",
 ) -> None:
     def reference(values: torch.Tensor, groups: torch.Tensor, count: int, _: torch.Tensor) -> torch.Tensor:
         dtype = enters(str(values.dtype).removeprefix("torch."))
@@ -154,11 +157,12 @@ def _joined(
         neutral=neutral,
         by_blocks=by_blocks,
         rejoins=True,
+        operator=operator,
     ))  # fmt: skip
 
 
-_joined("sum", "sum", lambda _: 0, lambda a, b: call("add", a, b), np.add, 0, _summed, by_blocks=True)
-_joined("prod", "product", lambda _: 1, lambda a, b: call("multiply", a, b), np.multiply, 1, _summed)
+_joined("sum", "sum", lambda _: 0, lambda a, b: call("add", a, b), np.add, 0, _summed, by_blocks=True, operator="+")
+_joined("prod", "product", lambda _: 1, lambda a, b: call("multiply", a, b), np.multiply, 1, _summed, operator="*")
 _joined("max", "max", _least, maximum, np.maximum, -math.inf, kinds=_ORDERED)
 _joined("min", "min", _most, minimum, np.minimum, math.inf, kinds=_ORDERED)
 # By bits, since those evaluate both operands and so are vectorized.

@@ -24,3 +24,10 @@ class Operations:
         for tensor in tensors:
             if tensor.fusion is not self:
                 raise ValueError(f"{tensor} is a tensor of another fusion")
+
+    def named(self, name: str) -> TensorView:
+        """The tensor of this name."""
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(f"no tensor is named {name!r}; there are {', '.join(t.name for t in self.tensors)}")

@@ -14,7 +14,15 @@ import torch
 
 from serrate.fusion import elementwise, unsigned
 from serrate.fusion.axes import IterDomain
-from serrate.fusion.binding import TORCH, Run, bind, check_offsets, compute_offsets, stored_raggedness
+from serrate.fusion.binding import (
+    TORCH,
+    Run,
+    bind,
+    check_offsets,
+    compute_offsets,
+    computed_offsets,
+    stored_raggedness,
+)
 from serrate.fusion.dtypes import kind_of
 from serrate.fusion.element_lists import Coordinates, ElementList, Lists, Values, coordinates_of, index_of, places_of
 from serrate.fusion.fusion import Fusion
@@ -213,10 +221,10 @@ def _nested(run: Run, tensor: TensorView, operation: Operation, known: Lists) ->
 
 
 def _offsets(run: Run, tensor: TensorView, operation: Operation, known: Lists) -> Values:
-    if operation.name == "offsets_of_extents":
-        extents = known[operation.inputs[0]].values
-        return lambda _: torch.nn.functional.pad(extents.long().cumsum(0), (1, 0))
-    return lambda _: operation.options[0].offsets(run.arrays, run.sizes).long()
+    if tensor.name not in run.arrays:  # made of what the fusion computes
+        run.arrays.update((x.name, known[x].values) for x in operation.inputs)
+        run.arrays[tensor.name] = computed_offsets(operation, run)
+    return lambda _: run.arrays[tensor.name]
 
 
 _KINDS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.fusion.axes import IterDomain
@@ -16,10 +17,11 @@ from serrate.fusion.shapes import (
     axis_number,
     check_same_extent,
     clones,
+    depend_on,
     depends_on,
     parents_of,
 )
-from serrate.fusion.transforms import split
+from serrate.fusion.transforms import merge, split
 from serrate.fusion.types import IterType
 from serrate.fusion.view import Operation, TensorView
 
@@ -89,8 +91,6 @@ class Renaming(Movement):
         self._check_own(x)
         at = axis_number(x, axis)
         root, pairs = clones(x.domain.kept)
-        if any(other.is_ragged and depends_on(other, root[at]) for other in root):
-            raise RaggednessError(f"axis {axis} of {x} cannot be several: a ragged axis depends on it")
         wanted = split_sizes(root[at], sizes, f"axis {axis} of {x}")
         if const(0) in wanted:
             return self.full([*x.domain.kept[:at], *wanted, *x.domain.kept[at + 1 :]], 0, x.dtype)
@@ -100,7 +100,12 @@ class Renaming(Movement):
             if not outer.is_ragged:
                 outer.extent = size
             parts.append(outer)
-        logical = [*root[:at], *parts, rest, *root[at + 1 :]]
+        parts.append(rest)
+        if any(other.is_ragged and depends_on(other, root[at]) for other in root):
+            if root[at].is_ragged:
+                raise RaggednessError(f"axis {axis} of {x} cannot be several: a ragged axis depends on it")
+            depend_on(root, {root[at]: reduce(merge, parts)})
+        logical = [*root[:at], *parts, *root[at + 1 :]]
         operation = Operation("nest", "unflatten", (x,), pairs, (at, *wanted))
         return self._add(TensorDomain(root, logical), x.dtype, operation)
 

@@ -64,10 +64,27 @@ def _levels_joined(root: Sequence[IterDomain], first: int, last: int) -> list[It
 def joined(group: Sequence[IterDomain], axes: Sequence[IterDomain]) -> IterDomain:
     """Neighbouring axes of a tensor as one that walks their index tuples in order; axes of extent 1 add nothing."""
     real = [axis for axis in group if not axis.is_broadcast] or [group[0]]
-    made = real[0]
-    for axis in real[1:]:
+    parts: list[IterDomain] = []  # of which the rows of one component axis are one
+    for axis in real:
+        while len(parts) > 1 and axis.is_ragged and not _is_nested(axis, parts[-1]):
+            outer = existing(Merge, tuple(parts[-2:]), axes)
+            if outer is None:
+                break
+            parts[-2:] = [outer]
+        if parts and axis.is_ragged and _is_nested(axis, parts[-1]):
+            parts[-1] = _joined(parts[-1], axis, group, axes)
+        else:
+            parts.append(axis)
+    made = parts[0]
+    for axis in parts[1:]:
         made = _joined(made, axis, group, axes)
     return made
+
+
+def _is_nested(rows: IterDomain, axis: IterDomain) -> bool:
+    """Whether there is a row for each index of an axis, or of the component axis that this one has rows for too."""
+    component, step = component_of(rows), axis.definition
+    return component is axis or (isinstance(step, Combine) and step.inputs[0] is component)
 
 
 def _joined(made: IterDomain, axis: IterDomain, group: Sequence[IterDomain], axes: Sequence[IterDomain]) -> IterDomain:

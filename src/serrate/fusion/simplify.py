@@ -199,7 +199,7 @@ class Simplifier:
         elif pattern.op == "multiply" and node.dtype == INDEX:
             yield from self.match_product(pattern, node, found)
         elif pattern.op == node.op and pattern.args:
-            # plain symbols first: they leave the least choice to the rest
+            # Plain symbols come first, since they leave the least choice to the rest.
             order = sorted(range(len(pattern.args)), key=lambda at: pattern.args[at].op != "symbol")
             yield from self.match_args(pattern, node, order, found)
         elif pattern == node:

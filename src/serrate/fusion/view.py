@@ -215,8 +215,9 @@ class TensorView:
         return self
 
     def _check_lanes(self, axis: IterDomain, parallel_type: ParallelType) -> None:
-        """Theorem 5 and its corollary: lanes cannot be predicated one by one."""
-        if axis.is_ragged or not axis.extent.is_const:
+        """Theorem 5 and its corollary: lanes cannot be predicated one by one. Those that scan need not be."""
+        scans = any(t.definition is not None and t.definition.kind == "scan" for t in self.fusion.tensors)
+        if (axis.is_ragged or not axis.extent.is_const) and not (scans and parallel_type == ParallelType.Simd):
             raise ScheduleError(
                 f"{axis} of {self.name} cannot be {parallel_type.name}: the number of lanes is a constant"
             )

@@ -116,6 +116,11 @@ class Builder:
         else:
             self._enter(If(condition, ()))
 
+    @property
+    def right_inside_lanes(self) -> bool:
+        """Whether a loop over lanes is the last thing that was opened."""
+        return isinstance(opened := self._open[-1], For) and opened.parallel.is_lanes
+
     def before_lanes(self, var: Scalar, expression: Scalar, statement: Callable[[Scalar], Statement]) -> None:
         """A statement to stand before the open lanes loop over `var`, with an expression of inside it at lane 0."""
         depth = next(at for at, opened in enumerate(self._open) if isinstance(opened, For) and opened.var == var)

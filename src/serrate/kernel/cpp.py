@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from serrate.errors import ScheduleError
 from serrate.fusion.dtypes import INDEX
 from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.types import Memory, ParallelType
-from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Statement
+from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Let, Scan, Statement, expressions, scan_of, walk
 from serrate.kernel.source import Printer, check_distinct, complex_functions, identifier, prelude
 
 
@@ -58,6 +59,19 @@ def _function(kernel: Kernel) -> str:
     return "\n".join([head, *(f"  {line}" for line in printer.found_before()), *body, "}", ""])
 
 
+def _with_names_again(body: tuple[Statement, ...], scan: Scan) -> tuple[Statement, ...]:
+    """The body of a loop over lanes with names given again behind a scan, where C does not know those before it."""
+    at = body.index(scan)
+    before, after = body[:at], body[at + 1 :]
+    needed = {symbol for statement in walk(after) for e in expressions(statement) for symbol in e.symbols}
+    again: list[Statement] = []
+    for statement in reversed(before):
+        if isinstance(statement, Let) and statement.var in needed:
+            needed |= statement.value.symbols
+            again.insert(0, statement)
+    return (*before, scan, *again, *after)
+
+
 class _CppPrinter(Printer):
     target = "cpp"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "_Float16", "bfloat16": "sr::bfloat16"}
@@ -95,7 +109,10 @@ class _CppPrinter(Printer):
             yield from lines
             return
         if loop.parallel.is_lanes:
-            yield "#pragma omp simd"
+            scan = scan_of(loop)
+            state = "" if scan is None else f" reduction(inscan, {scan.operator}: {identifier(scan.state)})"
+            loop = loop if scan is None else replace(loop, body=_with_names_again(loop.body, scan))
+            yield f"#pragma omp simd{state}"
             outer, self.lanes = self.lanes, True
             yield from self.serial_loop(loop)
             self.lanes = outer
@@ -119,6 +136,10 @@ class _CppPrinter(Printer):
     def element_type(self, buffer: Buffer) -> str:
         """Truths lie in memory as bytes: of loads of bool, GCC makes no lanes."""
         return "uint8_t" if buffer.dtype == "bool" and not self._is_variable(buffer) else super().element_type(buffer)
+
+    def scan(self, statement: Scan) -> str:
+        """Where lanes have added up."""
+        return f"#pragma omp scan inclusive({identifier(statement.state)})"
 
     def allocation(self, buffer: Buffer) -> str:
         if buffer.memory == Memory.SCRATCH:

@@ -84,7 +84,7 @@ def axes_read(tensor: TensorView, is_held: Callable[[TensorView], bool]) -> list
 
 def gathers(fusion: Fusion) -> list[TensorView]:
     """The tensors that are gathered; the faults of the first have the number 1."""
-    return [t for t in fusion.tensors if t.definition is not None and t.definition.kind == "gather"]
+    return [t for t in fusion.tensors if t.definition is not None and t.definition.name == "gather"]
 
 
 class Elements:
@@ -171,7 +171,7 @@ class Elements:
             return self.lowering.builder.by_names(place)
         for axis in memory_axes(self.lowering.team, tensor):
             known = room(axis)  # which rows whose lengths are data need not fill
-            unknown = known is None and not self.lowering.target.host_lengths and _is_data(axis.extent)
+            unknown = known is None and self.lowering.target.device != "cpu" and _is_data(axis.extent)
             if place != const(0) and unknown:
                 raise RaggednessError(
                     f"{tensor} cannot lie in memory by {axis}, whose extent only the device knows; give it an extent "
@@ -240,7 +240,7 @@ class Elements:
             chosen.append(self._bound(x, index))
         here = Here(self.indices, self._indices_at, partial(self._bound, tensor), chosen)
         found = reads_elsewhere(tensor, operation, here)
-        if operation.kind == "gather":  # an index out of range is not read but reported
+        if operation.name == "gather":  # an index out of range is not read but reported
             number = 1 + gathers(self.lowering.phased.fusion).index(tensor)
             self.lowering.builder.report(both(self.inside, logical_not(found.reads[0].inside)), number)
         values: list[Scalar] = []

@@ -9,6 +9,7 @@
     Prefetch  a hint that an element will be needed soon
     BulkCopy  a box of a parameter to shared memory, by the copy engine
     Fault     a report to the caller, where something went wrong
+    Scan      from here on a lane has what it and the lanes before it have added together
     Barrier   all threads of a block arrive before any goes on
     BlockReduce, GridReduce   what threads or blocks have gathered, combined in the order of their indices
 
@@ -125,6 +126,15 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """Stands in a loop over lanes whose every lane has added to a state (or multiplied it, by `operator`) once before
+    it, and nothing reads that before it. What stands after it reads what the lanes so far, with its own, have made."""
+
+    state: str
+    operator: str
+
+
+@dataclass(frozen=True)
 class Barrier:
     """No thread of a block goes on before all have arrived."""
 
@@ -169,7 +179,7 @@ class GridReduce:
     body: tuple[Statement, ...]
 
 
-Statement = For | If | Let | Allocate | Store | Prefetch | BulkCopy | Fault | Barrier | BlockReduce | GridReduce
+Statement = For | If | Let | Allocate | Store | Prefetch | BulkCopy | Fault | Scan | Barrier | BlockReduce | GridReduce
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,11 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
     for statement in body:
         yield statement
         yield from walk(children(statement))
+
+
+def scan_of(loop: For) -> Scan | None:
+    """The scan that goes along the lanes of a loop, if one does."""
+    return next((statement for statement in loop.body if isinstance(statement, Scan)), None)
 
 
 def rewrite(body: tuple[Statement, ...], change: Callable[[Statement], tuple[Statement, ...]]) -> tuple[Statement, ...]:
@@ -312,6 +327,8 @@ def head(statement: Statement) -> str:
             return f"{to} = box {'×'.join(map(str, box))} of {source}[{'×'.join(map(str, shape))}] at ({where}){rest}"
         case Fault(condition, buffer, number):
             return f"fault {number} if {condition}: {buffer}"
+        case Scan(state, operator):
+            return f"scan {state} by {operator}"
         case Barrier():
             return "barrier"
         case BlockReduce(state, size, over, _):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from serrate.errors import ScheduleError
+from serrate.fusion.axes import IterDomain
 from serrate.fusion.dtypes import accumulator
 from serrate.fusion.indices import Indices
 from serrate.fusion.scalar import Scalar, load
@@ -50,6 +51,7 @@ class Keeping:
         own = [loop for loop in loops if not is_bound(loop)]
         dtype, name = accumulator(tensor.dtype), self.builder.name(f"{tensor.name}_kept")
         if tensor.memory == Memory.SHARED:
+            self._check_threads(tensor, walked)
             threads = [loop for loop in self.nests.variables if loop.parallel_type.is_thread]
             own = threads + [loop for loop in loops if loop.parallel_type != ParallelType.DIDx]
             place = self.nests.place(own, indices)
@@ -60,6 +62,17 @@ class Keeping:
             buffer = buffer_for(name, dtype, place, tensor, self.target, self.nests.variables)
         self.builder.add(Allocate(buffer))
         self._kept[tensor] = Kept(name, place)
+
+    def _check_threads(self, tensor: TensorView, walked: Sequence[IterDomain]) -> None:
+        """Each element that lies in shared memory is stored by one thread."""
+        kinds = {loop.parallel_type for loop in (*walked, *self.nests.variables)}
+        for loop in self.phased.loops:
+            if loop.parallel_type.is_thread and loop.parallel_type not in kinds:
+                raise ScheduleError(
+                    f"{tensor} cannot be kept in shared memory: all threads of loop {loop} would store the same "
+                    f"elements of it at once; keep it in registers",
+                    tensor=tensor,
+                )
 
     def _check_place(self, tensor: TensorView, output: TensorView, phases: Sequence[Phase]) -> None:
         """The output must have the same elements, by the same loops, and be stored in a later phase."""

@@ -54,7 +54,7 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
             raise ScheduleError(
                 f"loop {loop} of {reference.name}: {kind.name} is not for the target {target.name!r}{instead}"
             )
-        if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const):
+        if kind.is_lanes and (loop.is_ragged or not loop.extent.is_const) and not _is_scanned(phased, loop):
             raise ScheduleError(f"loop {loop} of {reference.name}: the number of lanes must be a constant")
         if kind == ParallelType.Thread and any(other.parallel_type.is_lanes for other in phased.loops[:place]):
             lanes = next(other for other in phased.loops if other.parallel_type.is_lanes)
@@ -72,6 +72,13 @@ def check_parallel_types(phased: PhasedFusion, target: Target) -> None:
                 f"loop {loop} of {reference.name} is {kind.name} around a reduction across threads or blocks; lanes "
                 f"cannot wait for those: put the loop inside of what is reduced, or do not run it as {kind.name}"
             )
+
+
+def _is_scanned(phased: PhasedFusion, loop: IterDomain) -> bool:
+    """Whether something is scanned along a loop, and nothing reduced in it, which would need a state for each lane."""
+    jobs = [job for job in phased.jobs if phased.involves(job, loop)]
+    scans = [job.tensor for job in jobs if job.role == Role.SCAN]
+    return any(phased.is_scanned_by(x, loop) for x in scans) and all(job.role != Role.REDUCE for job in jobs)
 
 
 def launch_of(phased: PhasedFusion, target: Target) -> Launch:

@@ -23,7 +23,7 @@ from serrate.kernel.builder import axis_name
 from serrate.kernel.costs import check_needs
 from serrate.kernel.elements import Elements
 from serrate.kernel.ir import For, Kernel, Prefetch, Store
-from serrate.kernel.jobs import Job, Role, is_gathered
+from serrate.kernel.jobs import Job, Role, is_gathered, is_scan
 from serrate.kernel.keeping import Keeping
 from serrate.kernel.launching import (
     BLOCKS,
@@ -38,6 +38,7 @@ from serrate.kernel.lowered import Lowered
 from serrate.kernel.nests import Nests, label
 from serrate.kernel.parameters import parameters
 from serrate.kernel.phases import Phase, PhasedFusion, divide_into_phases
+from serrate.kernel.scans import Scans
 from serrate.kernel.simplification import simplified
 from serrate.kernel.states import States
 from serrate.kernel.targets import Target, target_named
@@ -82,6 +83,7 @@ class Lowering:
         self.nests = Nests(phased, self.launch, name)
         self.builder, self.team = self.nests.builder, self.nests.team
         self.states = States(self.nests, target)
+        self.scans = Scans(self.states)
         self.keeping = Keeping(self.nests, target)
         self.boxes = Boxes(self.nests, target)
         self.walked: set[tuple[IterDomain, ...]] = set()  # loops that some phase has walked
@@ -106,7 +108,7 @@ class Lowering:
     def held(self, tensor: TensorView, elements: Elements) -> Scalar | None:
         """What the kernel has of a tensor: the result of a reduction, or a kept value."""
         if is_gathered(tensor):
-            return self.states.value(tensor)
+            return self.scans.value(tensor) if is_scan(tensor) else self.states.value(tensor)
         if tensor.box_axes:
             return self.boxes.value(tensor, elements.indices)
         return self.keeping.value(tensor, elements) if tensor in self.nests.known else None
@@ -143,7 +145,7 @@ class Lowering:
         for tensor in phase.reductions:
             self.states.allocate(tensor, depth, indices)
         for tensor in phase.scans:
-            self.states.begin_scan(tensor, depth, indices)
+            self.scans.begin(tensor, depth, indices)
         loop = self.phased.loops[depth]
         along = [job for job in phase.jobs if self.phased.involves(job, loop)]
         aside = [job for job in phase.jobs if job not in along]
@@ -244,7 +246,7 @@ class Lowering:
                 case Role.REDUCE:
                     self.states.accumulate(job.tensor, elements)
                 case Role.SCAN:
-                    self.states.scan(job.tensor, elements)
+                    self.scans.take_in(job.tensor, elements)
                 case Role.KEEP:
                     self.keeping.store(job.tensor, elements)
                 case Role.STORE:

@@ -18,7 +18,8 @@ from serrate.fusion.requirements import Requirement
 from serrate.fusion.scalar import Scalar
 from serrate.fusion.strides import check_strides, span
 from serrate.fusion.view import TensorView
-from serrate.kernel.calling import NARROW, Arguments, Call, arguments_of, call_of, overlap
+from serrate.kernel.arguments import overlap
+from serrate.kernel.calling import NARROW, Arguments, Call, arguments_of, call_of
 from serrate.kernel.costs import Needs, moved_bytes, needs, raggedness_by_array
 from serrate.kernel.elements import gathers
 from serrate.kernel.ir import Kernel

@@ -104,11 +104,13 @@ def _unpadded(tensor: TensorView, operation: Operation, here: Here) -> Reads:
 
 
 def _gathered(tensor: TensorView, operation: Operation, here: Here) -> Reads:
-    """x[index]; 0 where the index is out of range, which is never read."""
+    """x[index]; 0 where the index is out of range, which is never read. What is picked is known to be in range."""
     x, row = operation.inputs[0], here.values[0]  # of int64, before it is cut to the bits of an index
     at, shared = operation.options
     own, count = here.places(tensor), operation.inputs[1].ndim - shared
     places = [*own[:at], cast(row, INDEX), *own[at + count :]]
+    if operation.name == "pick":
+        return Reads((Read(x, places),), None)
     extent = cast(here.extent(x, places, at), "int64")
     inside = both(less_equal(const(0, "int64"), row), less(row, extent))
     return Reads((Read(x, places, inside),))

@@ -228,18 +228,19 @@ class Nests:
         part of an axis ends where the axis does."""
         if loop in self.full and loop.parallel_type == ParallelType.Serial:
             return self.full[loop], True
+        if loop.is_ragged:
+            self._make_known(component_of(loop), indices)
+            if indices.has(component_of(loop)):  # how far the row reaches is asked only where there is one
+                indices.guard(component_of(loop), self.builder.guard)
         if loop.parallel_type == ParallelType.Serial and self._ends_early(loop):
             reach = self._reach(loop, indices)
             if reach is not None:
                 return self.builder.let(f"{axis_name(loop)}_extent", reach), True
         if not loop.is_ragged:
             return loop.extent, True
-        component = component_of(loop)
-        self._make_known(component, indices)
-        if not indices.has(component):
+        if not indices.has(component_of(loop)):
             self._check_order(loop)
             return loop.bound, False
-        indices.guard(component, self.builder.guard)
         return self.bind_extent(loop, indices), True
 
     def bind_extent(self, loop: IterDomain, indices: Indices) -> Scalar:

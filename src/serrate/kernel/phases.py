@@ -243,6 +243,7 @@ def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
     needed = _needed(fusion)
     walked = {tensor: packed(iterated(tensor)) for tensor in needed}
     graph = AxisGraph(needed, [axis for axes in walked.values() for axis in axes])
+    _check_distinct(graph, needed)
     loops = tuple(loop for loop in reference.loop if not loop.is_broadcast)
     made = PhasedFusion(fusion, reference, graph, loops, needed, walked)
     made.origins = {loop: _origins(graph, reference, loop) for loop in loops}
@@ -251,6 +252,24 @@ def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
     made.hoisted = _hoisted(made) - made.kept
     made.kept |= made.hoisted
     return made
+
+
+def _check_distinct(graph: AxisGraph, needed: Sequence[TensorView]) -> None:
+    """Refuse to read a tensor at two indices at once, as in the sum of a matrix and its transpose: one index would have
+    to be both of its axes."""
+    twisted = []
+    for tensor in needed:
+        axes = [axis for axis in tensor.domain.kept if not axis.is_broadcast]
+        if len(graph.groups(axes)) < len(axes):
+            twisted.append(tensor)
+    if twisted:
+        permuted = [t for t in twisted if t.definition is not None and t.definition.name == "permute"]
+        tensor = (permuted or twisted)[-1]
+        raise ScheduleError(
+            f"{tensor} would be read at two indices at once, since two of its axes are walked by one loop; store it by "
+            f"a kernel of its own",
+            tensor=tensor,
+        )
 
 
 def _check_reached(made: PhasedFusion) -> None:

@@ -9,6 +9,7 @@ from serrate.fusion.analysis import reads
 from serrate.fusion.dtypes import BOOL, INDEX
 from serrate.fusion.scalar import FALSE, TRUE, Scalar, const
 from serrate.fusion.simplify import Simplifier
+from serrate.kernel.choices import chosen_before_lanes
 from serrate.kernel.ir import (
     DEEPEST,
     Allocate,
@@ -28,7 +29,12 @@ from serrate.kernel.ir import (
 
 def simplified(body: tuple[Statement, ...], launch: Launch) -> tuple[Statement, ...]:
     """The body, doing the same with less."""
-    body = _simplify(_inlined(body, {}), Simplifier({}), launch)
+    body = _tidied(_simplify(_inlined(body, {}), Simplifier({}), launch))
+    divided = chosen_before_lanes(body)
+    return body if divided == body else _tidied(divided)
+
+
+def _tidied(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     tidying = _Tidying()
     while tidying.again:
         tidying.again = False

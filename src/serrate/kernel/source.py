@@ -26,6 +26,7 @@ from serrate.kernel.ir import (
     Kernel,
     Let,
     Prefetch,
+    Scan,
     Statement,
     Store,
     expressions,
@@ -290,6 +291,8 @@ class Printer:
                 yield f"if ({self.expression(condition)}) {identifier(name)}[0] = {number};"
             case Prefetch(name, index):
                 yield f"__builtin_prefetch({identifier(name)} + {self.expression(index, PRODUCT)});"
+            case Scan():
+                yield self.scan(statement)
             case _:
                 yield from self.cooperation(statement)
 
@@ -307,6 +310,10 @@ class Printer:
 
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         """A loop, however it is run."""
+        raise NotImplementedError
+
+    def scan(self, statement: Scan) -> str:
+        """What stands where lanes have added up."""
         raise NotImplementedError
 
     def cooperation(self, statement: Statement) -> Iterator[str]:

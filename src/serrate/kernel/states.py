@@ -41,7 +41,6 @@ class State:
     element: str  # the dtype in which elements enter the state
     kept: Place  # loops of which each index has a state of its own
     lanes: Place  # reduced loops of which each index has a partial state
-    now: str = ""  # of a scan: the buffer with the value at the indices of the loops that are open
     buffers: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
 
@@ -74,7 +73,6 @@ class States:
         self.nests, self.phased, self.builder, self.target = nests, nests.phased, nests.builder, target
         self._states: dict[TensorView, list[State]] = {}  # the whole, and the parts that are being gathered
         self._parts: dict[TensorView, list[Part]] = {}
-        self._walks: dict[TensorView, dict[IterDomain, int]] = {}  # of the loops that a scan goes along, the last ones
         self.workspaces: list[Buffer] = []
         self.joined: set[ParallelType] = set()  # blocks of which only the last goes on
 
@@ -101,66 +99,7 @@ class States:
         self._parts[tensor] = self._divide(state, loops)
         if monoid.by_blocks and element in WIDER and self._is_long(tensor, loops):
             state = replace(state, element=WIDER[element])
-        self._states[tensor] = [self._memory(state, state.monoid.parts, tensor.name)]
-
-    def begin_scan(self, tensor: TensorView, depth: int, indices: Indices) -> None:
-        """Memory for a scan, outside of the loops from a depth on: the state so far, and the value that is read."""
-        operation = tensor.definition
-        assert operation is not None
-        monoid, job = MONOIDS[operation.name], Job(Role.SCAN, tensor)
-        element = accumulator(monoid.enters(operation.inputs[0].dtype))
-        loops = [loop for loop in self.phased.loops_of(job) if self.phased.loops.index(loop) >= depth]
-        scanned = [loop for loop in loops if self.phased.is_scanned_by(tensor, loop)]
-        for loop in scanned:
-            if loop.parallel_type not in (ParallelType.Serial, ParallelType.Unroll):
-                raise ScheduleError(
-                    f"loop {loop} of {self.phased.reference.name} is run as {loop.parallel_type.name}, but {tensor} is "
-                    f"scanned along it, from one index to the next; run it serially",
-                    tensor=tensor,
-                )
-        if self.phased.parts_in_order(tensor) != scanned:
-            raise ScheduleError(
-                f"loops {', '.join(map(repr, scanned))} of {self.phased.reference.name} do not come one after another "
-                f"to the indices that {tensor} is scanned along; split the axis only, and leave outer parts outside",
-                tensor=tensor,
-            )
-        kept = [loop for loop in loops if loop not in scanned and not is_bound(loop)]
-        moved = self.phased.moved_by_scan(tensor, kept)
-        if moved is not None:
-            raise ScheduleError(
-                f"the indices of loop {moved} of {self.phased.reference.name} are other positions of a row at each "
-                f"index that {tensor} is scanned along, as they depend on the length of the row; split rows by the "
-                f"extent of the inner part, and merge them only with axes inside of them",
-                tensor=tensor,
-            )
-        wide = "float64" if monoid.by_blocks and element == "float32" else element
-        state = State(tensor, monoid, wide, self.nests.place(kept, indices), Place())
-        state = self._memory(state, monoid.parts, tensor.name)
-        name = self.builder.name(f"{tensor.name}_now")
-        now = buffer_for(name, accumulator(tensor.dtype), state.place, tensor, self.target, self.nests.variables)
-        self.builder.add(Allocate(now))
-        self._states[tensor] = [replace(state, now=now.name)]
-
-    def scan(self, tensor: TensorView, elements: Elements) -> None:
-        """Take in the element of the loops that are open; what the state holds after that, or before, is the value."""
-        operation, state = tensor.definition, self._states[tensor][0]
-        assert operation is not None
-        scanned = self.phased.parts_in_order(tensor)
-        self._walks[tensor] = {loop: self.nests.walks[loop] for loop in scanned}
-        at = state.place.at(self.nests.variables)
-        element = cast(elements.operand(tensor), state.element)
-        before = state.at(at)
-        after = state.monoid.step(before, element, const(0))
-        exclusive = operation.options[1]
-        if exclusive:
-            self._store_now(state, at, before)
-        self._store(state, at, after)
-        if not exclusive:
-            self._store_now(state, at, before)  # which by now holds the element
-
-    def _store_now(self, state: State, at: Scalar, held: tuple[Scalar, ...]) -> None:
-        value = cast(state.monoid.finish(held), accumulator(state.tensor.dtype))
-        self.builder.add(Store(state.now, at, value))
+        self._states[tensor] = [self.memory(state, state.monoid.parts, tensor.name)]
 
     def _check_threaded(self, tensor: TensorView, loop: IterDomain) -> IterDomain:
         if loop.is_ragged or not loop.extent.is_const:
@@ -202,7 +141,7 @@ class States:
         order = list(self.phased.loops)
         return sorted(made, key=lambda part: order.index(part.loop))
 
-    def _memory(self, state: State, names: Sequence[str], prefix: str) -> State:
+    def memory(self, state: State, names: Sequence[str], prefix: str) -> State:
         """The state in memory of its own, with the neutral value in it."""
         init = state.monoid.init(state.element)
         opened = list(self.nests.variables)
@@ -251,7 +190,7 @@ class States:
                 element = whole.element if part.length is None else narrow.get(whole.element, whole.element)
                 kept, lanes = whole.kept.inside(part.inside), whole.lanes.inside(part.inside)
                 inner = State(job.tensor, whole.monoid, element, kept, lanes)
-                states.append(self._memory(inner, ["part"] * len(whole.buffers), whole.buffers[0]))
+                states.append(self.memory(inner, ["part"] * len(whole.buffers), whole.buffers[0]))
 
     def end(self, jobs: Sequence[Job], loop: IterDomain) -> None:
         """The partial states of an index or a block become part of the whole."""
@@ -268,7 +207,7 @@ class States:
                         self.nests.variables[axis] = variable
                     at, place = (state.place.at(self.nests.variables) for state in (whole, part))
                     made = [cast(x, dtype) for x, dtype in zip(part.at(place), whole.dtypes, strict=True)]
-                    self._store(whole, at, whole.monoid.combine(whole.at(at), tuple(made)))
+                    self.store(whole, at, whole.monoid.combine(whole.at(at), tuple(made)))
                 self.nests.variables.clear()
                 self.nests.variables.update(variables)
 
@@ -279,9 +218,9 @@ class States:
         element = cast(elements.operand(tensor), state.element)
         gone = [axis for axis in tensor.domain.root if axis.is_reduction]
         position = elements.indices.of(gone[0]) if state.monoid.positions else const(0)
-        self._store(state, at, state.monoid.step(state.at(at), element, position))
+        self.store(state, at, state.monoid.step(state.at(at), element, position))
 
-    def _store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
+    def store(self, state: State, at: Scalar, values: Sequence[Scalar]) -> None:
         """All new values before any is stored, as each may read all old ones; what they have in common first."""
         if len(values) > 1:
             for term in common(values):
@@ -301,13 +240,13 @@ class States:
             with self.builder.scope():  # one loop for all but a few, which is short to write
                 part = self.builder.loop("part", const(width // _FEW - 1), "partial results")
                 at = self._each(size * _FEW, "partial results")
-                self._store(state, at, state.monoid.combine(state.at(at), state.at((part + 1) * (size * _FEW) + at)))
+                self.store(state, at, state.monoid.combine(state.at(at), state.at((part + 1) * (size * _FEW) + at)))
             width = _FEW
         while width > 1:
             half = (width + 1) // 2
             with self.builder.scope():
                 at = self._each(size * (width - half), "partial results")
-                self._store(state, at, state.monoid.combine(state.at(at), state.at(at + size * half)))
+                self.store(state, at, state.monoid.combine(state.at(at), state.at(at + size * half)))
             width = half
         loops = self.phased.loops_of(Job(Role.REDUCE, tensor))
         crossed = [loop.parallel_type for loop in loops if self.phased.is_reduced_by(tensor, loop)]
@@ -376,23 +315,10 @@ class States:
                 )
 
     def value(self, tensor: TensorView) -> Scalar:
-        """The result of a reduction, or the value of a scan, for the loops that are open."""
+        """The result of a reduction, for the loops that are open."""
         state = self._states[tensor][0]
-        if state.now:
-            self._check_walks(tensor)
-            return load(state.now, state.place.at(self.nests.variables), accumulator(tensor.dtype))
         result = state.at(state.kept.at(self.nests.variables))[state.monoid.result]
         return cast(result, accumulator(tensor.dtype))
-
-    def _check_walks(self, tensor: TensorView) -> None:
-        """The value of a scan is there only for the index that is now scanned."""
-        for loop, number in self._walks[tensor].items():
-            if self.nests.walks[loop] != number:
-                raise ScheduleError(
-                    f"{tensor} is scanned along loop {loop} of {self.phased.reference.name}, and read where that is "
-                    f"walked again; leave the loop outside of those that are walked several times, or store {tensor}",
-                    tensor=tensor,
-                )
 
 
 def _rule(state: State) -> CombineRule:

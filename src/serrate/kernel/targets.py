@@ -79,8 +79,6 @@ class Target:
     """Prints the source of a kernel."""
     compile_together: Callable[[Sequence[Kernel]], tuple[Compiled, ...]]
     """Compiles kernels of different names by one run of the compiler."""
-    host_lengths: bool = False
-    """Whether the host can read lengths that are data without waiting, and lay out memory by them."""
 
     def compile(self, kernel: Kernel) -> Compiled:
         """The compiled kernel, a function that takes the buffers and then the sizes, and launches the kernel."""
@@ -121,7 +119,6 @@ CPP = Target(
     reduction_bytes=lambda kernel, reduction: 0,  # there are none
     source=_cpp_source,
     compile_together=_compile_cpp,
-    host_lengths=True,
 )
 
 CUDA = Target(

@@ -26,6 +26,10 @@ struct Sums {
           *out = static_cast<T>(Few<T>(rows, count).sum());
           return;
         }
+        if (Run<T>::is_one(count, plan)) {
+          *out = static_cast<T>(Run<T>::sum(rows, count));
+          return;
+        }
       }
       if (count <= kFirst && plan.width > kNarrow && !std::is_same_v<T, Wide<T>>) return add_few(rows, count, width, out);
       add(rows, count, width, Plain(), plan, way, sums);

@@ -1,4 +1,4 @@
-"""This module computes softmax of packed rows on the CPU, its logarithm and the gradients of both, by row_softmax.cpp.
+"""This module computes softmax of packed rows on the CPU, its logarithm and their gradients, by row_softmax.cpp.
 
 Each reads its values once from memory where a component fits the cache; torch's operations on packed values go over
 them five times. A function here returns None for other dtypes than float32 and float64, and without a compiler.
@@ -14,7 +14,7 @@ import torch
 from serrate.native.loading import Routines, empty, load, plain, size_of, threads_for
 
 _FLOATS = {torch.float32: "float32", torch.float64: "float64"}
-_FORMS = ("softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient")
+_FORMS = ("softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient", "log_sums")
 
 
 @cache
@@ -42,19 +42,26 @@ def gradient(given: torch.Tensor, made: torch.Tensor, offsets: torch.Tensor, log
     return _call("log_softmax_gradient" if log else "softmax_gradient", given, made, offsets)
 
 
-def _call(form: str, x: torch.Tensor, y: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
-    """Return the result of a compiled function of x [N, …] and y beside it."""
+def log_sums(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor | None:
+    """Return [K, …]: the logarithm of the sum of exp of the rows of each component of values [N, …]; -inf of none."""
+    return _call("log_sums", values, None, offsets, offsets.numel() - 1)
+
+
+def _call(
+    form: str, x: torch.Tensor, y: torch.Tensor | None, offsets: torch.Tensor, results: int | None = None
+) -> torch.Tensor | None:
+    """Return the result of a compiled function of x [N, …], and of y beside it if there is one."""
     number, library = _FLOATS.get(x.dtype), _library()
-    if number is None or library is None or y.dtype is not x.dtype:
+    if number is None or library is None or not (y is None or y.dtype is x.dtype):
         return None
-    y = plain(y)
-    x = y if x is y else plain(x)
+    beside = None if y is None else plain(y)
+    x = beside if beside is not None and x is y else plain(x)
     if offsets.dtype is not torch.int64 or not offsets.is_contiguous():
         offsets = offsets.to(torch.int64).contiguous()
     rows, *features = x.shape
-    made = empty(x.shape, x.dtype)
+    made = empty(x.shape if results is None else (results, *features), x.dtype)
     failed = library[f"{form}_{number}"](
-        x.data_ptr(), y.data_ptr(), offsets.data_ptr(), offsets.numel() - 1, rows, math.prod(features),
-        made.data_ptr(), threads_for(size_of(x)),
+        x.data_ptr(), *(() if beside is None else (beside.data_ptr(),)), offsets.data_ptr(), offsets.numel() - 1, rows,
+        math.prod(features), made.data_ptr(), threads_for(size_of(x)),
     )  # fmt: skip
     return None if failed else made

@@ -117,7 +117,7 @@ def select_runs(lengths: Tensor, offsets: Tensor, index: Tensor, ends: Tensor | 
     routine = _routine("select_runs", lengths)
     if routine is None or not are_vectors(index) or index.dtype not in _INTEGERS:
         return None
-    index = index.to(torch.int64)
+    index = index if index.dtype is torch.int64 else index.to(torch.int64)
     count = index.numel()
     source, picked = allocate((count,), (1,), torch.int64), allocate((count,), (1,), lengths.dtype)
     rows = routine(

@@ -50,6 +50,19 @@ inline void each_block(const Lines& lines, int64_t piece, const Function& functi
   if (lines.rest && count < kPiece) function(lines.full * lines.stride, int64_t(1), lines.rest);
 }
 
+// Calls function(memory) with a state for each piece, and returns whether there was memory for them.
+template <class State, class Function>
+SERRATE_INLINE bool with_memory(const Lines& lines, const Function& function) {
+  if (lines.pieces() <= 1) {
+    State one;
+    function(&one);
+    return true;
+  }
+  const std::unique_ptr<State[]> many(new (std::nothrow) State[lines.pieces()]);
+  if (many) function(many.get());
+  return many != nullptr;
+}
+
 // Calls function(p) for each piece; a parallel region of one thread would take longer than a short piece does.
 template <class Function>
 inline void each_piece(const Lines& lines, int64_t threads, const Function& function) {

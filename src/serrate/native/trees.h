@@ -62,12 +62,13 @@ inline Vector<Wide<T>> widen(Vector<T> part) {
   }
 }
 
-// Returns the vector with 0 in all lanes but the first `count`.
+// Returns the vector with 0 in all lanes but the first `count`, which may be negative.
 template <class W>
 inline Vector<W> first_of(Vector<W> part, int64_t count) {
-  const Vector<int64_t> lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  typedef std::conditional_t<sizeof(W) == 4, int32_t, int64_t> Lane;
+  const Vector<Lane> lane = {0, 1, 2, 3, 4, 5, 6, 7};
   const Vector<W> none = {};
-  return lane < count ? part : none;
+  return lane < static_cast<Lane>(count) ? part : none;
 }
 
 template <class W>
@@ -313,6 +314,35 @@ struct Few {
     const Wide<T> mean = sum() / static_cast<Wide<T>>(count);
     const Vector<Wide<T>> from_one = first(one - mean), from_two = second(two - mean);
     return total_of<Wide<T>>(from_one * from_one + from_two * from_two);
+  }
+};
+
+// A run of at most kMost numbers, which are added four vectors at a time; the last ones have 0 after the end of the run.
+template <class T>
+struct Run {
+  static constexpr int64_t kStep = 4 * kLanes, kMost = 2 * kChain * kStep;
+
+  static bool is_one(int64_t count, const Plan& plan) { return plan.width == 1 && count <= kMost; }
+
+  static SERRATE_INLINE Vector<Wide<T>> step(const T* run) {
+    return widen<T>((load(run) + load(run + kLanes)) + (load(run + 2 * kLanes) + load(run + 3 * kLanes)));
+  }
+
+  static SERRATE_INLINE Wide<T> sum(const Packed<T>& rows, int64_t count) {
+    const T* run = rows.values;
+    Vector<Wide<T>> one = {}, two = {};
+    for (; count >= 2 * kStep; count -= 2 * kStep, run += 2 * kStep) one += step(run), two += step(run + kStep);
+    if (count >= kStep) one += step(run), count -= kStep, run += kStep;
+    T copy[kStep];
+    if (rows.end - run < kStep) {
+      std::fill(std::copy(run, run + count, copy), copy + kStep, T(0));
+      run = copy;
+    }
+    Vector<T> parts[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) parts[v] = first_of<T>(load(run + v * kLanes), count - v * kLanes);
+    two += widen<T>((parts[0] + parts[1]) + (parts[2] + parts[3]));
+    return total_of<Wide<T>>(one + two);
   }
 };
 

@@ -1,4 +1,4 @@
-"""dtypes: conversion, and the array API's questions about them. dtypes are torch's."""
+"""Conversion to other dtypes, and the array API's questions about dtypes, which are torch's."""
 
 from __future__ import annotations
 

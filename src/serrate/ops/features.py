@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from serrate.errors import AxisError
 from serrate.ops.record import operation, ops, record
-from serrate.ops.rules import in_dtype
+from serrate.ops.rules import conjugate, in_dtype, reduced_to
 from serrate.tensor import abstract, host
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -125,6 +125,18 @@ def _linear_body(x: Any, weight: Any, bias: Any = None, /) -> Any:
     return made if bias is None else made + bias
 
 
+def _linear_vjp(g: Any, out: Any, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+    """The gradient of x goes back through the weight, that of the weight is a product over all entries."""
+    letters = "abcdefghijklm"[: x.ndim - 1]
+    if weight.ndim == 1:
+        to_x = ops.expand_dims(g, axis=-1) * conjugate(weight)
+        to_weight = reduced_to(ops.expand_dims(g, axis=-1) * conjugate(x), weight)
+    else:
+        to_x = ops.matmul(g, conjugate(weight))
+        to_weight = in_dtype(ops.einsum(f"{letters}y,{letters}z->yz", g, conjugate(x)), weight.dtype)
+    return in_dtype(to_x, x.dtype), to_weight, reduced_to(g, bias)
+
+
 def _packed(x: Any) -> Any:
     """The entries of a ragged tensor as a dense one; a dense one as it is."""
     return ops["Tensor.flat"](x) if isinstance(x, Tensor) and x.is_ragged else x
@@ -157,6 +169,7 @@ record(
         "[[[3.0]], []]",
     ),
     body=_linear_body,
+    vjp=_linear_vjp,
     kinds=("float", "complex"),
     traced=True,
     samples=(

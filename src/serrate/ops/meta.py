@@ -47,8 +47,27 @@ def meta(
     float32[n0] on cpu
     """
     function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
-    call, program = _call(op, arguments, named, spelling), _program(op, arguments, named)
-    guards: tuple[Guard, ...] = ()
+    return found_at_points(
+        op.name,
+        lambda run: _result(function, run, arguments, named),
+        call_name(op, arguments, named, spelling),
+        program_of(op.name, (arguments, named)),
+    )
+
+
+def found_at_points(
+    name: str,
+    run: Callable[[AbstractRun], Any],
+    call: Call,
+    program: int | None,
+    *,
+    guards: tuple[Guard, ...] = (),
+) -> Typed:
+    """What `run` gives on tensors without elements, with types in the place of tensors, and the guards that it needs.
+
+    It runs at several points, and has to give the same at all of them. `name` says in errors what runs; `guards` are
+    taken for given from the start.
+    """
     plain: frozenset[int] = frozenset()
     scales = iter(SCALES)
     scale = next(scales)
@@ -56,13 +75,11 @@ def meta(
         known = Known(guards)
         points = [Point(known.sizes, which, scale, plain) for which in range(POINTS)]
         try:
-            made = _at_points(function, [AbstractRun(known, call, each, program) for each in points], arguments, named)
+            made = _at_points(run, [AbstractRun(known, call, each, program) for each in points])
         except TooManyElements:
             scale, plain = next(scales, scale), frozenset()
             if scale is points[0].scale:
-                raise TypeError(
-                    f"{op.name} makes a tensor of so many unknown sizes that torch cannot count it"
-                ) from None
+                raise TypeError(f"{name} makes a tensor of so many unknown sizes that torch cannot count it") from None
             continue
         first = made[0]
         if isinstance(first, Exception) or not _is_settled(made):
@@ -73,13 +90,13 @@ def meta(
         if isinstance(first, Meeting) and first.guard not in guards:
             guards = (*guards, first.guard)
         elif isinstance(first, Meeting):
-            raise TypeError(f"{op.name} meets {first.guard} again, though it was taken for given")
+            raise TypeError(f"{name} meets {first.guard} again, though it was taken for given")
         elif isinstance(first, Exception):
             raise first
         elif _is_settled(made):
             return Typed(first, guards)
         else:
-            raise TypeError(f"a size of what {op.name} gives follows from others in a way that no type can say")
+            raise TypeError(f"a size of what {name} gives follows from others in a way that no type can say")
 
 
 def _is_settled(made: list[Any]) -> bool:
@@ -87,8 +104,9 @@ def _is_settled(made: list[Any]) -> bool:
     wrong: list[TensorType] = []
 
     def look(part: Any) -> None:
-        if isinstance(part, TensorType) and unsaid(part) is not None:
-            wrong.append(part)
+        kind = part.type if isinstance(part, Value) else part
+        if isinstance(kind, TensorType) and unsaid(kind) is not None:
+            wrong.append(kind)
 
     mapped(made[0], look)
     return not wrong and all(other == made[0] for other in made)
@@ -98,17 +116,15 @@ class TooManyElements(Exception):
     """The numbers that stand for symbols make a tensor of more elements than torch can count."""
 
 
-def _at_points(
-    function: Callable[..., Any], runs: list[AbstractRun], arguments: tuple[Any, ...], named: dict[str, Any]
-) -> list[Any]:
-    """What a function gives at each point: a result, or the error or `Meeting` by which the run ends.
+def _at_points(at: Callable[[AbstractRun], Any], runs: list[AbstractRun]) -> list[Any]:
+    """What a program gives at each point: a result, or the error or `Meeting` by which the run ends.
 
     Other points are left out where the first one ends by an error, unless they may show which numbers are known.
     """
     made: list[Any] = []
     for run in runs:
         try:
-            made.append(_result(function, run, arguments, named))
+            made.append(at(run))
         except (Meeting, TypeError, ValueError, LookupError) as error:
             if "Overflow when unpacking" in str(error):
                 raise TooManyElements from None
@@ -129,13 +145,7 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
     """What a function gives for tensors of types, as types."""
 
     def given(part: Any) -> Any:
-        if isinstance(part, slice):
-            return slice(given(part.start), given(part.stop), given(part.step))
-        if isinstance(part, (TensorType, Value)):
-            return run.tensor(part.type if isinstance(part, Value) else part)
-        if isinstance(part, Expression):
-            return run.partition(part)
-        return run.axis(part) if isinstance(part, (RaggedAxis, Polynomial)) else part
+        return given_at(run, part)
 
     def made(part: Any) -> Any:
         return run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
@@ -148,7 +158,18 @@ def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any
         TRACER.reset(outside)
 
 
-def _program(op: Op, arguments: tuple[Any, ...], named: dict[str, Any]) -> int | None:
+def given_at(run: AbstractRun, part: Any) -> Any:
+    """A part of the arguments of a call as eager code takes it: a tensor without elements for a type, and so on."""
+    if isinstance(part, slice):
+        return slice(given_at(run, part.start), given_at(run, part.stop), given_at(run, part.step))
+    if isinstance(part, (TensorType, Value)):
+        return run.tensor(part.type if isinstance(part, Value) else part)
+    if isinstance(part, Expression):
+        return run.partition(part)
+    return run.axis(part) if isinstance(part, (RaggedAxis, Polynomial)) else part
+
+
+def program_of(name: str, given: Any) -> int | None:
     """The program that the types among the arguments are of; None if they were made by hand."""
     found: set[int] = set()
 
@@ -157,16 +178,18 @@ def _program(op: Op, arguments: tuple[Any, ...], named: dict[str, Any]) -> int |
         if isinstance(kind, TensorType) and kind.program is not None:
             found.add(kind.program)
 
-    mapped((arguments, named), look)
+    mapped(given, look)
     if len(found) > 1:
         raise TypeError(
-            f"{op.name} was given types that come from {len(found)} Inputs, in which equal names mean different sizes "
+            f"{name} was given types that come from {len(found)} Inputs, in which equal names mean different sizes "
             f"and partitions; the types of one program come from one Inputs"
         )
     return found.pop() if found else None
 
 
-def _call(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None) -> Call:
+def call_name(
+    op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None = None
+) -> Call:
     """What decides about the partitions that a call makes."""
     if spelling is not None:
         return Call(op.name, (spelling, _key(arguments, bool(op.decides)), _key(named, bool(op.decides))))

@@ -225,6 +225,14 @@ def _mean_body(x: Any, /, *, axis: AxisLike = None, keepdims: bool = False) -> A
     return _kept(ops.astype(made, x.dtype), x, axis, keepdims)
 
 
+def _mean_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> Any:
+    """Each element has its share of the gradient."""
+    many = count(x, axis)
+    wide = accumulating(_dropped(g, x, axis, keepdims))
+    share = wide / (ops.astype(many, wide.dtype) if isinstance(many, Tensor) else many)
+    return in_dtype(ops.expand_like(share, x, axis=axis), x.dtype)
+
+
 def _var_body(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     wide = accumulating(x)
     once = wide - ops.expand_like(ops.mean(wide, axis=axis), wide, axis=axis)
@@ -340,7 +348,7 @@ reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers su
 reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
         "[[2, 3], [], [4]]", "[6, 1, 4]", NUMERIC, sums=True, vjp=_prod_vjp)
 reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
-        "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body)
+        "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body, vjp=_mean_vjp)
 reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
         "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, correction=1)
 reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",

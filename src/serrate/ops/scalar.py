@@ -71,6 +71,7 @@ def _answer(run: Elementwise, function: Callable[..., torch.Tensor], arity: int)
         call = (lambda *values, **kw: function(*values, *rest, **kw)) if rest else function
         return run.by_torch(call, tuple(operands), options)
 
+    handler.elementwise = run  # type: ignore[attr-defined]  # what a tracer asks whether torch means the same
     return handler
 
 

@@ -176,6 +176,10 @@ class AbstractRun:
         self._made += 1
         return self.call.operation, self.call, f"#{self._made}"
 
+    def restart_names(self) -> None:
+        """Name what is made from now on as if nothing had been made: another call begins."""
+        self._made = 0
+
     # ---------------------------------------------------------------------------------------- between types and tensors
 
     def number(self, size: Size) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
 from serrate.runtime.signature import Compiled, Signature
-from serrate.runtime.toolchain import FLAGS, compiler, processor, run_compiler, version
+from serrate.runtime.toolchain import FLAGS, compiler, count_disk_hit, processor, run_compiler, version
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
 _SHORTAGES = "_ZN2sr9shortagesE"  # sr::shortages, which only a library that asks for memory has
@@ -85,9 +85,12 @@ def _load(name: str, source: str, command: Sequence[str]) -> Library:
     path = cache_directory() / name
     if read_cached(path) is not None:
         try:
-            return Library(path)
+            found = Library(path)
         except OSError:
             pass  # of another system; rebuilt
+        else:
+            count_disk_hit()
+            return found
     with tempfile.TemporaryDirectory(prefix="serrate-") as folder:
         code, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         code.write_text(source, encoding="utf-8")

@@ -27,8 +27,22 @@ def run(command: Sequence[str], source: str) -> subprocess.CompletedProcess[str]
         raise CompileError(shlex.join(command), str(error), source) from error
 
 
+_counts = [0, 0]  # how often a compiler ran, and how many libraries were found on disk
+
+
+def counts() -> tuple[int, int]:
+    """How often this process ran a compiler, and how many compiled sources it found on disk."""
+    return _counts[0], _counts[1]
+
+
+def count_disk_hit() -> None:
+    """Note that a compiled source was found on disk."""
+    _counts[1] += 1
+
+
 def run_compiler(command: Sequence[str], source: str) -> None:
     """Run a compiler on a source; if it fails, what it wrote is in the CompileError."""
+    _counts[0] += 1
     done = run(command, source)
     if done.returncode != 0:
         raise CompileError(shlex.join(command), done.stderr + done.stdout, source)

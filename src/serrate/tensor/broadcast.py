@@ -320,7 +320,7 @@ def lay_out(operand: Any, structure: Structure, order: tuple[int, ...]) -> Any:
             meets[target] = own
     own_packed = len(own_structure.axes)
     rows = _packed_rows(values, structure, own_structure, meets)
-    # rows: [packed or 1, *features of the operand that are not packed in the result]
+    # Rows are [packed or 1, *features of the operand that are not packed in the result].
     left = [
         c
         for c in range(own_packed, own_packed + values.ndim - (1 if own_packed else 0))

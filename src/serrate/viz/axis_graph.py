@@ -60,7 +60,7 @@ def axis_label(axis: IterDomain) -> str:
 
 
 def parallel_fill(parallel_type: ParallelType) -> str:
-    """The colour of loops that are run so."""
+    """The colour of loops that are run in this way."""
     if parallel_type.is_block or parallel_type == ParallelType.Thread:
         return BLUE
     if parallel_type.is_thread:

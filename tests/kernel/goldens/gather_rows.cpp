@@ -10,10 +10,17 @@ extern "C" void gather_rows_(
 #pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
     if (!(0 <= ids_[cr_] && ids_[cr_] < entries_)) faults_[0] = 1;
+    if (0 <= ids_[cr_] && ids_[cr_] < entries_) {
 #pragma omp simd
-    for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
-      const int64_t ids_at_ = ids_[cr_];
-      y_[cr_ * 64 + d_] = 0 <= ids_at_ && ids_at_ < entries_ ? table_[ids_at_ * 64 + d_] : 0.0f;
+      for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
+        y_[cr_ * 64 + d_] = table_[ids_[cr_] * 64 + d_];
+      }
+    }
+    if (!(0 <= ids_[cr_] && ids_[cr_] < entries_)) {
+#pragma omp simd
+      for (int64_t d_ = 0; d_ < 64; ++d_) {  // d of y
+        y_[cr_ * 64 + d_] = 0.0f;
+      }
     }
   }
 }

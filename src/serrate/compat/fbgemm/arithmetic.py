@@ -31,9 +31,8 @@ def jagged_dense_elementwise_add(
     made = library.padded_sum(x_values, only(x_offsets), y)
     if made is not None:
         return made
-    x_values = packed(x_values, "x_values")
-    levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-    return pad(x_values, levels, _sizes(x_values, levels, y, "y")) + y
+    levels, sizes = _read(x_values, x_offsets, y)
+    return pad(x_values, levels, sizes) + y
 
 
 def jagged_dense_elementwise_add_jagged_output(
@@ -49,9 +48,7 @@ def jagged_dense_elementwise_add_jagged_output(
     """
     made = library.packed_sum(x_values, only(x_offsets), y)
     if made is None:
-        x_values = packed(x_values, "x_values")
-        levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-        _sizes(x_values, levels, y, "y")
+        levels, _ = _read(x_values, x_offsets, y)
         made = x_values + unpad(y, levels, x_values.shape[0])
     return made, list(x_offsets)
 
@@ -70,11 +67,9 @@ def jagged_dense_dense_elementwise_add_jagged_output(
     """
     made = library.packed_sum(x_values, only(x_offsets), y_0, y_1)
     if made is None:
-        x_values = packed(x_values, "x_values")
-        levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
         made = x_values
         for y, name in ((y_0, "y_0"), (y_1, "y_1")):
-            _sizes(x_values, levels, y, name)
+            levels, _ = _read(x_values, x_offsets, y, name)
             made = made + unpad(y, levels, x_values.shape[0])
     return made, list(x_offsets)
 
@@ -94,17 +89,19 @@ def jagged_dense_elementwise_mul(
     """
     made = library.packed_product(x_values, only(x_offsets), y)
     if made is None:
-        x_values = packed(x_values, "x_values")
-        levels = levels_of(x_offsets, x_values, x_values.shape[0], "x_offsets")
-        held = are_held(levels, _sizes(x_values, levels, y, "y"), x_values.shape[0])
+        levels, sizes = _read(x_values, x_offsets, y)
+        held = are_held(levels, sizes, x_values.shape[0])
         product = x_values * unpad(y, levels, x_values.shape[0])
         made = torch.where(held.view(-1, *[1] * (product.ndim - 1)), product, torch.zeros_like(product))
     return made, list(x_offsets)
 
 
-def _sizes(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> list[int]:
-    """Return the padded size of each level of y, whose features must broadcast with those of the packed x."""
-    y = packed(y, name)
+def _read(
+    x: torch.Tensor, x_offsets: Sequence[torch.Tensor], y: torch.Tensor, name: str = "y"
+) -> tuple[Levels, list[int]]:
+    """Return the levels of packed x, and the padded sizes of y, whose features must broadcast with those of x."""
+    x, y = packed(x, "x_values"), packed(y, name)
+    levels = levels_of(x_offsets, x, x.shape[0], "x_offsets")
     depth = len(levels)
     if y.ndim != depth + x.ndim:
         raise ValueError(
@@ -119,4 +116,4 @@ def _sizes(x: torch.Tensor, levels: Levels, y: torch.Tensor, name: str) -> list[
             raise ValueError(
                 f"the features of {name} must be those of x_values, got shapes {list(y.shape)} and {list(x.shape)}"
             )
-    return sizes
+    return levels, sizes

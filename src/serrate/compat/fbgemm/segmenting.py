@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
+from serrate.compat.fbgemm.levels import tensor_of
 from serrate.compat.fbgemm.padding import pad
 from serrate.compat.fbgemm.picked_rows import check_rows, cut
 from serrate.eager.picking import is_on_host
 from serrate.eager.precision import widened
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
+from serrate.ops.record import TABLE
 from serrate.tensor import host
-from serrate.tensor.differentiable import Differentiable
 from serrate.tensor.offsets import INT32_MAX, as_count, as_index_vector
 from serrate.tensor.partition import Partition
 
@@ -75,14 +74,8 @@ def offsets_range(offsets: torch.Tensor, range_size: int) -> torch.Tensor:
     if made is not None:
         return made
     _check_starts(starts, size)
-    if not is_on_host(starts):
-        starts = starts.clamp(0, size)
-    steps = torch.ones(size + 1, dtype=starts.dtype, device=starts.device)
-    steps[0] = 0
-    if starts.numel() > 1:
-        # At the start of a row the running sum goes back to 0, by the length of the row before.
-        steps.index_add_(0, starts[1:], starts[:-1] - starts[1:])
-    return steps.cumsum_(0)[:size]
+    level = Partition._of(F.pad(starts.clamp(0, size), (0, 1), value=size), size, device_born=not is_on_host(starts))
+    return level.positions_on(starts.device).to(starts.dtype)
 
 
 def _check_starts(starts: torch.Tensor, size: int) -> None:
@@ -128,12 +121,21 @@ def segment_sum_csr(batch_size: int, csr_seg: torch.Tensor, values: torch.Tensor
     if values.dtype == torch.bool:
         raise TypeError("values must be numbers, got torch.bool; pass values.to(torch.int64) to count")
     flat = values.reshape(-1)
-    if not is_on_host(ends):
-        ends = _checked_segments(ends, batch_size, flat.numel())
-    return _Sum.call(flat, ends, batch_size)
+    ends = F.pad(_checked_segments(ends, batch_size, flat.numel()).to(torch.int64) * batch_size, (1, 0))
+    # The first component has the values before the first segment.
+    known = is_on_host(ends)
+    level = Partition._of(ends, int(ends[-1]) if known else flat.numel(), device_born=not known, exact=known)
+    counted = not (flat.is_floating_point() or flat.is_complex())
+    dtype = torch.int64 if counted else None
+    sums: torch.Tensor = TABLE["sum"].function(tensor_of(flat, level), axis=1, dtype=dtype).values[1:]
+    made = sums.to(values.dtype)
+    if counted and known and not torch.equal(made.to(torch.int64), sums):
+        raise OverflowError(f"a sum of values does not fit {values.dtype}; pass values.to(torch.int64)")
+    return made
 
 
 def _checked_segments(ends: torch.Tensor, batch_size: int, count: int) -> torch.Tensor:
+    """Return the ends of segments, which must never decrease and stay within the rows that `count` values have."""
     if not ends.numel():
         raise RaggednessError("csr_seg must have one entry more than there are segments, so at least 1; got none")
     rows = count // batch_size if batch_size else INT32_MAX
@@ -147,72 +149,7 @@ def _checked_segments(ends: torch.Tensor, batch_size: int, count: int) -> torch.
     bad = (ends < 0) | (ends > rows)
     bad[1:] |= ends[1:] < ends[:-1]
     host.defer(host.first_fault(bad), error)
-    return ends.clamp(0, rows).cummax(0).values
-
-
-class _Sum(Differentiable):
-    """The sums of runs of values; run i has the values ends[i] · batch up to ends[i + 1] · batch.
-
-    Each value of a run has the gradient of its sum.
-    """
-
-    @staticmethod
-    def forward(values: torch.Tensor, ends: torch.Tensor, batch: int) -> torch.Tensor:
-        wide = widened(values)
-        made = library.sums(wide, ends, batch)
-        if made is None:
-            if is_on_host(ends):
-                ends = _checked_segments(ends, batch, values.numel())
-            made = sums_by_index(wide, ends.to(torch.int64) * batch)
-        return made.to(values.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, ctx.ends, ctx.batch = inputs
-        ctx.count = values.numel()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _Spread.call(gradient, ctx.ends, ctx.batch, ctx.count), None, None
-
-
-class _Spread(Differentiable):
-    """The gradient of `_Sum`: each entry is repeated over its run, and values outside all runs are 0."""
-
-    @staticmethod
-    def forward(each: torch.Tensor, ends: torch.Tensor, batch: int, count: int) -> torch.Tensor:
-        ends = ends.to(torch.int64) * batch
-        if not is_on_host(each):
-            return F.pad(each, (0, 1)).index_select(0, _run_of(ends, count))
-        first, last = int(ends[0]), int(ends[-1])
-        spread = each.index_select(0, torch.repeat_interleave(ends.diff(), output_size=last - first))
-        return spread if last - first == count else F.pad(spread, (first, count - last))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, ctx.ends, ctx.batch, _ = inputs
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _Sum.call(gradient, ctx.ends, ctx.batch), None, None, None
-
-
-def _run_of(ends: torch.Tensor, count: int) -> torch.Tensor:
-    """Return for each of `count` values the number of its run, or one past the last run if it lies in none."""
-    runs = ends.numel() - 1
-    found = torch.searchsorted(ends, torch.arange(count, dtype=ends.dtype, device=ends.device), right=True) - 1
-    return torch.where(found < 0, runs, found)
-
-
-def sums_by_index(values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Return the sums on any device, without a wait; on the CPU an integer sum that does not fit is an error."""
-    checked = is_on_host(values) and not (values.is_floating_point() or values.is_complex())
-    base = values.new_zeros(ends.numel(), dtype=torch.int64 if checked else values.dtype)
-    made = base.index_add_(0, _run_of(ends, values.numel()), values.to(base.dtype))[:-1]
-    narrow = made.to(values.dtype)
-    if checked and not torch.equal(narrow.to(torch.int64), made):
-        raise OverflowError(f"a sum of values does not fit {values.dtype}; pass values.to(torch.int64)")
-    return narrow
+    return ends if is_on_host(ends) else ends.clamp(0, rows).cummax(0).values
 
 
 def pack_segments(t_in: torch.Tensor, lengths: torch.Tensor, max_length: int) -> torch.Tensor:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from serrate.compat.fbgemm.levels import tensor_of
 from serrate.compat.fbgemm.picked_rows import check_rows, check_weights, counted, cut, within
 from serrate.eager.picking import Rows, Runs, is_on_host, take
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
+from serrate.ops.record import TABLE
 from serrate.tensor import host
 from serrate.tensor.offsets import as_count, as_index_vector
+from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor
 
 
 def jagged_index_select(
@@ -180,8 +184,7 @@ def masked_select_jagged_1d(
     if found is not None:
         return take(values, Rows(found[0])), found[1]
     source = cut(lengths, values.shape[0])
-    if not is_on_host(mask):
-        host.read(mask.sum(), "filtering by a mask")
-    before = torch.zeros(mask.numel() + 1, dtype=lengths.dtype, device=mask.device)
-    torch.cumsum(mask, 0, dtype=lengths.dtype, out=before[1:])
-    return take(values, Rows(mask.nonzero().flatten())), before.index_select(0, source).diff()
+    known = is_on_host(source)
+    level = Partition._of(source, values.shape[0], device_born=not known, exact=known)
+    made: Tensor = TABLE["Tensor.getitem"].function(tensor_of(values, level), tensor_of(mask, level))
+    return made.values, made.lengths[0].to(lengths.dtype)

@@ -10,12 +10,8 @@ from serrate.eager.picking import Runs, complete, is_on_host, take
 from serrate.errors import RaggednessError
 from serrate.native import rows as library
 from serrate.tensor import host
-from serrate.tensor.offsets import (
-    as_count,
-    as_index_vector,
-    check_offsets,
-    cut_by_offsets,
-)
+from serrate.tensor.offsets import as_count, as_index_vector, check_offsets, cut_by_offsets
+from serrate.tensor.partition import Partition
 
 
 def permute_2D_sparse_data(
@@ -137,9 +133,7 @@ def jagged_unique_indices(
     batch = (bags.numel() - 1) // max(features, 1)
     ends = _tables(cumsum, groups, features)
     starts = cut_by_offsets(bags, indices.numel(), False, True, "offsets", "indices")[0].to(torch.int64)
-    bounds = starts[:: max(batch, 1)][1:].contiguous()  # [T] the end of each feature
-    feature = torch.searchsorted(bounds, torch.arange(indices.numel(), device=indices.device), right=True)
-    feature = feature.clamp_(max=max(features - 1, 0))
+    feature = _cut(starts[:: max(batch, 1)].contiguous(), indices.numel()).row_ids
     linear = _linear(indices, feature, cumsum, ends)
     distinct, inverse = torch.unique(linear, sorted=True, return_inverse=True)
     table = torch.searchsorted(cumsum, distinct, right=True) - 1
@@ -161,9 +155,15 @@ def _tables(cumsum: torch.Tensor, groups: torch.Tensor, features: int) -> torch.
         check_offsets(groups, features, "hash_size_offsets", "features")
         if not bool((cumsum.diff() >= 0).all()) or int(cumsum[0]) < 0:
             raise RaggednessError(f"hash_size_cumsum must start with 0 and never decrease, got {cumsum.tolist()!s:.80}")
-    group = torch.searchsorted(groups, torch.arange(features, device=groups.device), right=True)
-    ends = groups.index_select(0, group.clamp(max=groups.numel() - 1)).clamp(0, features)
+    group = _cut(groups, features).row_ids
+    ends = groups.index_select(0, (group + 1).clamp(max=groups.numel() - 1)).clamp(0, features)
     return cumsum.index_select(0, ends)
+
+
+def _cut(offsets: torch.Tensor, rows: int) -> Partition:
+    """Return the partition of offsets that were checked if they lie on the CPU."""
+    known = is_on_host(offsets)
+    return Partition._of(offsets, rows, device_born=not known, exact=known)
 
 
 def _linear(indices: torch.Tensor, feature: torch.Tensor, cumsum: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -185,13 +185,9 @@ def _linear(indices: torch.Tensor, feature: torch.Tensor, cumsum: torch.Tensor, 
 
 def _shares(distinct: torch.Tensor, cumsum: torch.Tensor, groups: torch.Tensor, batch: int) -> torch.Tensor:
     """Return for each bag how many of the distinct indices of its group it takes."""
-    bags = (cumsum.numel() - 1) * batch
     bounds = torch.searchsorted(distinct, cumsum).index_select(0, groups.clamp(0, cumsum.numel() - 1))
-    begin = groups * batch
-    group = torch.searchsorted(begin[1:], torch.arange(bags, device=groups.device), right=True)
-    if not bags:
-        return group
-    group = group.clamp_(max=max(groups.numel() - 2, 0))
-    here, size = bounds.diff().index_select(0, group), begin.diff().index_select(0, group).clamp(min=1)
-    place = torch.arange(bags, device=groups.device) - begin.index_select(0, group)
-    return here.div(size, rounding_mode="floor") + (place < here % size)
+    bags = _cut(groups * batch, (cumsum.numel() - 1) * batch)
+    here, size = bounds.diff(), bags.lengths.clamp(min=1)
+    return bags.spread(here.div(size, rounding_mode="floor")) + (
+        bags.positions_on(here.device) < bags.spread(here % size)
+    )

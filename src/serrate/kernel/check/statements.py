@@ -29,10 +29,12 @@ from serrate.kernel.ir import (
     Kernel,
     Let,
     Prefetch,
+    Scan,
     Statement,
     Store,
     expressions,
     head,
+    scan_of,
     walk,
 )
 
@@ -137,8 +139,8 @@ class _Writer(ExpressionWriter):
                     self.store(statement)
                 case Fault(condition, buffer, number):
                     self.line(f"if {self.value(condition)}: {self.place(buffer).name}.values[0] = {number}")
-                case Prefetch():
-                    pass  # a hint, which may name any place
+                case Prefetch() | Scan():
+                    pass  # a hint, which may name any place; a state that already holds what a lane is to read
                 case BulkCopy():
                     self.copy_box(statement)
                 case _:
@@ -166,7 +168,7 @@ class _Writer(ExpressionWriter):
             self.line(f"{name} = {coordinate}")
             self.line(f"if {extent} > {launched}: over_launch({extent}, {launched})")
             self.body(loop.body, scope)
-        elif loop.parallel in _CONCURRENT:
+        elif _is_concurrent(loop):
             outer, number = self.fresh("strand"), self.fresh("loop")
             self.line(f"{outer}, {number} = strand, next(loops)")
             self.line(f"for {name} in range({extent}):")
@@ -271,11 +273,16 @@ class _Writer(ExpressionWriter):
         self.line(f"return ({values})")
 
 
+def _is_concurrent(loop: For) -> bool:
+    """Whether the iterations of a loop may run at the same time. Those of lanes that scan wait for each other."""
+    return loop.parallel in _CONCURRENT and scan_of(loop) is None
+
+
 def _stored_concurrently(kernel: Kernel) -> frozenset[str]:
     """Buffers stored inside a loop whose iterations are concurrent, but allocated outside of it."""
     found: set[str] = set()
     for loop in walk(kernel.body):
-        if isinstance(loop, For) and loop.parallel in _CONCURRENT:
+        if isinstance(loop, For) and _is_concurrent(loop):
             inside = list(walk(loop.body))
             own = {statement.buffer.name for statement in inside if isinstance(statement, Allocate)}
             found.update(s.buffer for s in inside if isinstance(s, Store) and s.buffer not in own)

@@ -212,10 +212,17 @@ def repair(
     with nullcontext() if dry_run else folder.locked(needed=False, alone=alone):
         found = _leftovers(folder, parts, alone) if name is None else _temporary(folder, folder.names(), alone)
         if not dry_run:
-            for each in found:
-                folder.remove(each)
+            found = [each for each in found if _is_deleted(folder, each, alone)]
             folder.sync()
     return found
+
+
+def _is_deleted(folder: Folder, name: str, alone: bool) -> bool:
+    """Delete a leftover, and return whether that was done: by now a writer may hold a file that it has just made."""
+    if TEMPORARY.fullmatch(name) or CLAIM.fullmatch(name):
+        return folder.discard(name, alone=alone)
+    folder.remove(name)
+    return True
 
 
 def _temporary(folder: Folder, names: list[str], alone: bool) -> list[str]:

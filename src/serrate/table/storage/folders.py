@@ -103,6 +103,9 @@ class Folder(Protocol):
         `alone` says that no other process is at work.
         """
 
+    def discard(self, name: str, *, alone: bool = False) -> bool:
+        """Delete a temporary file or a claim unless it is `held`, and return whether it was deleted."""
+
 
 class LocalFolder:
     """A folder of the file system of this machine."""
@@ -208,17 +211,31 @@ class LocalFolder:
     def held(self, name: str, *, alone: bool = False) -> bool:
         """Return whether somebody is using a file: its lock is taken, or the file has just been renamed or deleted."""
         del alone  # The system knows which processes still run.
+        return not self._while_free(name, lambda: None)
+
+    def discard(self, name: str, *, alone: bool = False) -> bool:
+        """Delete a file that nobody is using.
+
+        Its lock is held meanwhile. So a writer that has just made the file, and waits for the lock, finds the file gone
+        and makes another one.
+        """
+        del alone
+        return self._while_free(name, lambda: self.remove(name))
+
+    def _while_free(self, name: str, work: Callable[[], None]) -> bool:
+        """Do some work while holding the lock of a file; return False, and do nothing, if the lock is taken."""
         try:
             descriptor = os.open(self.path / name, os.O_RDWR)
         except FileNotFoundError:
-            return True
+            return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            work()
         except BlockingIOError:
-            return True
+            return False
         finally:
             os.close(descriptor)
-        return False
+        return True
 
 
 class _Held:

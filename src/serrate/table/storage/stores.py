@@ -270,6 +270,12 @@ class RemoteFolder:
         del name
         return not alone
 
+    def discard(self, name: str, *, alone: bool = False) -> bool:
+        """Delete a file if `alone`."""
+        if alone:
+            self.remove(name)
+        return alone
+
 
 def _who() -> bytes:
     """Return the content of a lock or a claim; it is different each time."""

@@ -62,7 +62,7 @@ def to_levels(x: Tensor) -> tuple[int, list[int | Partition], torch.Tensor]:
 
 
 def cells_of(outermost: int, levels: Sequence[int | Partition]) -> list[int]:
-    """Return the number of cells of the outermost axis, of this axis with the first level, with the first two, etc."""
+    """Return the number of cells of the outermost axis, of this axis with the first level, with the first two, …"""
     cells = [outermost]
     for level in levels:
         cells.append(cells[-1] * level if isinstance(level, int) else level.num_values)

@@ -1,0 +1,194 @@
+"""Compiling: from the arguments of one call to what runs all calls of the same signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from serrate.compiler.gradients import Differentiable
+from serrate.compiler.hosting import Note, host_program
+from serrate.compiler.numbers import DTYPES
+from serrate.compiler.signature import Arguments, Place
+from serrate.compiler.tracing import Trace
+from serrate.lowering import parts
+from serrate.lowering.forms import is_recomputed
+from serrate.lowering.keys import DRAW
+from serrate.ops.record import TABLE
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
+from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
+from serrate.program.program import Instruction, Program
+from serrate.program.types import Value
+from serrate.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A program, how it is cut, and what runs it."""
+
+    program: Program
+    steps: tuple[Step, ...]
+    run: Callable[..., Any]
+    text: str
+    """The host program."""
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels it has."""
+        return sum(len(step.planned.steps) for step in self.steps if isinstance(step, Fused))
+
+    @property
+    def library_calls(self) -> int:
+        """How many library calls it has; draws of keys do not count."""
+        calls = [step for step in self.steps if not isinstance(step, Fused)]
+        return sum(step.instruction.op != DRAW for step in calls)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A function for one signature."""
+
+    traced: Program
+    """What was traced, before any pass."""
+    forward: Stage
+    back: Stage | None
+    """The way back, if an argument needs a gradient."""
+    run: Callable[..., Any]
+    """From the tensors, the loose numbers and the captured tensors to what the function returns, and what it writes."""
+    captured: tuple[Any, ...]
+    writes: tuple[int, ...]
+    """The arguments that the function writes to; what they hold afterwards comes behind what it returns."""
+    recomputed: tuple[str, ...] = ()
+    """The operations that the way back computes again."""
+
+    captured_as: tuple[Any, ...] = field(init=False)
+    """What the captured tensors were like when they were traced."""
+
+    def __post_init__(self) -> None:
+        packed = [each.values if isinstance(each, Tensor) else each for each in self.captured]
+        seen = tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
+        object.__setattr__(self, "captured_as", seen)
+
+
+def compiled(
+    function: Callable[..., Any],
+    given: Arguments,
+    *,
+    is_static: bool,
+    loose: frozenset[Place],
+    name: str,
+    note: Note,
+) -> Compiled:
+    """A function for the signature of some arguments.
+
+    If the sizes of first axes are `static` they are numbers; `loose` numbers are inputs. `note` is told of the first
+    launch of each fusion.
+    """
+    trace = Trace(is_static=is_static)
+    tensors, numbers = [], []
+    for number, tensor in enumerate(given.tensors):
+        shaped = loose_features(given, loose, number)
+        tensors.append(trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped))
+    places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
+    for place, each in zip(places, given.numbers, strict=True):
+        numbers.append(trace.number(type(each), place) if (place, -1) in loose else each)
+    arguments, named = given.rebuilt(tensors, numbers)
+    traced = trace.run(function, arguments, named)
+    program = explicit_keys.run(traced)
+    program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
+    program = dead_code.run(program, DRAWS)
+    program, constants = fold_constants.run(program, DRAWS, _evaluated)
+    trace.captured += constants
+    wanted = [value for value in program.inputs if trace.needs_gradient(value)]
+    maker = _Maker(trace, name, given, function, note)
+    if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
+        return maker.differentiable(traced, program, wanted)
+    forward = maker.stage(program, trace.plain)
+    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
+
+
+def _evaluated(instruction: Instruction) -> Any:
+    """What an instruction without operands gives."""
+    made = TABLE[instruction.op].function(*instruction.arguments, **dict(instruction.named))
+    return made.values if isinstance(made, Tensor) else made
+
+
+def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> frozenset[int]:
+    """The axes of a tensor whose sizes are loose, counted as `Inputs.type_of` counts them."""
+    shapes = [place for place, each in enumerate(given.variables) if isinstance(each, tuple)]
+    return frozenset(axis for which, axis in loose if axis >= 0 and which == shapes[number])
+
+
+def loose_inputs(given: Arguments, loose: frozenset[Place]) -> list[torch.Tensor]:
+    """The loose numbers, as a program is given them."""
+    places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
+    return [
+        torch.tensor(each, dtype=DTYPES[type(each)])
+        for place, each in zip(places, given.numbers, strict=True)
+        if (place, -1) in loose
+    ]
+
+
+class _Maker:
+    def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any], note: Note) -> None:
+        self.trace, self.name, self.given, self.function, self.note = trace, name, given, function, note
+
+    def stage(self, program: Program, plain: Sequence[bool], suffix: str = "") -> Stage:
+        """A program, cut and written."""
+        partitions = self.trace.partitions
+        steps = Cutter(program, name=self.name + suffix, partitions=frozenset(partitions)).run()
+        run, text = host_program(program, steps, plain, partitions, self.note, asks_guards=not suffix)
+        return Stage(program, steps, run, text)
+
+    def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
+        """The function with its way back."""
+        trace, inputs = self.trace, program.inputs
+        joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
+        results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
+        halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_recomputed, DRAWS)
+        forward = self.stage(halves.forward, [not value.type.axes for value in halves.forward.results])
+        back = self.stage(halves.back, [not value.type.axes for value in halves.back.results], "_back")
+        run = Differentiable(
+            forward.run,
+            back.run,
+            results,
+            tuple(number for number, value in enumerate(results) if value in joint.results),
+            tuple(inputs.index(v) for v, each in zip(joint.wanted, joint.found, strict=True) if each is not None),
+            self._eagerly(results, program),
+            inputs,
+            program.outputs,
+            tuple(trace.plain),
+        )
+        return Compiled(
+            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), recomputed=halves.recomputed
+        )
+
+    def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
+        """From tensors, those of arguments and captured ones, to the results, by the function itself."""
+        given, count = self.given, len(self.given.tensors)
+        # The captured tensors are found by the function itself; gradients reach them as they are.
+
+        def run(*tensors: Any) -> list[Any]:
+            arguments, named = given.rebuilt(tensors[:count])
+            made: dict[Value, Any] = {}
+            outputs = program.outputs[0] if self.trace.written else program.outputs
+            _match(outputs, self.function(*arguments, **named), made)
+            for number, value in zip(self.trace.written, program.outputs[1] if self.trace.written else (), strict=True):
+                made[value] = tensors[number]
+            return [made[value] for value in results]
+
+        return run
+
+
+def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:
+    """Note down which value of the outputs is which tensor."""
+    if isinstance(outputs, Value):
+        made[outputs] = returned
+    elif isinstance(outputs, dict):
+        for name, part in outputs.items():
+            _match(part, returned[name], made)
+    elif isinstance(outputs, (tuple, list)):
+        for part, each in zip(outputs, returned, strict=True):
+            _match(part, each, made)

@@ -1,0 +1,280 @@
+"""Jitted: a function over ragged tensors, traced once for each signature and run as a few fused kernels."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
+
+from serrate.compiler.compiling import Compiled, compiled, loose_inputs
+from serrate.compiler.gradients import autocast_state
+from serrate.compiler.hosting import GuardFailed
+from serrate.compiler.lowered import Lowered
+from serrate.compiler.numbers import Pinned
+from serrate.compiler.outside import KEPT, Outside
+from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
+from serrate.compiler.stats import Stats
+from serrate.compiler.traced import is_users_own
+from serrate.errors import CompileError, TracerError
+from serrate.ops.call import TRACER
+from serrate.program.program import replaced
+from serrate.runtime import toolchain
+from serrate.schedule import Planned
+from serrate.tensor.tensor import Tensor
+
+
+@dataclass
+class _Family:
+    """The programs of one skeleton, by their variables."""
+
+    programs: dict[Any, Compiled | str] = field(default_factory=dict)
+    """What runs a signature, or why it runs eagerly."""
+    seen: list[Any] | None = None
+    """The variables of the last trace."""
+    loose: frozenset[Place] = frozenset()
+    """The numbers that changed, and are inputs now."""
+    pinned: frozenset[int] = frozenset()
+    """The variables that a program has to know."""
+    is_static: bool = False
+    """Whether programs have to know the sizes of first axes."""
+
+    def key(self, given: Arguments) -> Any:
+        """What tells the programs of this family apart."""
+        variables = masked(given.variables, self.loose)
+        return (variables, given.sizes) if self.is_static else variables
+
+
+class Jitted:
+    """A compiled function. Call it as the function itself; `stats` says what it did, `lower` shows its stages."""
+
+    def __init__(self, function: Callable[..., Any], static: Iterable[str] = ()) -> None:
+        self.function = function
+        self.stats = Stats()
+        self._families: dict[Any, _Family] = {}
+        self._lock = threading.RLock()
+        self._outside = Outside(function)
+        self._static = _places(function, static)
+        self._name = _identifier(function)
+        target = type(function).forward if isinstance(function, torch.nn.Module) else function
+        functools.update_wrapper(self, target)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function gives for these arguments."""
+        if (
+            TRACER.get() is not None  # another trace sees what this function calls
+            or forward_ad._current_level >= 0
+            or _are_functorch_transforms_active()
+        ):
+            return self.function(*arguments, **named)
+        self.stats.calls += 1
+        try:
+            given = Arguments(arguments, named, self._static)
+        except Unsupported:
+            self.stats.eager_calls += 1
+            return self.function(*arguments, **named)
+        family, found = self._found(given)
+        if isinstance(found, str):
+            self.stats.eager_calls += 1
+            return self.function(*arguments, **named)
+        inputs = given.tensors
+        if family.loose:
+            inputs = [*inputs, *loose_inputs(given, family.loose)]
+        if found.writes:
+            _check_aliases(found, given.tensors)
+        try:
+            returned = found.run(*inputs, *found.captured)
+        except GuardFailed:
+            self.stats.eager_calls += 1
+            return self._eagerly(found, given)
+        return _written(found, given.tensors, returned) if found.writes else returned
+
+    def _eagerly(self, found: Compiled, given: Arguments) -> Any:
+        """What the function gives eagerly, which writes to its arguments in the end, and not if it raises."""
+        if not found.writes:
+            return self.function(*given.arguments, **given.named)
+        tensors = [each.clone() if n in found.writes else each for n, each in enumerate(given.tensors)]
+        arguments, named = given.rebuilt(tensors)
+        returned = self.function(*arguments, **named)
+        back = {id(each): given.tensors[n] for n, each in enumerate(tensors)}
+        _write(found, given.tensors, [tensors[number] for number in found.writes])
+        return replaced(returned, lambda part: back.get(id(part), part))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A method of an object, where the function stands in a class: each object has a compiled one of its own."""
+        if instance is None:
+            return self
+        kept = instance.__dict__.setdefault(KEPT, {})
+        if self not in kept:
+            kept[self] = Jitted(self.function.__get__(instance, owner), ())
+            kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
+        return kept[self]
+
+    def lower(self, *arguments: Any, **named: Any) -> Lowered:
+        """The stages of the function for these arguments, as texts; nothing runs but, perhaps, a trace."""
+        try:
+            given = Arguments(arguments, named, self._static)
+        except Unsupported as error:
+            return Lowered(str(error), self._name)
+        return Lowered(self._found(given)[1], self._name)
+
+    # ---------------------------------------------------------------------------------------------------- programs
+
+    def _found(self, given: Arguments) -> tuple[_Family, Compiled | str]:
+        """What runs a call."""
+        skeleton = (
+            *given.skeleton,
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            *autocast_state().items(),
+            *self._outside.key(),
+        )
+        family = self._families.get(skeleton)
+        if family is not None:
+            found = family.programs.get(family.key(given))
+            if found is not None and (isinstance(found, str) or _is_same(found)):
+                return family, found
+        with self._lock:
+            family = self._families.setdefault(skeleton, _Family())
+            return family, self._compiled(family, given)
+
+    def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
+        """The program of a signature that has none yet."""
+        if family.seen is not None and not family.is_static:
+            places = changed(family.seen, given.variables)
+            loose = {place for place in places if place[0] not in family.pinned}
+            if loose - family.loose:
+                family.loose |= loose
+                found = family.programs.get(family.key(given))
+                if found is not None:
+                    return found
+        family.seen = given.variables
+        made: Compiled | str
+        while True:
+            try:
+                made = self._traced(given, family)
+                break
+            except Pinned as error:
+                family.pinned |= error.places
+                family.loose = frozenset(place for place in family.loose if place[0] not in error.places)
+            except TracerError:
+                raise
+            except CompileError as error:
+                made = _without_compiler(error)
+                break
+            except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+                if is_users_own(error):
+                    raise
+                if family.is_static:
+                    made = f"{type(error).__name__}: {error}"
+                    break
+                family.is_static, family.loose = True, frozenset()
+        family.programs[family.key(given)] = made
+        return made
+
+    def _note(self, planned: Planned, *inputs: torch.Tensor) -> None:
+        """Count the bytes of the first launch of a fusion."""
+        moved = planned.moved_bytes(*inputs)
+        self.stats.bytes_moved += moved
+        self.stats.least_bytes += min(moved, planned.least_bytes(*inputs))  # offsets may be given and never read
+
+    def _traced(self, given: Arguments, family: _Family) -> Compiled:
+        self.stats.traces += 1
+        before = toolchain.counts()
+        made = compiled(
+            self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
+        )
+        ran, hits = toolchain.counts()
+        self.stats.compiles += ran - before[0]
+        self.stats.disk_hits += hits - before[1]
+        for stage in (made.forward, made.back):
+            if stage is not None:
+                self.stats.kernels += stage.kernels
+                self.stats.library_calls += stage.library_calls
+        return made
+
+
+def _places(function: Callable[..., Any], static: Iterable[str]) -> frozenset[Any]:
+    """The names of static arguments, and their places where they can be given by position."""
+    names = tuple(static)
+    if not names:
+        return frozenset()
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    parameters = list(inspect.signature(target).parameters)
+    unknown = [name for name in names if name not in parameters]
+    if unknown:
+        raise TypeError(f"static= names {', '.join(unknown)}, but the parameters are {', '.join(parameters) or 'none'}")
+    return frozenset(names) | {parameters.index(name) for name in names}
+
+
+def _identifier(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "kernel"
+
+
+def _is_same(found: Compiled) -> bool:
+    """Whether the captured tensors are what they were: their data may have been exchanged for other data."""
+    for given, (dtype, shape, requires_grad) in zip(found.captured, found.captured_as, strict=True):
+        values = given.values if isinstance(given, Tensor) else given
+        if values.dtype is not dtype or values.shape != shape or values.requires_grad is not requires_grad:
+            return False
+    return True
+
+
+def _check_aliases(found: Compiled, tensors: list[Any]) -> None:
+    """Refuse arguments that share memory with one that is written to."""
+    storages = [_storage(each) for each in tensors]
+    for number in found.writes:
+        for other, storage in enumerate(storages):
+            if other != number and storage and storage == storages[number]:
+                raise ValueError(
+                    f"argument {number} is written to and shares its memory with argument {other}, so that the result "
+                    f"would depend on the order of kernels; give a clone of one of them"
+                )
+
+
+def _storage(given: Any) -> int:
+    values = given.values if isinstance(given, Tensor) else given
+    return int(values.untyped_storage().data_ptr())
+
+
+def _written(found: Compiled, tensors: list[Any], returned: Any) -> Any:
+    """What the function returns, after its arguments hold what it wrote to them."""
+    result, written = returned
+    _write(found, tensors, written)
+    return result
+
+
+def _write(found: Compiled, tensors: list[Any], written: Iterable[Any]) -> None:
+    for number, value in zip(found.writes, written, strict=True):
+        target = tensors[number]
+        if isinstance(target, Tensor):
+            target.copy_(value)
+        else:
+            target.copy_(value.values if isinstance(value, Tensor) else value)
+
+
+_warned = False
+
+
+def _without_compiler(error: CompileError) -> str:
+    """Where there is no C++ compiler, one warning for the process; a compiler that fails on a source is an error."""
+    global _warned
+    try:
+        toolchain.compiler()
+    except CompileError:
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                "there is no C++ compiler, so functions of sr.jit run eagerly; install g++ or set SERRATE_CXX",
+                stacklevel=5,
+            )
+        return "there is no C++ compiler"
+    raise error

@@ -1,0 +1,200 @@
+"""Signatures: what of the arguments of a call decides about the program, and never lengths or batch sizes.
+
+A signature has two parts. The *skeleton* says what kind of things the arguments are. The *variables* are the numbers
+among them: sizes of features, and Python numbers. They are parts of the signature until one of them changes; from then
+on it is an input of the program, and no signature asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from serrate.tensor.structure import DENSE, Ragged, Structure
+from serrate.tensor.tensor import Tensor
+
+Place = tuple[int, int]
+"""A number among the variables: which variable, and which of its sizes; -1 for a Python number."""
+_PLAIN = (type(None), bool, str, bytes, torch.dtype, torch.device, type(Ellipsis))
+
+
+class Arguments:
+    """The arguments of a call, taken apart."""
+
+    __slots__ = ("arguments", "named", "names", "numbers", "partitions", "skeleton", "static", "tensors", "variables")
+
+    def __init__(self, arguments: tuple[Any, ...], named: dict[str, Any], static: frozenset[Any]) -> None:
+        self.arguments, self.named, self.static = arguments, named, static
+        self.tensors: list[Any] = []
+        self.names: list[str] = []
+        self.numbers: list[Any] = []
+        self.skeleton: list[Any] = []
+        self.variables: list[Any] = []
+        self.partitions: dict[int, int] = {}
+        for place, each in enumerate(arguments):
+            if static and place in static:
+                self.skeleton.append((type(each), _hashable(each)))
+            else:
+                self._look(each)
+        for name, each in named.items():
+            self.skeleton.append(name)
+            if static and name in static:
+                self.skeleton.append((type(each), _hashable(each)))
+            else:
+                self._look(each)
+
+    def _look(self, part: Any) -> None:
+        kind = type(part)
+        if kind is Tensor:
+            values, structure = part.values, part.structure
+            self.tensors.append(part)
+            if structure is DENSE:
+                shape = values.shape
+                self.skeleton.append((Tensor, values.dtype, values.device, part.order, values.requires_grad))
+                self.variables.append((1 if shape[0] == 1 else -1, *shape[1:]) if shape else ())
+            else:
+                axes, partitions = structure.derived("signature", _of_structure)
+                known = self.partitions
+                numbers = tuple([known.setdefault(id(each), len(known)) for each in partitions])
+                self.skeleton.append(
+                    (Tensor, values.dtype, values.device, part.order, values.requires_grad, axes, numbers)
+                )
+                self.variables.append(tuple(values.shape[1:]))
+        elif isinstance(part, torch.Tensor):
+            shape = part.shape
+            self.tensors.append(part)
+            self.skeleton.append((torch.Tensor, part.dtype, part.device, part.requires_grad))
+            self.variables.append((1 if shape[0] == 1 else -1, *shape[1:]) if shape else ())
+        elif kind is float or kind is int or kind is complex:
+            self.numbers.append(part)
+            self.skeleton.append(kind)
+            self.variables.append(repr(part) if kind is not int else part)
+        elif kind in _PLAIN:
+            self.skeleton.append(part)
+        elif isinstance(part, (tuple, list)):
+            self.skeleton.append((kind, len(part)))
+            for each in part:
+                self._look(each)
+        elif kind is dict:
+            self.skeleton.append((dict, tuple(part)))
+            for each in part.values():
+                self._look(each)
+        elif kind is slice:
+            self.skeleton.append(slice)
+            for each in (part.start, part.stop, part.step):
+                self._look(each)
+        elif isinstance(part, Tensor):
+            raise Unsupported(f"a {kind.__name__} is no argument of a program")
+        else:
+            self.skeleton.append((kind, Held(part)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the first axes of the tensors, which are no part of a signature."""
+        return tuple(map(_first, self.tensors))
+
+    def rebuilt(self, tensors: Any, numbers: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other things in the places of tensors, and of numbers too if some are given."""
+        left = iter(tensors)
+        counted = None if numbers is None else iter(numbers)
+
+        def again(part: Any) -> Any:
+            if isinstance(part, (Tensor, torch.Tensor)):
+                return next(left)
+            if type(part) in (int, float, complex):
+                return part if counted is None else next(counted)
+            if isinstance(part, (tuple, list)):
+                parts = [again(each) for each in part]
+                return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+            if type(part) is dict:
+                return {name: again(each) for name, each in part.items()}
+            if type(part) is slice:
+                return slice(again(part.start), again(part.stop), again(part.step))
+            return part
+
+        positional = tuple(each if place in self.static else again(each) for place, each in enumerate(self.arguments))
+        return positional, {name: each if name in self.static else again(each) for name, each in self.named.items()}
+
+
+class Unsupported(TypeError):
+    """This error is raised for an argument that no program can be given."""
+
+
+class Held:
+    """An object as a part of a signature: told from others by its identity, and kept so that it stays its own."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.given is self.given
+
+    def __hash__(self) -> int:
+        return id(self.given)
+
+
+def masked(variables: list[Any], loose: frozenset[Place]) -> tuple[Any, ...]:
+    """The variables that are a part of the signature: all but the loose ones."""
+    if not loose:
+        return tuple(variables)
+    made = list(variables)
+    for which, place in loose:
+        if place < 0:
+            made[which] = None
+        else:
+            sizes = list(made[which])
+            sizes[place] = -1
+            made[which] = tuple(sizes)
+    return tuple(made)
+
+
+def changed(before: list[Any], now: list[Any]) -> set[Place]:
+    """The numbers that differ between the variables of two calls. Sizes of 0 and 1 mean something of their own."""
+    found: set[Place] = set()
+    for which, (one, other) in enumerate(zip(before, now, strict=True)):
+        if isinstance(one, tuple) and isinstance(other, tuple):
+            if len(one) == len(other):
+                found |= {
+                    (which, place)
+                    for place, (a, b) in enumerate(zip(one, other, strict=True))
+                    if a != b and min(a, b) > 1
+                }
+        elif one != other:
+            found.add((which, -1))
+    return found
+
+
+def _of_structure(structure: Structure) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What a signature has of a structure, and its partitions, whose identity counts."""
+    axes: list[Any] = []
+    partitions = []
+    for number, axis in enumerate(structure.axes):
+        if isinstance(axis, Ragged):
+            each = axis.partition
+            axes.append((axis.parents, each.is_host_born, each.is_exact, each.dtype, each.home, each.uniform_length))
+            partitions.append(each)
+        else:
+            axes.append(axis if number else -1)
+    return tuple(axes), tuple(partitions)
+
+
+def _first(given: Tensor | torch.Tensor) -> int:
+    """The size of the first axis as it is stored; -1 if there is none."""
+    if isinstance(given, Tensor) and given.structure is not DENSE:
+        first = given.structure.axes[0]
+        return first if isinstance(first, int) else -1
+    shape = given.values.shape if isinstance(given, Tensor) else given.shape
+    return shape[0] if shape else -1
+
+
+def _hashable(given: Any) -> Hashable:
+    """A static argument by its value, or by its identity where it has no hash."""
+    try:
+        hash(given)
+    except TypeError:
+        return Held(given)
+    return given  # type: ignore[no-any-return]

@@ -1,0 +1,531 @@
+"""Traced: what a function sees in place of its tensors while `sr.jit` traces it.
+
+A `Traced` has a type and no elements. Operations on it go through the door, where the trace notes them down; all that
+would look at elements is a `TracerError` that names the line of the user's program and says what to use instead.
+"""
+
+from __future__ import annotations
+
+import linecache
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from serrate.errors import TracerError
+from serrate.program.partitions import Expression
+from serrate.program.sizes import Size, sum_of
+from serrate.program.sizes import product_of as times
+from serrate.program.types import RaggedAxis, TensorType, Value
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import Ragged
+from serrate.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from serrate.compiler.tracing import Trace
+
+_OURS = str(Path(__file__).resolve().parents[1])
+_TORCH = str(Path(torch.__file__).resolve().parent)
+
+
+def users_line() -> tuple[str, int, str]:
+    """The file, the number and the text of the line of the user's program that runs now."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_OURS, _TORCH, "<serrate")) and file != "<string>":
+            break
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+
+
+def is_users_own(error: BaseException) -> bool:
+    """Whether an error was raised by a line of the user's program itself, and not by what it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
+
+
+def refuse(what: str, instead: str) -> NoReturn:
+    """Raise a `TracerError` at the user's line."""
+    file, number, text = users_line()
+    shown = f": {text}" if text else ""
+    raise TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}")
+
+
+class TracedSize:
+    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size."""
+
+    __slots__ = ("size",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+
+    def __add__(self, other: Any) -> Any:
+        given = _size_of(other)
+        return NotImplemented if given is None else traced_size(sum_of(self.size, given))
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        given = _size_of(other)
+        return NotImplemented if given is None else traced_size(times(self.size, given))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return traced_size(times(self.size, -1))
+
+    def __sub__(self, other: Any) -> Any:
+        given = _size_of(other)
+        return NotImplemented if given is None else traced_size(sum_of(self.size, times(given, -1)))
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def _asked(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
+        """Compare with another size. The same expression is the same number, and no size that a type does not know is
+        1; all else only a call knows."""
+        given = _size_of(other)
+        if given is None:
+            return compare is operator.ne
+        if given == self.size:
+            return compare in (operator.eq, operator.le, operator.ge)
+        if given == 1 and compare in (operator.eq, operator.ne):
+            return compare is operator.ne
+        refuse(
+            f"the size {self.size} is compared with {given}",
+            "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
+            "sr.where, or give the size as an argument that is named in static=",
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._asked(other, operator.eq)
+
+    def __ne__(self, other: object) -> bool:
+        return self._asked(other, operator.ne)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._asked(other, operator.lt)
+
+    def __le__(self, other: Any) -> bool:
+        return self._asked(other, operator.le)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._asked(other, operator.gt)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._asked(other, operator.ge)
+
+    def _refused(self, *_: Any) -> NoReturn:
+        refuse(
+            f"the size {self.size} is used as a Python number",
+            "it is known only when the function is called; sizes can be added, multiplied and given to operations, and "
+            "sr.full((), x.shape[0]) has no form: divide by sr.sum(sr.ones_like(x)) or use sr.mean",
+        )
+
+    __index__ = __int__ = __float__ = __bool__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = _refused
+
+    def __repr__(self) -> str:
+        return str(self.size)
+
+
+def traced_size(size: Size) -> Any:
+    """A size as a function sees it: a number, if it is one."""
+    return size if isinstance(size, int) else TracedSize(size)
+
+
+def _size_of(given: Any) -> Size | None:
+    if isinstance(given, TracedSize):
+        return given.size
+    return given if isinstance(given, int) else None
+
+
+class TracedPartition(Partition):
+    """The partition of a traced tensor: it can stand in shapes, and be compared with others."""
+
+    __slots__ = ("expression",)
+
+    expression: Expression
+
+    @classmethod
+    def of(cls, expression: Expression) -> TracedPartition:
+        """The partition of an expression."""
+        made = object.__new__(cls)
+        made.expression = expression
+        return made
+
+    @property
+    def num_components(self) -> Any:
+        """How many components it has."""
+        return traced_size(self.expression.components)
+
+    @property
+    def num_values(self) -> Any:
+        """How many values it has."""
+        return traced_size(self.expression.values)
+
+    def same_as(self, other: Partition) -> bool:
+        """Whether both are the same expression."""
+        return isinstance(other, TracedPartition) and other.expression == self.expression
+
+    def __eq__(self, other: object) -> bool:
+        return self.same_as(other) if isinstance(other, Partition) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.expression)
+
+    def preview(self) -> str:
+        """The expression as a text."""
+        return str(self.expression)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse(f"{name} of a partition is asked for", "x.lengths and x.offsets of a traced tensor can be computed with")
+
+
+_ELEMENTS = {
+    "tolist": "return the tensor, and call tolist() outside",
+    "item": "return the tensor, and call item() outside",
+    "numpy": "use operations of sr or torch, or leave this part outside",
+    "__bool__": "use sr.where, sr.logical_and and their like, or an argument that is named in static=",
+    "__int__": "keep it as a tensor; sizes are x.shape",
+    "__float__": "keep it as a 0-d tensor, which operations take in place of a number",
+    "__complex__": "keep it as a 0-d tensor, which operations take in place of a number",
+    "__index__": "keep it as a tensor, and use sr.take or x[index]",
+    "__iter__": "use operations along the axis, or x[i] for rows that a type knows",
+    "__contains__": "use sr.any(x == item)",
+    "__array__": "use operations of sr or torch, or leave this part outside",
+    "max_lengths": "to_dense() pads to the longest row by itself",
+    "to_nested": "leave the conversion outside",
+    "to_awkward": "leave the conversion outside",
+    "to_arrow": "leave the conversion outside",
+    "to_packed_sequence": "leave the conversion outside",
+    "__dlpack__": "leave the conversion outside",
+    "backward": "call the compiled function, and backward() on what it returns",
+    "grad": "gradients come from backward() outside, or torch.autograd.grad",
+    "record_stream": "leave it outside",
+    "pin_memory": "leave it outside",
+}
+
+
+class Traced(Tensor):
+    """A tensor of a traced function."""
+
+    def __init__(self) -> None:
+        raise TypeError("a Traced is made by a trace")
+
+    trace: Trace
+    is_plain = False
+    """Whether a torch tensor stands here in the user's function, so that a torch tensor leaves it."""
+
+    @classmethod
+    def of(cls, value: Value, trace: Trace, is_plain: bool = False) -> Traced:
+        """What stands for a value."""
+        kind = TracedTorch if is_plain else TracedGrouped if value.type.origin is not None else Traced
+        made = object.__new__(kind)
+        made.__dict__.update(held=value, trace=trace, writes=0, link=None)
+        return made
+
+    @property
+    def value(self) -> Value:
+        """The value that it stands for now."""
+        if self.trace.is_over:
+            refuse("a traced tensor is used after its trace has ended", "return it from the function instead")
+        link = self.__dict__["link"]
+        if link is not None and link.seen != link.base.version:
+            self.__dict__["held"] = link.derived(link.base.value)
+            link.seen = link.base.version
+        return self.__dict__["held"]  # type: ignore[no-any-return]
+
+    @property
+    def version(self) -> int:
+        """How often it was written to, its base included."""
+        link = self.__dict__["link"]
+        return int(self.__dict__["writes"]) + (0 if link is None else link.base.version)
+
+    def follow(self, base: Traced, derived: Callable[[Value], Value], written: Callable[[Value, Value], Value]) -> None:
+        """Be a view of another tensor: what is written to one of them reaches the other."""
+        self.__dict__["link"] = _Link(base, derived, written, base.version)
+
+    def rebind(self, value: Value) -> None:
+        """Stand for another value from now on: it was written to."""
+        self.__dict__["held"] = value
+        self.__dict__["writes"] += 1
+        link = self.__dict__["link"]
+        if link is not None:
+            link.base.rebind(link.written(link.base.value, value))
+            link.seen = link.base.version
+
+    # ------------------------------------------------------------------------------------------------------- look
+
+    @property
+    def type(self) -> TensorType:
+        """What is known of it."""
+        return self.value.type
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some axis is ragged."""
+        return bool(self.value.type.axes)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes of uniform axes, ragged axes as `sr.Ragged`."""
+        kind = self.value.type
+        places = {stored: seen for seen, stored in enumerate(kind.order)}
+
+        def seen(axis: Any) -> Any:
+            if isinstance(axis, RaggedAxis):
+                return Ragged(TracedPartition.of(axis.partition), tuple(places[p] for p in axis.parents))
+            return traced_size(axis)
+
+        return tuple(map(seen, kind.shape))
+
+    @property
+    def ndim(self) -> int:
+        """How many axes the shape has."""
+        return len(self.value.type.order)
+
+    @property
+    def order(self) -> tuple[int, ...]:  # type: ignore[override]
+        """For each axis that is seen the stored axis."""
+        return self.value.type.order
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type."""
+        return self.value.type.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the elements live."""
+        return self.value.type.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the elements live on a CUDA device."""
+        return self.device.type == "cuda"
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether the elements have no memory."""
+        return False
+
+    @property
+    def team(self) -> None:  # type: ignore[override]
+        """The team it is spread over."""
+        return self.value.type.team
+
+    def is_floating_point(self) -> bool:
+        """Whether elements are real floating-point numbers."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether elements are complex."""
+        return self.dtype.is_complex
+
+    def numel(self) -> Any:
+        """The number of elements."""
+        kind = self.value.type
+        total: Size = 1 if kind.rows is None else kind.rows
+        for size in kind.features:
+            total = times(total, size)
+        return traced_size(total)
+
+    @property
+    def size(self) -> Any:
+        """The shape, when called as torch has it."""
+        return lambda dim=None: self.shape if dim is None else self.shape[dim]
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into it, as far as the trace knows."""
+        return self.trace.needs_gradient(self.value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Refused: which arguments need gradients is decided outside."""
+        refuse("requires_grad_ is called", "ask for gradients of the arguments outside; detach() works")
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it has no history: it is an argument."""
+        return self.trace.is_input(self.value)
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of the ragged axes, outermost first."""
+        return tuple(TracedPartition.of(each) for each in self.value.type.partitions)
+
+    # ------------------------------------------------------------------------------------------- parts, as tensors
+
+    @property
+    def values(self) -> Any:  # type: ignore[override]
+        """The packed values, as a dense tensor that can be computed with."""
+        return self.trace.part(self, "values")
+
+    @property
+    def offsets(self) -> Any:
+        """The offsets of each ragged level, as tensors that can be computed with."""
+        return tuple(self.trace.part(self, "offsets", level) for level in range(len(self.value.type.partitions)))
+
+    @property
+    def lengths(self) -> Any:
+        """The lengths of each ragged level, as tensors that can be computed with."""
+        return tuple(self.trace.part(self, "lengths", level) for level in range(len(self.value.type.partitions)))
+
+    @property
+    def structure(self) -> Any:  # type: ignore[override]
+        """Refused: it is no concern of users."""
+        refuse("the structure of a tensor is asked for", "use x.shape, x.lengths and x.offsets")
+
+    def cu_seqlens(self) -> Any:
+        """int32 offsets of the rows along the first axis."""
+        return self.trace.part(self, "cu_seqlens")
+
+    def torch(self) -> Any:
+        """The torch tensor inside a dense tensor."""
+        if self.is_ragged:
+            return Tensor.torch(self)
+        return Traced.of(self.value, self.trace, is_plain=True)
+
+    def _with(self, values: Any) -> Tensor:
+        refuse("a tensor is put around other values", "use operations of sr")
+
+    def __len__(self) -> int:
+        if not self.order:
+            raise TypeError("a 0-d tensor has no len()")
+        first = self.shape[0]
+        if isinstance(first, int):
+            return first
+        refuse("len() of a tensor is asked for", "use x.shape[0], which can be computed with")
+
+    def __iter__(self) -> Iterator[Any]:
+        first = self.shape[0] if self.order else None
+        if isinstance(first, int):
+            return iter([self[at] for at in range(first)])
+        refuse("a tensor is iterated over", _ELEMENTS["__iter__"])
+
+    def __repr__(self) -> str:
+        held = self.__dict__["held"]
+        return f"<traced {held.name}: {held.type}>"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> NoReturn:
+        refuse("a tensor is pickled", "leave it outside")
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        from serrate.compiler.tracing import current
+
+        return current().torch_function(function, args, kwargs or {})
+
+
+@dataclass
+class _Link:
+    """How a view follows its base."""
+
+    base: Traced
+    derived: Callable[[Value], Value]
+    """From the base's value to the view's."""
+    written: Callable[[Value, Value], Value]
+    """From the base's value and a new one of the view to a new one of the base."""
+    seen: int
+    """The version of the base that the view was derived from."""
+
+
+class TracedTorch(Traced):
+    """A torch tensor of a traced function. Operators on it alone give such tensors again."""
+
+    is_plain = True
+
+
+class TracedGrouped(Traced):
+    """What `sr.group_by` gives inside of a traced function."""
+
+    def ungroup(self, y: Any, /) -> Any:
+        """The entries of y in the rows they came from."""
+        return self.trace.part(self, "ungroup", y)
+
+
+def _written(name: str) -> Callable[..., Any]:
+    """An operator in place: what it computes is written to the tensor, whose shape and dtype stay."""
+
+    def operator(self: Traced, other: Any) -> Any:
+        made = getattr(Traced, f"__{name}__")(self, other)
+        if made is NotImplemented:
+            return made
+        if made.ndim != self.ndim:
+            raise ValueError(f"shape {other.shape} does not broadcast to shape {self.shape}")
+        if not torch.can_cast(made.dtype, self.dtype):
+            raise TypeError(f"{name} gives {made.dtype}, which does not go back into {self.dtype} in place")
+        return self.copy_(made)
+
+    return operator
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def operator(self: TracedTorch, *others: Any) -> Any:
+        made = getattr(Traced, name)(self, *others)
+        if any(isinstance(other, Tensor) and not isinstance(other, TracedTorch) for other in others):
+            return made
+        return made if made is NotImplemented else self.trace.plain_result(made)
+
+    operator.__name__ = name
+    return operator
+
+
+def give_operators() -> None:
+    """Give `TracedTorch` the operators that Tensor has; these are attached after its class was made."""
+    binary = (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+        "matmul",
+    )
+    for name in binary:
+        setattr(Traced, f"__i{name}__", _written(name))
+    names = [*binary, *(f"r{name}" for name in binary), *(f"i{name}" for name in binary)]
+    names += ["neg", "pos", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge"]
+    for name in names:
+        setattr(TracedTorch, f"__{name}__", _operator(f"__{name}__"))
+
+
+def _asks_for_elements(name: str, instead: str) -> Any:
+    shown = name.strip("_")
+
+    def asked(self: Traced, *_: Any, **__: Any) -> NoReturn:
+        refuse(f"{shown} of a tensor is asked for", instead)
+
+    asked.__name__ = name
+    asked.__doc__ = "Refused: only elements tell."
+    return property(asked) if name in ("max_lengths", "grad") else asked
+
+
+for _name, _instead in _ELEMENTS.items():
+    if _name not in ("__iter__",):
+        setattr(Traced, _name, _asks_for_elements(_name, _instead))

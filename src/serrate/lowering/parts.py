@@ -1,0 +1,124 @@
+"""Parts: what instructions call that is no operation of a record: parts of tensors, writes, and functions of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from serrate.ops.record import Op
+from serrate.program.program import replaced
+from serrate.tensor import broadcast, combine
+from serrate.tensor.tensor import Tensor, as_tensor
+
+
+def values(x: Tensor) -> torch.Tensor:
+    """The packed values."""
+    return x.values
+
+
+def offsets(x: Tensor, level: int) -> torch.Tensor:
+    """The offsets of one ragged level."""
+    return x.partitions[level].offsets_on(x.device)
+
+
+def lengths(x: Tensor, level: int) -> torch.Tensor:
+    """The lengths of one ragged level."""
+    return torch.diff(x.partitions[level].offsets_on(x.device))
+
+
+def cu_seqlens(x: Tensor) -> torch.Tensor:
+    """int32 offsets of the rows along the first axis."""
+    return combine.row_offsets(x).offsets_on(x.device).to(torch.int32)
+
+
+def ungroup(grouped: Any, y: Any) -> Any:
+    """The rows of y where those of a grouped tensor came from."""
+    return grouped.ungroup(y)
+
+
+PARTS: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (values, offsets, lengths, cu_seqlens, ungroup)
+}
+
+
+@cache
+def as_function(op: Op) -> Callable[..., Any]:
+    """An operation that writes, as a function that gives what is written and leaves its operand as it is."""
+
+    def function(x: Any, *arguments: Any, **named: Any) -> Any:
+        copy = as_tensor(x).clone()
+        op.implementations[-1].function(copy, *arguments, **named)
+        return copy
+
+    function.__name__ = op.name
+    return function
+
+
+@cache
+def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch on dense tensors, of Serrate's class or torch's."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        given, options = replaced((arguments, named), lambda part: part.values if isinstance(part, Tensor) else part)
+        return function(*given, **options)
+
+    call.__name__ = getattr(function, "__name__", str(function))
+    return call
+
+
+def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
+    """A gradient with the elements of x in the places where x has them."""
+    given, like = as_tensor(gradient), as_tensor(x)
+    values = broadcast.align(given, like)
+    return like._with(values.expand(like.values.shape).to(like.dtype).contiguous())
+
+
+@cache
+def by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the gradients of all tensors of inexact numbers that `function` is given, in the order in
+    which they first occur: the function runs again, and torch's autograd goes back."""
+
+    def call(gradients: Any, arguments: Any, named: Any) -> tuple[Any, ...]:
+        leaves: dict[int, tuple[Any, torch.Tensor, Any]] = {}
+
+        def leaf(part: Any) -> Any:
+            if not isinstance(part, (Tensor, torch.Tensor)) or not (part.is_floating_point() or part.is_complex()):
+                return part
+            if id(part) not in leaves:
+                values = (part.values if isinstance(part, Tensor) else part).detach().requires_grad_()
+                leaves[id(part)] = part, values, part._with(values) if isinstance(part, Tensor) else values
+            return leaves[id(part)][2]
+
+        with torch.enable_grad():
+            given, options = replaced((arguments, named), leaf)
+            result = function(*given, **options)
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        _pair(result, gradients, pairs)
+        packed = [values for _, values, _ in leaves.values()]
+        found = torch.autograd.grad(
+            [one for one, _ in pairs], packed, [other for _, other in pairs], allow_unused=True
+        ) if pairs else [None] * len(packed)  # fmt: skip
+        made = []
+        for (part, values, _), each in zip(leaves.values(), found, strict=True):
+            gradient = torch.zeros_like(values) if each is None else each
+            made.append(part._with(gradient) if isinstance(part, Tensor) else gradient)
+        return tuple(made)
+
+    call.__name__ = f"vjp of {getattr(function, '__name__', function)}"
+    return call
+
+
+def _pair(result: Any, gradients: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Note down the results that have gradients, with these."""
+    if gradients is None or not isinstance(result, (Tensor, torch.Tensor, tuple, list)):
+        return
+    if isinstance(result, (tuple, list)):
+        for one, other in zip(result, gradients, strict=True):
+            _pair(one, other, pairs)
+        return
+    one, other = (each.values if isinstance(each, Tensor) else each for each in (result, gradients))
+    if one.requires_grad:
+        pairs.append((one, other.reshape(one.shape)))

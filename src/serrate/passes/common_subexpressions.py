@@ -1,0 +1,40 @@
+"""common-subexpressions: what is computed twice of the same values is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from serrate.program.program import Instruction, Program, replaced
+from serrate.program.types import Value
+
+NAME = "common-subexpressions"
+
+
+def run(program: Program, is_repeatable: Callable[[Instruction], bool]) -> Program:
+    """The program in which equal instructions are one. An instruction that is not repeatable, such as a draw of random
+    numbers, is equal to no other."""
+    known: dict[Any, Instruction] = {}
+    same: dict[Value, Value] = {}
+
+    def renamed(part: Any) -> Any:
+        return same.get(part, part) if isinstance(part, Value) else part
+
+    kept = []
+    for instruction in program.instructions:
+        made = replace(
+            instruction,
+            arguments=replaced(instruction.arguments, renamed),
+            named=tuple((name, replaced(each, renamed)) for name, each in instruction.named),
+        )
+        if is_repeatable(made):
+            try:
+                before = known.setdefault(made.key, made)
+            except TypeError:  # an argument has no hash, so that nothing is known to equal it
+                before = made
+            if before is not made:
+                same.update(zip(made.results, before.results, strict=True))
+                continue
+        kept.append(made)
+    return replace(program, instructions=tuple(kept), outputs=replaced(program.outputs, renamed))

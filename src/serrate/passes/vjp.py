@@ -1,0 +1,275 @@
+"""The pass vjp makes the way back of a program, by the rules of its operations.
+
+The result is one joint program: it is given what the program is given and a gradient for each of its results, and gives
+the gradients of the inputs that are asked for. `halves` cuts it in two: the way forward gives what the way back needs,
+as far as that costs less than computing it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from serrate.lowering import parts
+from serrate.ops.derivatives import run_body, vjp
+from serrate.ops.record import BY_TORCH, TABLE, Op
+from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.passes import common_subexpressions, dead_code
+from serrate.program.guards import Guard, Known
+from serrate.program.program import Instruction, Program, replaced
+from serrate.program.types import RaggedAxis, Value
+
+NAME = "vjp"
+
+ByTorch = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""From a function to one that gives the gradients of its tensors by torch's autograd: it takes the gradients of the
+results in a tuple, the arguments in a tuple, and the named ones in a dict."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A program with its way back."""
+
+    forward: Program
+    """The program, in which operations without a rule are taken apart."""
+    back: tuple[Instruction, ...]
+    gradients: tuple[Value, ...]
+    """The gradients that are given, one for each result in `results`."""
+    results: tuple[Value, ...]
+    """The results that have gradients."""
+    wanted: tuple[Value, ...]
+    """The inputs whose gradients are computed."""
+    found: tuple[Value | None, ...]
+    """Their gradients; None for an input that no result depends on."""
+
+
+class _Back:
+    def __init__(
+        self, program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]
+    ) -> None:
+        self.by_torch, self.eager = by_torch, eager
+        self.guards: tuple[Guard, ...] = program.guards
+        taken = [str(value.name) for value in program.inputs]
+        taken += [str(value.name) for each in program.instructions for value in each.results]
+        self.names = Names(taken)
+        self.program = program
+        self.wanted = tuple(wanted)
+        self.instructions: list[Instruction] = []
+        self.found: dict[Value, Value] = {}
+
+    def run(self) -> Joint:
+        steps = [part for each in self.program.instructions for part in self._with_rules(each)]
+        forward = replace(self.program, instructions=tuple(steps))
+        active = set(self.wanted)
+        reached = set(self.wanted)  # a result that does not change with them has gradients, too, which are 0
+        for step in steps:
+            cut = is_cut(step)
+            if not cut and not _is_flat(step) and active.intersection(step.operands):
+                active.update(value for value in step.results if _has_gradient(value))
+            if not cut and reached.intersection(step.operands):
+                reached.update(value for value in step.results if _has_gradient(value))
+        results = tuple(dict.fromkeys(v for v in forward.results if v in reached and v not in forward.inputs))
+        gradients = tuple(Value(value.type, self.names.fresh("g")) for value in results)
+        for value, gradient in zip(results, gradients, strict=True):
+            self._add(value, gradient)
+        for step in reversed(steps):
+            if active.intersection(step.results) and any(value in self.found for value in step.results):
+                self._through(step, active)
+        found = tuple(self._like(value, self.found.get(value)) for value in self.wanted)
+        return Joint(
+            replace(forward, guards=self.guards), tuple(self.instructions), gradients, results, self.wanted, found
+        )
+
+    def _with_rules(self, step: Instruction) -> list[Instruction]:
+        """An instruction, or those of its body, each of which has a rule or no derivative."""
+        op = TABLE.get(step.op)
+        if op is None or step.function is not None or op.vjp is not None or op.flat or op.body is None:
+            return [step]
+        try:
+            made = record_calls(
+                lambda *arguments, **named: run_body(op, arguments, named),
+                step.arguments, dict(step.named), self.names, guards=self.guards, title=step.op, memo=("body", step.op),
+            )  # fmt: skip
+        except (NotRecorded, TypeError):
+            return [step]
+        self.guards = made.guards
+        results = dict(zip(values_of(made.result), step.results, strict=True))
+        if any(one.type != other.type for one, other in results.items()):
+            return [step]  # as under autocast, which knows the operation and not its body
+        if not set(results) <= {value for part in made.instructions for value in part.results}:
+            return [step]
+
+        def renamed(part: Any) -> Any:
+            return results.get(part, part) if isinstance(part, Value) else part
+
+        parts = [
+            replace(
+                part,
+                arguments=replaced(part.arguments, renamed),
+                named=tuple((name, replaced(each, renamed)) for name, each in part.named),
+                result=replaced(part.result, renamed),
+                where=step.where,
+            )
+            for part in made.instructions
+        ]
+        return [inner for part in parts for inner in self._with_rules(part)]
+
+    def _through(self, step: Instruction, active: set[Value]) -> None:
+        """Add the gradients of what an instruction reads."""
+        gradient = replaced(step.result, lambda part: self.found.pop(part, None) if isinstance(part, Value) else None)
+        op = TABLE.get(step.op)
+        if op is None or step.function is not None or op.vjp in (BY_TORCH, None):
+            self._by_torch(step, op, gradient)
+            return
+        try:
+            made = record_calls(
+                lambda g, out, arguments, named: vjp(op, arguments, named, out, g),
+                (gradient, step.result, step.arguments, dict(step.named)), {}, self.names,
+                guards=self.guards, title=f"the derivative of {step.op}", memo=("vjp", step.op),
+            )  # fmt: skip
+        except (NotRecorded, NotImplementedError):
+            self._by_torch(step, op, gradient)
+            return
+        self.guards = made.guards
+        self.instructions += [replace(part, where=step.where) for part in made.instructions]
+        bound = op.signature.bind(*step.arguments, **dict(step.named))
+        for name, part in zip(op.operands, made.result, strict=True):
+            self._add_parts(bound.arguments.get(name), part, active)
+
+    def _by_torch(self, step: Instruction, op: Op | None, gradient: Any) -> None:
+        """Let torch's autograd find the gradients of an instruction."""
+        function = step.function if op is None or step.function is not None else self.eager(op)
+        assert function is not None
+        operands = tuple(dict.fromkeys(value for value in step.operands if _has_gradient(value)))
+        made = tuple(Value(value.type, self.names.fresh()) for value in operands)
+        self.instructions.append(
+            Instruction(
+                f"vjp of {step.op}",
+                (gradient, step.arguments, dict(step.named)),
+                (),
+                made,
+                self.by_torch(function),
+                where=step.where,
+            )
+        )
+        for value, part in zip(operands, made, strict=True):
+            self._add(value, part)
+
+    def _add_parts(self, operand: Any, gradient: Any, active: set[Value]) -> None:
+        if operand is None or gradient is None:
+            return
+        if isinstance(operand, (tuple, list)):
+            for each, part in zip(operand, gradient, strict=True):
+                self._add_parts(each, part, active)
+        elif isinstance(operand, Value) and isinstance(gradient, Value) and operand in active:
+            self._add(operand, gradient)
+
+    def _add(self, value: Value, gradient: Value) -> None:
+        """Add a gradient to what is known of the value's."""
+        before = self.found.get(value)
+        if before is not None:
+            made = record_calls(
+                TABLE["add"].function, (before, gradient), {}, self.names, guards=self.guards, title="add"
+            )
+            self.guards = made.guards
+            self.instructions += made.instructions
+            gradient = made.result
+        self.found[value] = gradient
+
+    def _like(self, value: Value, gradient: Value | None) -> Value | None:
+        """A gradient that is stored as the input is."""
+        known = Known(self.guards)
+        if gradient is None or _stored(gradient, known) == _stored(value, known):
+            return gradient
+        made = Value(value.type, self.names.fresh())
+        self.instructions.append(Instruction("laid out like", (gradient, value), (), made, parts.laid_out_like))
+        return made
+
+
+def joint(program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]) -> Joint:
+    """The program with its way back to the `wanted` inputs. `eager` gives the implementation of an operation that torch
+    can differentiate."""
+    return _Back(program, wanted, by_torch, eager).run()
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A program and its way back, each on its own."""
+
+    forward: Program
+    """Its outputs are those of the program, and the values that are saved, as a pair."""
+    back: Program
+    """Its inputs are the saved values, and then the gradients."""
+    saved: tuple[Value, ...]
+    recomputed: tuple[str, ...]
+    """The operations of the way forward that the way back computes again."""
+
+
+def halves(given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozenset[str]) -> Halves:
+    """The two halves: what the way back needs is saved, unless it follows from what is saved by cheap operations."""
+    makers = {value: step for step in given.forward.instructions for value in step.results}
+    back = Program((), given.back, tuple(each for each in given.found if each is not None), ())
+    back = dead_code.run(back)
+    made_back = {value for step in back.instructions for value in step.results}
+    needed = [v for step in back.instructions for v in step.operands] + list(back.results)
+    free = set(given.forward.results) | set(given.forward.inputs)
+    saved: dict[Value, None] = {}
+    again: dict[int, Instruction] = {}
+
+    def need(value: Value) -> None:
+        stack = [value]
+        while stack:
+            each = stack.pop()
+            if each in made_back or each in given.gradients or each in saved:
+                continue
+            step = makers.get(each)
+            if step is None or each in free or not is_cheap(step):
+                saved[each] = None
+            elif id(step) not in again:
+                again[id(step)] = step
+                stack += step.operands
+
+    for value in needed:
+        need(value)
+    recomputed = [step for step in given.forward.instructions if id(step) in again]
+    inside = replace(back, instructions=(*recomputed, *back.instructions))
+    inside = common_subexpressions.run(inside, lambda step: step.op not in draws)
+    inputs = (*saved, *given.gradients)
+    inside = replace(inside, inputs=inputs, guards=given.forward.guards)
+    forward = replace(given.forward, outputs=(given.forward.outputs, tuple(saved)))
+    forward = dead_code.run(common_subexpressions.run(forward, lambda step: step.op not in draws), draws)
+    return Halves(forward, inside, tuple(saved), tuple(step.op for step in recomputed))
+
+
+def values_of(given: Any) -> tuple[Value, ...]:
+    """The values in a result."""
+    return Instruction("", (), (), given).results
+
+
+def _stored(value: Value, known: Known) -> tuple[Any, ...]:
+    """How a value is stored, with one name for what is taken for equal."""
+    kind = value.type
+    partitions = tuple(map(known.partition, kind.partitions))
+    sizes = tuple(axis for axis in kind.axes if not isinstance(axis, RaggedAxis))
+    return kind.dtype, partitions, tuple(map(known.size, (*sizes, *kind.features))), kind.order
+
+
+def _has_gradient(value: Value) -> bool:
+    return value.type.dtype.is_floating_point or value.type.dtype.is_complex
+
+
+def _is_flat(step: Instruction) -> bool:
+    op = TABLE.get(step.op)
+    return op is not None and step.function is None and bool(op.flat)
+
+
+def is_cut(step: Instruction) -> bool:
+    """Whether torch asks for no gradient of what an instruction gives: gradients are stopped, or elements do not count.
+
+    A function of elements that is constant between steps has the gradient 0 there.
+    """
+    op = TABLE.get(step.op)
+    if op is None or step.function is not None:
+        return False
+    return op.primitive == "stop_gradient" or (bool(op.flat) and op.primitive != "scalar")
