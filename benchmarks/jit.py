@@ -4,6 +4,7 @@
 
 - `rows` are functions of rows, of 128 features, against a copy and other libraries; `gradients` are some of them with
   their gradients.
+- `overhead` is what a call on 100 rows costs beside its kernels; `first` what a first call costs.
 - `growth` is what a value costs, from 10³ to 10⁷ of them.
 
 `small` takes few values, to see that all runs. Every table is one run, in which the candidates take turns; each result
@@ -18,11 +19,14 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.jit_calls import measure_first, measure_overhead
 from benchmarks.jit_rows import measure_gradients, measure_growth, measure_rows
 
 PARTS: dict[str, Callable[[bool], None]] = {
     "rows": measure_rows,
     "gradients": measure_gradients,
+    "overhead": measure_overhead,
+    "first": measure_first,
     "growth": measure_growth,
 }
 
