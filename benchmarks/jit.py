@@ -4,6 +4,7 @@
 
 - `rows` are functions of rows, of 128 features, against a copy and other libraries; `gradients` are some of them with
   their gradients.
+- `models` are layers of a transformer, forward and backward, against torch.
 - `overhead` is what a call on 100 rows costs beside its kernels; `first` what a first call costs.
 - `growth` is what a value costs, from 10³ to 10⁷ of them.
 
@@ -20,11 +21,13 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.jit_calls import measure_first, measure_overhead
+from benchmarks.jit_models import measure_models
 from benchmarks.jit_rows import measure_gradients, measure_growth, measure_rows
 
 PARTS: dict[str, Callable[[bool], None]] = {
     "rows": measure_rows,
     "gradients": measure_gradients,
+    "models": measure_models,
     "overhead": measure_overhead,
     "first": measure_first,
     "growth": measure_growth,
