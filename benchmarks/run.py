@@ -12,6 +12,7 @@ SUITES = [
     "native",
     "sums",
     "kernels",
+    "jit",
     "moves",
     "compat",
     "table",

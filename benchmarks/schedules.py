@@ -3,8 +3,9 @@
 Each line says what a call costs, its output in memory that is used again, and how often that is what its measure costs
 in the same run, with the same threads: a copy of the values into existing memory, reading them once (their sum as one
 flat vector), or the same traffic as a copy of so many values. Values are at least four times as large as the last-level
-cache. `python -m benchmarks.schedules wide` measures 128 features alone; `narrow` few features or none; `skew` one
-giant row among many short ones; `planning` what it takes to make a plan, without compiling it.
+cache. `python -m benchmarks.schedules wide` measures 128 features alone; `widths` other numbers of them; `narrow` few
+features or none; `skew` one giant row among many short ones; `planning` what it takes to make a plan, without compiling
+it. Names of fusions behind that measure only these.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ def measure(batch: Batch, threads: int, rows: tuple[Row, ...], seconds: float) -
         if row.make is activation:
             x = batch.given["x"]
             calls["eager"] = lambda x=x: torch.nn.functional.gelu(x) * x + 1
-        times = interleaved(calls, rounds=9, seconds=seconds)
+        times = interleaved(calls, rounds=15, seconds=seconds)
         ours, least = times["ours"], times["measure"]
         ratio = f"{ours[0] / least[0]:6.2f} | {ours[1] / least[1]:6.2f} × {row.measure}"
         wanted = "" if row.most is None or batch.features != 128 else f" (at most {row.most})"
@@ -267,6 +268,14 @@ def measure_narrow(only: tuple[str, ...] = ()) -> None:
     for features in (0, 1, 4, 16):
         for name, lengths in {"squad": lengths_of("squad", 1024), "short": torch.arange(17).repeat(64)}.items():
             measure(Batch(f"{name}, {features} features", as_large(lengths, features), features), 2, rows, seconds=3)
+
+
+def measure_widths(only: tuple[str, ...] = ()) -> None:
+    """Other numbers of features, which registers need not divide."""
+    rows = tuple(row for row in ROWS if not only or row.make.__name__ in only)
+    for features in (100, 300, 768, 2048):
+        lengths = lengths_of("squad", max(VALUES // features // 200, 1))
+        measure(Batch(f"squad, {features} features", lengths, features), 1, rows, seconds=3)
 
 
 def measure_skew(only: tuple[str, ...] = ()) -> None:
@@ -323,7 +332,7 @@ def measure_planning() -> None:
             print(f"  {f'{name}, {count}':28} {least * 1e3:9.2f} ms {middle * 1e3:9.2f} ms")
 
 
-PARTS = {"wide": measure_wide, "narrow": measure_narrow, "skew": measure_skew}
+PARTS = {"wide": measure_wide, "widths": measure_widths, "narrow": measure_narrow, "skew": measure_skew}
 
 
 def main(part: str = "", *only: str) -> None:

@@ -78,11 +78,11 @@ def bias_block(features: int = FEATURES) -> Fusion:
     return fusion
 
 
-def dropped(fusion: Fusion, x: TensorView) -> TensorView:
-    """Dropout by numbers that are drawn where they are used."""
+def dropped(fusion: Fusion, x: TensorView) -> tuple[TensorView, TensorView]:
+    """Dropout by numbers that are drawn where they are used, and what it keeps."""
     key = [fusion.input(name, [], "int64") for name in ("seed", "call")]
     kept = fusion.binary("greater_equal", fusion.uniform(x, *key), P)
-    return fusion.where(kept, x * (1 / (1 - P)), 0.0)
+    return fusion.where(kept, x * (1 / (1 - P)), 0.0), kept
 
 
 def dropout_block(features: int = FEATURES) -> Fusion:
@@ -90,7 +90,7 @@ def dropout_block(features: int = FEATURES) -> Fusion:
     fusion = Fusion()
     x, residual = rows_of(fusion, features, "x", "residual")
     w, b = fusion.input("w", [features]), fusion.input("b", [features])
-    fusion.output(normalized(dropped(fusion, x) + residual)[0] * w + b, "y")
+    fusion.output(normalized(dropped(fusion, x)[0] + residual)[0] * w + b, "y")
     return fusion
 
 
@@ -210,10 +210,10 @@ def dropout_block_gradient(features: int = FEATURES) -> Fusion:
     fusion = Fusion()
     x, residual, dy = rows_of(fusion, features, "x", "residual", "dy")
     w = fusion.input("w", [features])
-    x_hat, scale = normalized(dropped(fusion, x) + residual)
+    x_dropped, kept = dropped(fusion, x)
+    x_hat, scale = normalized(x_dropped + residual)
     d_sum = norm_gradient(dy * w, x_hat, scale)
     fusion.output(d_sum, "d_residual")
-    kept = fusion.binary("greater_equal", fusion.uniform(x, fusion.named("seed"), fusion.named("call")), P)
     fusion.output(fusion.where(kept, d_sum * (1 / (1 - P)), 0.0), "dx")
     fusion.output(fusion.reduce("sum", dy * x_hat, [0, 1]), "dw")
     fusion.output(fusion.reduce("sum", dy, [0, 1]), "db")

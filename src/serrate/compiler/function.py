@@ -14,6 +14,7 @@ import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 
+from serrate.compiler import progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
@@ -29,6 +30,7 @@ from serrate.program.program import replaced
 from serrate.runtime import toolchain
 from serrate.schedule import Planned
 from serrate.tensor.tensor import Tensor
+from serrate.tensor.tracing import untraced
 
 
 @dataclass
@@ -52,6 +54,16 @@ class _Family:
         return (variables, given.sizes) if self.is_static else variables
 
 
+class _Methods(dict[Any, Any]):
+    """The compiled methods of an object. A copy of the object has none yet."""
+
+    def __deepcopy__(self, memo: Any) -> _Methods:
+        return _Methods()
+
+    def __reduce__(self) -> Any:
+        return _Methods, ()
+
+
 class Jitted:
     """A compiled function. Call it as the function itself; `stats` says what it did, `lower` shows its stages."""
 
@@ -66,6 +78,7 @@ class Jitted:
         target = type(function).forward if isinstance(function, torch.nn.Module) else function
         functools.update_wrapper(self, target)
 
+    @untraced
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """What the function gives for these arguments."""
         if (
@@ -111,11 +124,21 @@ class Jitted:
         """A method of an object, where the function stands in a class: each object has a compiled one of its own."""
         if instance is None:
             return self
-        kept = instance.__dict__.setdefault(KEPT, {})
+        kept = instance.__dict__.setdefault(KEPT, _Methods())
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
         return kept[self]
+
+    def __reduce__(self) -> Any:
+        return _again, (self.function, self._static)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a module has besides its `forward`: its parameters, its state, its modes."""
+        function = self.__dict__.get("function")
+        if isinstance(function, torch.nn.Module) and not name.startswith("__"):
+            return getattr(function, name)
+        raise AttributeError(f"a compiled function has no attribute {name!r}")
 
     def lower(self, *arguments: Any, **named: Any) -> Lowered:
         """The stages of the function for these arguments, as texts; nothing runs but, perhaps, a trace."""
@@ -143,6 +166,9 @@ class Jitted:
                 return family, found
         with self._lock:
             family = self._families.setdefault(skeleton, _Family())
+            found = family.programs.get(family.key(given))  # another thread may have made it meanwhile
+            if found is not None and (isinstance(found, str) or _is_same(found)):
+                return family, found
             return family, self._compiled(family, given)
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
@@ -188,9 +214,10 @@ class Jitted:
     def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
         before = toolchain.counts()
-        made = compiled(
-            self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
-        )
+        with progress.shown(self._name):
+            made = compiled(
+                self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
+            )
         ran, hits = toolchain.counts()
         self.stats.compiles += ran - before[0]
         self.stats.disk_hits += hits - before[1]
@@ -199,6 +226,13 @@ class Jitted:
                 self.stats.kernels += stage.kernels
                 self.stats.library_calls += stage.library_calls
         return made
+
+
+def _again(function: Callable[..., Any], static: frozenset[Any]) -> Jitted:
+    """A compiled function for a copy of its function."""
+    made = Jitted(function)
+    made._static = static
+    return made
 
 
 def _places(function: Callable[..., Any], static: Iterable[str]) -> frozenset[Any]:

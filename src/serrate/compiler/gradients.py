@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from serrate.eager.philox import replayed
+from serrate.lowering.keys import key_of
 from serrate.ops.grouping import Grouped
 from serrate.program.program import replaced
 from serrate.program.types import Value
@@ -23,7 +25,7 @@ class Differentiable:
     """A function for one signature, with its way back."""
 
     forward: Callable[..., Any]
-    """From the tensors to the results, each once, and what is saved, as a pair of tuples."""
+    """From the tensors to the results, each once, what is saved, and the keys that were drawn, as three tuples."""
     back: Callable[..., Any]
     """From what was saved, and a gradient for each differentiable result, to the gradients that are found."""
     results: tuple[Value, ...]
@@ -63,7 +65,7 @@ class Differentiable:
 class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Differentiable, tensors: Sequence[Any], shells: list[Any], *packed: Any) -> Any:
-        results, saved = plan.forward(*tensors)
+        results, saved, keys = plan.forward(*tensors)
         shells += map(shell_of, results)
         values = tuple(each.values if isinstance(each, Tensor) else each for each in results)
         ctx.plan, ctx.shells = plan, [shell_of(each) for each in saved]
@@ -72,6 +74,7 @@ class _Node(torch.autograd.Function):
         ctx.count = len(saved)
         ctx.sizes, ctx.dtypes = [each.shape for each in values], [each.dtype for each in values]
         ctx.autocast = autocast_state()
+        ctx.keys = [key_of(seed, call) for seed, call in zip(keys[::2], keys[1::2], strict=True)]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(each for number, each in enumerate(values) if number not in plan.differentiable))
         return values
@@ -110,7 +113,8 @@ def autocast_state() -> dict[str, torch.dtype]:
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:
     """The gradients with a history of their own, which the function itself gives."""
     tensors = [filled(shell, each) for shell, each in zip(ctx.tensors, packed, strict=True)]
-    results = plan.eagerly(*tensors)
+    with replayed(ctx.keys):
+        results = plan.eagerly(*tensors)
     wanted = [number for number in range(len(packed)) if ctx.needs_input_grad[3 + number]]
     outs, grads = [], []
     for result, gradient in zip(results, gradients, strict=True):
@@ -127,8 +131,12 @@ def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gra
 
 
 def shell_of(given: Any) -> Shell:
-    """What a tensor is beside its values, and no more of them than one."""
-    return filled(given, given.values[:0]) if isinstance(given, Tensor) else None
+    """What a tensor is beside its values: around none, in memory of their own, since a view would keep the others."""
+    if not isinstance(given, Tensor):
+        return None
+    values = given.values
+    made: Tensor = filled(given, torch.empty((0, *values.shape[1:]), dtype=values.dtype, device=values.device))
+    return made
 
 
 def filled(shell: Shell, values: torch.Tensor) -> Any:

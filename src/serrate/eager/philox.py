@@ -9,10 +9,11 @@ Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (2011).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -95,9 +96,39 @@ def seed(number: int | None) -> None:
         _seed, _calls = number, 0
 
 
+class _Replay(threading.local):
+    """Keys that a computation of this thread drew before, and draws again."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+
+
+_replay = _Replay()
+
+
+@contextlib.contextmanager
+def replayed(keys: Iterable[Key]) -> Iterator[None]:
+    """Draw these keys again, one by one; what draws more gets new ones.
+
+    >>> import serrate as sr
+    >>> from serrate.eager.philox import Key, replayed
+    >>> with replayed([Key(7, 3)]):
+    ...     again = sr.random.uniform((2,))
+    >>> again.tolist() == sr.random.uniform((2,), key=sr.random.Key(7, 3)).tolist()
+    True
+    """
+    before, _replay.keys = _replay.keys, list(keys)
+    try:
+        yield
+    finally:
+        _replay.keys = before
+
+
 def next_key(given: Key | None) -> Key:
     """The key of a call: the one given, or the next."""
     global _calls
+    if given is None and _replay.keys:
+        return _replay.keys.pop(0)
     if abstract.current() is not None and not isinstance(given, Key):
         return Key(0, 0)  # A type is found without drawing a number, and may not know the key.
     if given is not None:

@@ -57,6 +57,7 @@ _MEANINGS: dict[str, Callable[..., np.ndarray]] = {
         name: getattr(np, name)
         for name in (
             "add", "subtract", "multiply", "negative", "sign", "square", "floor_divide", "remainder", "maximum",
+            "where",
             "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "bitwise_and",
             "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "logical_not",
         )

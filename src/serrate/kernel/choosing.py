@@ -80,7 +80,7 @@ def references(fusion: Fusion) -> list[TensorView]:
 
 _ACCESS = 2.0  # what storing or loading a kept value costs, in additions
 _CALL = 10.0  # what a function of C's mathematical library costs
-_SLOW = {"divide": 4.0, "sqrt": 4.0, "floor_divide": 6.0, "remainder": 6.0}
+_SLOW = {"divide": 4.0, "sqrt": 4.0, "floor_divide": 6.0, "remainder": 6.0, "philox": 100.0}
 _INNER = 64.0  # elements that a reduction over an inner loop is taken to have
 _MOST = 4  # values that are kept at most for the phases of one loop
 

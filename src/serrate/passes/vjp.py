@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serrate.lowering import parts
+from serrate.lowering.keys import DRAW
 from serrate.ops.derivatives import run_body, vjp
 from serrate.ops.record import BY_TORCH, TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
@@ -198,7 +199,7 @@ class Halves:
     """A program and its way back, each on its own."""
 
     forward: Program
-    """Its outputs are those of the program, and the values that are saved, as a pair."""
+    """Its outputs are those of the program, the values that are saved, and the keys that were drawn."""
     back: Program
     """Its inputs are the saved values, and then the gradients."""
     saved: tuple[Value, ...]
@@ -237,7 +238,8 @@ def halves(given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozens
     inside = common_subexpressions.run(inside, lambda step: step.op not in draws)
     inputs = (*saved, *given.gradients)
     inside = replace(inside, inputs=inputs, guards=given.forward.guards)
-    forward = replace(given.forward, outputs=(given.forward.outputs, tuple(saved)))
+    keys = tuple(value for step in given.forward.instructions if step.op == DRAW for value in step.results)
+    forward = replace(given.forward, outputs=(given.forward.outputs, tuple(saved), keys))
     forward = dead_code.run(common_subexpressions.run(forward, lambda step: step.op not in draws), draws)
     return Halves(forward, inside, tuple(saved), tuple(step.op for step in recomputed))
 

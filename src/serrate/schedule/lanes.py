@@ -31,12 +31,14 @@ def _with_width(structure: Structure, wanted: Parameters) -> Parameters:
     innermost = wanted.runs[-1]
     is_walked, size = _is_walked(structure, innermost), structure.size(innermost)
     width = model.lanes(structure.dtypes_along(innermost))
-    if size is not None and 0 < size <= model.MOST_LANES:
-        return replace(wanted, lanes=model.reduced_lanes(size, width) if is_walked else size)
     around = [number for number, run in enumerate(wanted.runs[:-1]) if _is_walked(structure, run)]
-    if around and not is_walked:
+    lanes = 0 if not size else model.reduced_lanes(size, width) if is_walked else model.feature_lanes(size, width)
+    again = any(structure.walked_again) and around
+    if around and not is_walked and (not lanes or (again and size is not None and size > model.PHASE_LANES)):
         # States are kept for each index of the loops inside: a block of features at a time is a short state.
         return replace(wanted, lanes=model.FEATURE_BLOCK, block=model.FEATURE_BLOCK, outside=around[0])
+    if lanes:
+        return replace(wanted, lanes=lanes)
     if not is_walked and structure.axes[innermost[0]].is_ragged:
         return wanted  # of rows, which end anywhere, compilers make lanes that are as good
     return replace(wanted, lanes=width)

@@ -7,6 +7,7 @@ from the cache what the first one has read; that short rows follow each other, a
 
 from __future__ import annotations
 
+from serrate.schedule import model
 from serrate.schedule.lanes import with_lanes
 from serrate.schedule.loops import Parameters
 from serrate.schedule.structure import Structure
@@ -21,5 +22,6 @@ def can_schedule(structure: Structure) -> bool:
 
 def parameters(structure: Structure) -> Parameters:
     """Loops of axes that are used alike, with what phases share kept."""
-    long = any(again and structure.size((at,)) is None for at, again in enumerate(structure.walked_again))
+    walked = [structure.size((at,)) for at, again in enumerate(structure.walked_again) if again]
+    long = any(map(model.is_fetched_ahead, walked))
     return with_lanes(structure, Parameters(structure.runs, keep=True, prefetch=long))
