@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -106,6 +108,16 @@ def test_gradients_of_a_batch_without_rows_and_of_other_lengths():
         sr.sum(block(y)).values.backward()
         torch.testing.assert_close(x.values.grad, y.values.grad)
     assert made.stats.traces == 1
+
+
+def test_what_is_saved_is_freed_after_backward():
+    x = leaf(X)
+    kept = sr.jit(block)(x)
+    node = weakref.ref(kept.values.grad_fn)
+    sr.sum(kept).values.backward()
+    del kept
+    gc.collect()
+    assert node() is None
 
 
 def test_a_saved_argument_that_is_written_to_is_noticed():
@@ -249,3 +261,17 @@ def test_the_way_back_uses_the_random_numbers_of_the_way_there(name):
     assert torch.equal(state, torch.get_rng_state())
     sr.sum(want * want).values.backward()
     torch.testing.assert_close(x.values.grad, y.values.grad)
+
+
+def test_double_backward_of_random_functions_uses_the_same_numbers():
+    made = sr.jit(RANDOM["dropout"])
+    found = []
+    for run in (made, RANDOM["dropout"]):
+        x = leaf(X)
+        torch.manual_seed(5)
+        out = run(x).values
+        torch.rand(3)
+        (first,) = torch.autograd.grad(out.sum(), x.values, create_graph=True)
+        found.append((out.detach(), first.detach(), *torch.autograd.grad(first.square().sum(), x.values)))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)

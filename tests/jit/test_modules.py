@@ -131,6 +131,32 @@ def test_a_state_that_is_loaded_and_a_cast_count(pair):
     same(made(x), other(x))
 
 
+def test_jit_inside_of_forward():
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4))
+
+        @sr.jit
+        def scaled(self, x: Any) -> Any:
+            return sr.gelu(x * self.weight)
+
+        def forward(self, x: Any) -> Any:
+            return sr.sum(self.scaled(x), axis=1)
+
+    one, two, x = Outer(), Outer(), rows()
+    for module in (one, two, one):
+        got = module(x)
+        same(got, sr.sum(sr.gelu(x * module.weight), axis=1))
+        sr.sum(got).values.backward()
+        assert module.weight.grad is not None
+    assert list(one.state_dict()) == ["weight"]
+    copied = copy.deepcopy(one)
+    with torch.no_grad():
+        copied.weight.mul_(3)
+    same(copied(x), sr.sum(sr.gelu(x * copied.weight), axis=1))
+
+
 def test_forward_may_be_decorated():
     class Decorated(nn.Module):
         def __init__(self) -> None:
@@ -275,3 +301,16 @@ def test_a_module_that_ddp_wraps_is_compiled():
 
 def tail(x: Any) -> Any:
     return sr.softmax(sr.gelu(x), axis=1)
+
+
+def test_other_lengths_through_torch_compile():
+    made = sr.jit(tail)
+
+    def outer(values: torch.Tensor, x: sr.Tensor) -> torch.Tensor:
+        return made(x._with(values * 2)).values + 1
+
+    torch._dynamo.reset()
+    run = torch.compile(outer, backend="eager", dynamic=True)
+    for lengths in (L, [1, 4], [2, 2, 2]):
+        x = rows(lengths)
+        torch.testing.assert_close(run(x.values, x), outer(x.values, x))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -57,6 +59,22 @@ def test_other_threads_stay_eager_while_one_traces():
         assert torch.exp(torch.ones(2)).tolist()
         done.set()
         same(waiting.result(), (x + 1) * 2)
+
+
+def test_threads_that_call_first_at_the_same_time_trace_once():
+    runs = itertools.count()
+
+    def counted(x: Any) -> Any:
+        next(runs)
+        time.sleep(0.05)
+        return block(x)
+
+    made = sr.jit(counted)
+    batches = [rows([3, 0, number + 1], seed=number) for number in range(6)]
+    for got, x in zip(at_once(6, lambda number: made(batches[number])), batches, strict=True):
+        same(got, block(x))
+    assert made.stats.traces == 1
+    assert next(runs) == 1
 
 
 def test_a_compiled_function_is_right_in_many_threads_with_batches_of_many_sizes():
