@@ -1,0 +1,169 @@
+"""Captured tensors: what a function finds outside of its arguments is an input; what it returns unchanged is itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.jit.harness import same
+
+import serrate as sr
+
+L = [3, 0, 2]
+WEIGHT = torch.tensor([1.0, 2.0])
+FACTOR = 2.0
+
+
+def rows(lengths: list[int] | None = None) -> sr.Tensor:
+    lengths = L if lengths is None else lengths
+    return sr.from_lengths(torch.arange(2.0 * sum(lengths)).view(-1, 2), lengths)
+
+
+def with_a_global_tensor(x: Any) -> Any:
+    return x * WEIGHT + FACTOR
+
+
+def test_a_captured_tensor_is_an_input_and_its_new_elements_count():
+    w = torch.tensor([1.0, 2.0])
+    made, x = sr.jit(lambda x: x * w), rows()
+    same(made(x), x * w)
+    w += 1
+    same(made(x), x * w)
+    assert made.stats.traces == 1
+
+
+def test_a_global_tensor_and_a_global_number_are_what_they_are_now(monkeypatch):
+    made, x = sr.jit(with_a_global_tensor), rows()
+    same(made(x), x * WEIGHT + 2.0)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    same(made(x), x * WEIGHT + 3.0)
+    monkeypatch.setitem(globals(), "WEIGHT", torch.tensor([5.0, 6.0]))
+    same(made(x), x * torch.tensor([5.0, 6.0]) + 3.0)
+    monkeypatch.setitem(globals(), "WEIGHT", torch.tensor([5, 6]))
+    same(made(x), x * torch.tensor([5, 6]) + 3.0)
+
+
+def test_a_closure_is_what_it_is_now():
+    w, bias = torch.ones(2), 1.0
+
+    def shifted(x: Any) -> Any:
+        return x * w + bias
+
+    made, x = sr.jit(shifted), rows()
+    same(made(x), x + 1.0)
+    w = torch.tensor([2.0, 3.0])
+    same(made(x), x * w + 1.0)
+    bias = 4.0
+    same(made(x), x * w + 4.0)
+    w = torch.tensor([2.0], dtype=torch.float64)
+    same(made(x), x * w + 4.0)
+
+
+def test_a_captured_ragged_tensor_shares_its_partition_or_is_guarded():
+    x = rows()
+    other = x._with(x.values + 1)
+    made = sr.jit(lambda x: x + other)
+    same(made(x), x + other)
+    assert made(x).partitions[0] is x.partitions[0]
+    same(made(rows()), rows() + other)
+    with pytest.raises(ValueError, match=r"lengths|ragged|size"):
+        made(rows([2, 1, 2]))
+
+
+def test_gradients_reach_captured_tensors():
+    w = torch.tensor([1.0, 2.0], requires_grad=True)
+    made, x = sr.jit(lambda x: sr.sum(sr.exp(x * 0.1) * w)), rows()
+    made(x).values.backward()
+    got, w.grad = w.grad, None
+    sr.sum(sr.exp(x * 0.1) * w).values.backward()
+    torch.testing.assert_close(got, w.grad)
+
+
+def test_a_captured_tensor_that_starts_to_need_gradients_has_them():
+    w = torch.tensor([1.0, 2.0])
+    made, x = sr.jit(lambda x: x * w), rows()
+    assert not made(x).requires_grad
+    w.requires_grad_()
+    got = made(x)
+    assert got.requires_grad
+    got.values.sum().backward()
+    torch.testing.assert_close(w.grad, x.values.sum(0))
+
+
+def test_data_that_was_exchanged_counts():
+    w = torch.nn.Parameter(torch.ones(2))
+    made, x = sr.jit(lambda x: x * w), rows()
+    same(made(x), x * w)
+    w.data = torch.tensor([3.0, 4.0])
+    same(made(x), x * w)
+    w.data = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    same(made(x), x * w)
+    w.data = torch.tensor([2.0])
+    same(made(x), x * w)
+
+
+def test_tensors_made_inside_are_constants():
+    def made_inside(x: Any) -> Any:
+        return x * torch.tensor([1.0, 2.0]) + sr.asarray([0.5, 1.5]) + torch.arange(2)
+
+    made = sr.jit(made_inside)
+    for lengths in (L, [1], []):
+        same(made(rows(lengths)), made_inside(rows(lengths)))
+    assert made.stats.traces == 1
+
+
+def test_a_returned_argument_is_returned_as_itself():
+    x, y = rows(), torch.rand(3)
+    made = sr.jit(lambda x, y: (x, {"y": y}, [x + 1, y]))
+    first, named, (_, again) = made(x, y)
+    assert first is x
+    assert named["y"] is y
+    assert again is y
+
+
+def test_a_returned_captured_tensor_is_returned_as_itself():
+    w = torch.rand(2)
+    made = sr.jit(lambda x: (x + w, w))
+    assert made(rows())[1] is w
+
+
+def test_a_function_that_computes_nothing():
+    assert sr.jit(lambda x: None)(rows()) is None
+    assert sr.jit(lambda x: 3)(rows()) == 3
+    assert sr.jit(lambda: sr.zeros(2))().tolist() == [0.0, 0.0]
+    assert sr.jit(lambda x: ())(rows()) == ()
+
+
+def test_the_same_result_twice():
+    def both(x: Any) -> Any:
+        y = x + 1
+        return y, y, [y]
+
+    one, two, (three,) = sr.jit(both)(rows())
+    assert one.tolist() == two.tolist() == three.tolist() == (rows() + 1).tolist()
+
+
+def test_a_method_of_an_object_sees_its_own_tensors():
+    class Scaler:
+        def __init__(self, scale: float) -> None:
+            self.scale = torch.tensor(scale)
+
+        @sr.jit
+        def run(self, x: Any) -> Any:
+            return x * self.scale
+
+    one, two, x = Scaler(2.0), Scaler(3.0), rows()
+    same(one.run(x), x * 2.0)
+    same(two.run(x), x * 3.0)
+    same(one.run(x), x * 2.0)
+    one.scale = torch.tensor(5.0)
+    same(one.run(x), x * 5.0)
+
+
+def test_a_compiled_function_inside_of_a_compiled_function():
+    inner = sr.jit(lambda x: sr.softmax(x, axis=1))
+    outer = sr.jit(lambda x: inner(x) * 2 + inner(x * 0.5))
+    x = rows()
+    same(outer(x), sr.softmax(x, axis=1) * 2 + sr.softmax(x * 0.5, axis=1))
+    assert inner.stats.calls == 0
