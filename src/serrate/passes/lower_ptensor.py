@@ -102,6 +102,10 @@ class Cutter:
         return self._expanded[instruction.region]
 
     def _taken_apart(self, instruction: Instruction) -> tuple[Instruction, ...]:
+        devices = {value.type.device.type for value in (*instruction.operands, *instruction.results)}
+        if devices - {"cpu"}:
+            self.refused[instruction.region] = "kernels are made for the CPU alone, and its tensors are elsewhere"
+            return (instruction,)
         try:
             return self._expand(instruction)
         except (NotRecorded, NotFused, TypeError) as error:
