@@ -80,7 +80,7 @@ def _without_kept_memory(calls: dict[str, Call]) -> dict[str, tuple[float, float
     """Times of a few rounds in which results are new memory, as those of torch are."""
     limit = sr.memory.stats().limit
     sr.memory.set_limit(0)
-    times = interleaved(calls, rounds=3)
+    times = interleaved(calls, rounds=2)
     sr.memory.set_limit(limit)
     return times
 
