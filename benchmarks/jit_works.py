@@ -19,7 +19,7 @@ with contextlib.suppress(ImportError):
     import fbgemm_gpu  # noqa: F401 (registers torch.ops.fbgemm)
 
 FEATURES = 128
-OURS = ("compiled", "eager")
+OURS = ("eager", "compiled")
 PEERS = ("torch, packed", "torch.compile, packed", "torch.nested", "padded torch", "fbgemm")
 Function = Callable[..., Any]
 jagged = torch.ops.fbgemm
@@ -119,14 +119,11 @@ class Work:
         dense = [each.detach().requires_grad_(gradients) for each in self.dense]
         return given + dense, leaves + dense
 
-    def forward(self, rows: Rows, library: str, function: Function) -> Call:
-        """A call of a library."""
-        given, _ = self.arguments(rows, library)
-        return lambda: function(*given)
-
-    def backward(self, rows: Rows, library: str, function: Function, seed: torch.Tensor) -> Call:
-        """A call of a library, with the gradients of all its tensors."""
-        given, leaves = self.arguments(rows, library, gradients=True)
+    def call(self, rows: Rows, library: str, function: Function, seed: torch.Tensor | None) -> Call:
+        """A call of a library; with a seed, that and the gradients of all its tensors."""
+        given, leaves = self.arguments(rows, library, gradients=seed is not None)
+        if seed is None:
+            return lambda: function(*given)
         start = rows.given_to(library, seed)
         start = start.values if library in OURS else start
 
@@ -138,7 +135,7 @@ class Work:
 
     def functions(self) -> dict[str, Function]:
         """What each library calls."""
-        made = {"compiled": sr.jit(self.function), "eager": self.function} | self.peers
+        made = {"eager": self.function, "compiled": sr.jit(self.function)} | self.peers
         if "torch, packed" in self.peers:
             made["torch.compile, packed"] = torch.compile(self.peers["torch, packed"], dynamic=True)
         return {name: made[name] for name in (*OURS, *PEERS) if name in made}
