@@ -29,7 +29,7 @@ def test_functions_of_cuda_tensors_are_library_calls(name: str, born: str) -> No
     function = FUNCTIONS[name]
     values = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).cuda()
     lengths = torch.tensor([3, 0, 1, 2])
-    x = sr.from_lengths(values.requires_grad_(), lengths if born == "host" else lengths.cuda())
+    x = sr.from_lengths(values.requires_grad_(), lengths.tolist() if born == "host" else lengths.cuda())
     compiled = sr.jit(function)
     got, want = compiled(x), function(x)
     got, want = (each if isinstance(each, tuple) else (each,) for each in (got, want))
