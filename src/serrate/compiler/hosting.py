@@ -335,7 +335,9 @@ class _Writer:
             return self._size(part)
         if isinstance(part, Drawn):
             return f"{self.made.meaning('key_of', key_of)}({self._values(part.seed)}, {self._values(part.call)})"
-        if isinstance(part, tuple) and not hasattr(part, "_fields"):
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            return f"{self.made.meaning('made', type(part))}({', '.join(map(self._argument, part))})"
+        if isinstance(part, tuple):
             return f"({''.join(f'{self._argument(each)}, ' for each in part)})"
         if isinstance(part, list):
             return f"[{', '.join(map(self._argument, part))}]"

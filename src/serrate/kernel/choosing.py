@@ -109,8 +109,9 @@ class _Chooser:
         self.chosen: list[TensorView] = []
 
     def run(self) -> list[TensorView]:
+        phased = None
         for _ in range(_MOST * max(len(self.reference.loop), 1)):
-            phased = divide_into_phases(self.fusion, self.reference)
+            phased = divide_into_phases(self.fusion, self.reference, phased)
             best = max(self._offers(phased), key=lambda offer: offer.gain, default=None)
             if best is None or best.gain <= 0:
                 break

@@ -230,8 +230,12 @@ def _job_of(source: TensorView) -> Job:
     return Job(Role.REDUCE if is_reduction(source) else Role.KEEP, source)
 
 
-def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
-    """A fusion under the loops of a reference; refused where no kernel can compute it in these loops."""
+def divide_into_phases(fusion: Fusion, reference: TensorView, before: PhasedFusion | None = None) -> PhasedFusion:
+    """A fusion under the loops of a reference; refused where no kernel can compute it in these loops.
+
+    `before` is what this function gave for the same loops and tensors, of which others were kept: what axes have to do
+    with each other is then known.
+    """
     if reference.fusion is not fusion:
         raise ScheduleError(f"{reference} is a tensor of another fusion")
     for tensor in fusion.tensors:
@@ -241,12 +245,18 @@ def divide_into_phases(fusion: Fusion, reference: TensorView) -> PhasedFusion:
         raise ScheduleError(f"the fusion of {reference} has no output that a kernel could store")
     _check_offsets(fusion)
     needed = _needed(fusion)
-    walked = {tensor: packed(iterated(tensor)) for tensor in needed}
-    graph = AxisGraph(needed, [axis for axes in walked.values() for axis in axes])
-    _check_distinct(graph, needed)
+    if before is not None and before.needed == needed:
+        walked, graph = before.iterated, before.graph
+    else:
+        walked = {tensor: packed(iterated(tensor)) for tensor in needed}
+        graph = AxisGraph(needed, [axis for axes in walked.values() for axis in axes])
+        _check_distinct(graph, needed)
     loops = tuple(loop for loop in reference.loop if not loop.is_broadcast)
     made = PhasedFusion(fusion, reference, graph, loops, needed, walked)
-    made.origins = {loop: _origins(graph, reference, loop) for loop in loops}
+    if before is not None and before.graph is graph and before.loops == loops:
+        made.origins = before.origins
+    else:
+        made.origins = {loop: _origins(graph, reference, loop) for loop in loops}
     _check_reached(made)
     made.kept = {tensor for tensor in needed if _is_cached(tensor)}
     made.hoisted = _hoisted(made) - made.kept

@@ -231,6 +231,11 @@ def halves(given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozens
                 again[id(step)] = step
                 stack += step.operands
 
+    for step in back.instructions:
+        # What is computed again may be rounded in another way, and would then equal nothing that was computed of it.
+        for value in step.operands if step.op in ("equal", "not_equal") else ():
+            if value in makers and value not in free and not _is_exact(value):
+                saved[value] = None
     for value in needed:
         need(value)
     recomputed = [step for step in given.forward.instructions if id(step) in again]
@@ -242,6 +247,11 @@ def halves(given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozens
     forward = replace(given.forward, outputs=(given.forward.outputs, tuple(saved), keys))
     forward = dead_code.run(common_subexpressions.run(forward, lambda step: step.op not in draws), draws)
     return Halves(forward, inside, tuple(saved), tuple(step.op for step in recomputed))
+
+
+def _is_exact(value: Value) -> bool:
+    """Whether a value is the same however it is computed: truths and whole numbers are."""
+    return not _has_gradient(value)
 
 
 def values_of(given: Any) -> tuple[Value, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import agree_with_gradients, compiled, same
+from tests.compiler.harness import agree_with_gradients, compiled, same
 from torch.autograd import forward_ad
 
 import serrate as sr

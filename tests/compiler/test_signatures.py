@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import agree, compiled, same
+from tests.compiler.harness import agree, compiled, same
 
 import serrate as sr
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import agree, agree_with_gradients, with_gradients
+from tests.compiler.harness import agree, agree_with_gradients, with_gradients
 from torch.nn import functional as F
 
 import serrate as sr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import same
+from tests.compiler.harness import same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import same, shared_alike
+from tests.compiler.harness import same, shared_alike
 
 import serrate as sr
 from serrate.errors import TracerError

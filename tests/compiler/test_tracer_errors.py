@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import agree, agree_with_gradients
+from tests.compiler.harness import agree, agree_with_gradients
 
 import serrate as sr
 from serrate.errors import TracerError

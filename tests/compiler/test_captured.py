@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jit.harness import same
+from tests.compiler.harness import same
 
 import serrate as sr
 
