@@ -1,8 +1,8 @@
 """Random functions over ragged tensors, as text, and what they give by an oracle: torch on each innermost row.
 
 All tensors of a program have as many axes: the batch, the ragged levels, the features. The oracle holds such a tensor
-as nested lists, one list per batch and per outer level, whose leaves are torch tensors `[length, *features]`. An axis that
-was reduced has size 1, in the lists too.
+as nested lists, one list per batch and per outer level, whose leaves are torch tensors `[length, *features]`. An axis
+that was reduced has size 1, in the lists too.
 """
 
 from __future__ import annotations
