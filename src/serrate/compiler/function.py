@@ -29,6 +29,7 @@ from serrate.ops.call import TRACER
 from serrate.program.program import replaced
 from serrate.runtime import toolchain
 from serrate.schedule import Planned
+from serrate.tensor import abstract
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
 
@@ -83,6 +84,7 @@ class Jitted:
         """What the function gives for these arguments."""
         if (
             TRACER.get() is not None  # another trace sees what this function calls
+            or abstract.current() is not None
             or forward_ad._current_level >= 0
             or _are_functorch_transforms_active()
         ):
