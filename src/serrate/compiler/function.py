@@ -21,9 +21,9 @@ from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.lowered import Lowered
 from serrate.compiler.numbers import Pinned
 from serrate.compiler.outside import KEPT, Outside
+from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
 from serrate.compiler.stats import Stats
-from serrate.compiler.traced import is_users_own
 from serrate.errors import CompileError, TracerError
 from serrate.ops.call import TRACER
 from serrate.program.program import replaced

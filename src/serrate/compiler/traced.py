@@ -6,19 +6,15 @@ would look at elements is a `TracerError` that names the line of the user's prog
 
 from __future__ import annotations
 
-import linecache
-import operator
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from serrate.errors import TracerError
-from serrate.program.partitions import Expression
-from serrate.program.sizes import Size, sum_of
+from serrate.compiler.refusing import refuse
+from serrate.compiler.traced_sizes import TracedPartition, traced_size
+from serrate.program.sizes import Size
 from serrate.program.sizes import product_of as times
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
@@ -27,167 +23,6 @@ from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from serrate.compiler.tracing import Trace
-
-_OURS = str(Path(__file__).resolve().parents[1])
-_TORCH = str(Path(torch.__file__).resolve().parent)
-
-
-def users_line() -> tuple[str, int, str]:
-    """The file, the number and the text of the line of the user's program that runs now."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_OURS, _TORCH, "<serrate")) and file != "<string>":
-            break
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-
-
-def is_users_own(error: BaseException) -> bool:
-    """Whether an error was raised by a line of the user's program itself, and not by what it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
-
-
-def refuse(what: str, instead: str) -> NoReturn:
-    """Raise a `TracerError` at the user's line."""
-    file, number, text = users_line()
-    shown = f": {text}" if text else ""
-    raise TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}")
-
-
-class TracedSize:
-    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size."""
-
-    __slots__ = ("size",)
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, size: Size) -> None:
-        self.size = size
-
-    def __add__(self, other: Any) -> Any:
-        given = _size_of(other)
-        return NotImplemented if given is None else traced_size(sum_of(self.size, given))
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> Any:
-        given = _size_of(other)
-        return NotImplemented if given is None else traced_size(times(self.size, given))
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> Any:
-        return traced_size(times(self.size, -1))
-
-    def __sub__(self, other: Any) -> Any:
-        given = _size_of(other)
-        return NotImplemented if given is None else traced_size(sum_of(self.size, times(given, -1)))
-
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other
-
-    def _asked(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
-        """Compare with another size. The same expression is the same number, and no size that a type does not know is
-        1; all else only a call knows."""
-        given = _size_of(other)
-        if given is None:
-            return compare is operator.ne
-        if given == self.size:
-            return compare in (operator.eq, operator.le, operator.ge)
-        if given == 1 and compare in (operator.eq, operator.ne):
-            return compare is operator.ne
-        refuse(
-            f"the size {self.size} is compared with {given}",
-            "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
-            "sr.where, or give the size as an argument that is named in static=",
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return self._asked(other, operator.eq)
-
-    def __ne__(self, other: object) -> bool:
-        return self._asked(other, operator.ne)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._asked(other, operator.lt)
-
-    def __le__(self, other: Any) -> bool:
-        return self._asked(other, operator.le)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._asked(other, operator.gt)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._asked(other, operator.ge)
-
-    def _refused(self, *_: Any) -> NoReturn:
-        refuse(
-            f"the size {self.size} is used as a Python number",
-            "it is known only when the function is called; sizes can be added, multiplied and given to operations, and "
-            "sr.full((), x.shape[0]) has no form: divide by sr.sum(sr.ones_like(x)) or use sr.mean",
-        )
-
-    __index__ = __int__ = __float__ = __bool__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = _refused
-
-    def __repr__(self) -> str:
-        return str(self.size)
-
-
-def traced_size(size: Size) -> Any:
-    """A size as a function sees it: a number, if it is one."""
-    return size if isinstance(size, int) else TracedSize(size)
-
-
-def _size_of(given: Any) -> Size | None:
-    if isinstance(given, TracedSize):
-        return given.size
-    return given if isinstance(given, int) else None
-
-
-class TracedPartition(Partition):
-    """The partition of a traced tensor: it can stand in shapes, and be compared with others."""
-
-    __slots__ = ("expression",)
-
-    expression: Expression
-
-    @classmethod
-    def of(cls, expression: Expression) -> TracedPartition:
-        """The partition of an expression."""
-        made = object.__new__(cls)
-        made.expression = expression
-        return made
-
-    @property
-    def num_components(self) -> Any:
-        """How many components it has."""
-        return traced_size(self.expression.components)
-
-    @property
-    def num_values(self) -> Any:
-        """How many values it has."""
-        return traced_size(self.expression.values)
-
-    def same_as(self, other: Partition) -> bool:
-        """Whether both are the same expression."""
-        return isinstance(other, TracedPartition) and other.expression == self.expression
-
-    def __eq__(self, other: object) -> bool:
-        return self.same_as(other) if isinstance(other, Partition) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.expression)
-
-    def preview(self) -> str:
-        """The expression as a text."""
-        return str(self.expression)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse(f"{name} of a partition is asked for", "x.lengths and x.offsets of a traced tensor can be computed with")
-
 
 _ELEMENTS = {
     "tolist": "return the tensor, and call tolist() outside",
@@ -401,15 +236,15 @@ class Traced(Tensor):
         if not self.order:
             raise TypeError("a 0-d tensor has no len()")
         first = self.shape[0]
-        if isinstance(first, int):
-            return first
-        refuse("len() of a tensor is asked for", "use x.shape[0], which can be computed with")
+        if not isinstance(first, int):
+            refuse("len() of a tensor is asked for", "use x.shape[0], which can be computed with")
+        return first
 
     def __iter__(self) -> Iterator[Any]:
         first = self.shape[0] if self.order else None
-        if isinstance(first, int):
-            return iter([self[at] for at in range(first)])
-        refuse("a tensor is iterated over", _ELEMENTS["__iter__"])
+        if not isinstance(first, int):
+            refuse("a tensor is iterated over", _ELEMENTS["__iter__"])
+        return iter([self[at] for at in range(first)])
 
     def __repr__(self) -> str:
         held = self.__dict__["held"]

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os.path
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from serrate.compiler.numbers import DTYPES, TracedNumber, kind_of
-from serrate.compiler.traced import (
-    Traced,
-    TracedPartition,
-    TracedSize,
-    TracedTorch,
-    give_operators,
-    refuse,
-    traced_size,
-    users_line,
-)
+from serrate.compiler.refusing import refuse, users_line
+from serrate.compiler.spellings import TorchFunctions, as_ours, is_plain_operand, tensors_in
+from serrate.compiler.traced import Traced, give_operators
+from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
 from serrate.fusion import elementwise
 from serrate.lowering import parts, views
 from serrate.ops import answers
@@ -97,7 +89,7 @@ class Trace:
         """The program of a function of these arguments."""
         trace, tracer = _CURRENT.set(self), TRACER.set(self)
         try:
-            with _TorchFunctions(self):
+            with TorchFunctions(self):
                 result = function(*arguments, **named)
             outputs = replaced(result, self._output)
             self.written = [n for n, each in enumerate(self.arguments) if each.value != self.given[n]]
@@ -140,7 +132,9 @@ class Trace:
             self._link(result, arguments[0] if arguments else None, self.instructions[-1])
         # torch's functions and methods of torch tensors give torch tensors.
         asks = spelling is not None or op.home == "Tensor"
-        return self.plain_result(result) if asks and all(map(_is_plain, _tensors((arguments, named)))) else result
+        return (
+            self.plain_result(result) if asks and all(map(is_plain_operand, tensors_in((arguments, named)))) else result
+        )
 
     def _recorded(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
@@ -194,7 +188,7 @@ class Trace:
     def beside_tensor(self, name: str, *operands: Any) -> Any:
         """An elementwise operation of a tensor and a number that differs from call to call."""
         made = self(TABLE[name], operands, {}, None)
-        return self.plain_result(made) if all(map(_is_plain, _tensors(operands))) else made
+        return self.plain_result(made) if all(map(is_plain_operand, tensors_in(operands))) else made
 
     def number(self, kind: type, place: int) -> TracedNumber:
         """What stands for a Python number that differs from call to call."""
@@ -428,82 +422,3 @@ class Trace:
     def known(self) -> Known:
         """What the guards say."""
         return Known(self.guards)
-
-
-class _TorchFunctions(TorchFunctionMode):
-    """Functions of torch that a traced function calls, on tensors that it found outside of its arguments too."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self.trace = trace
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        if TRACER.get() is not self.trace or function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
-            return function(*args, **named)
-        if not any(True for _ in _tensors((args, named))):
-            return function(*args, **named)
-        return self.trace.torch_function(function, args, named)
-
-
-_QUESTIONS = {
-    torch.Tensor.dim,
-    torch.Tensor.size,
-    torch.Tensor.numel,
-    torch.Tensor.is_floating_point,
-    torch.Tensor.is_complex,
-    torch.Tensor.is_contiguous,
-    torch.Tensor.stride,
-    torch.Tensor.__repr__,
-    torch.Tensor.__hash__,
-    torch.Tensor.__len__,
-    torch.is_floating_point,
-    torch.is_complex,
-    torch.is_tensor,
-}
-"""Functions of torch that ask about a tensor, and give no tensor."""
-
-
-def _is_plain(given: Any) -> bool:
-    """Whether a torch tensor stands here in the user's function."""
-    return isinstance(given, TracedTorch) or not isinstance(given, Tensor)
-
-
-def _tensors(given: Any) -> Any:
-    if isinstance(given, (Tensor, torch.Tensor)):
-        yield given
-    elif isinstance(given, (tuple, list)):
-        for part in given:
-            yield from _tensors(part)
-    elif isinstance(given, dict):
-        for part in given.values():
-            yield from _tensors(part)
-
-
-def as_ours(
-    op: Op, spelling: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments of a call by torch's spelling as the operation itself takes them, if it means the same by them,
-    elements of special values included; None otherwise."""
-    run = getattr(op.spellings[spelling], "elementwise", None)
-    if run is None:
-        return None
-    count = len(op.operands)
-    if options or len(given) != count:
-        try:
-            values = list(inspect.signature(spelling).bind(*given, **options).arguments.items())
-        except ValueError:  # a function of C has no signature
-            values = [*zip(op.operands, given, strict=False), *options.items()]
-        except TypeError:
-            return None
-        given = tuple(each for _, each in values[:count])
-        options = {name: each for name, each in values[count:] if not (name == "inplace" and not each)}
-        if not options.keys() <= op.signature.parameters.keys():
-            return None
-    floats = all(not isinstance(each, Value) or each.type.dtype.is_floating_point for each in given)
-    same = len(given) == count and floats and (run.meaning is None or op.name in _REAL)
-    return (given, options) if same else None
-
-
-_REAL = ("add", "subtract", "negative", "round", "acos", "expm1", "log1p")
-"""Operations whose meaning differs from torch's for complex numbers alone."""

@@ -1,0 +1,41 @@
+"""Refusing: errors that name the line of the user's program which asked for what a trace cannot know."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from serrate.errors import TracerError
+
+_OURS = str(Path(__file__).resolve().parents[1])
+_TORCH = str(Path(torch.__file__).resolve().parent)
+
+
+def users_line() -> tuple[str, int, str]:
+    """The file, the number and the text of the line of the user's program that runs now."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_OURS, _TORCH, "<serrate")) and file != "<string>":
+            break
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+
+
+def is_users_own(error: BaseException) -> bool:
+    """Whether an error was raised by a line of the user's program itself, and not by what it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
+
+
+def refuse(what: str, instead: str) -> NoReturn:
+    """Raise a `TracerError` at the user's line."""
+    file, number, text = users_line()
+    shown = f": {text}" if text else ""
+    raise TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}")
