@@ -55,14 +55,16 @@ def check_gradients(program: Drawn, made: Jitted, given: list[Any]) -> None:
         torch.testing.assert_close(one[asked], eager[asked], rtol=1e-7, atol=1e-8)
 
 
-def check(program: Drawn, batches: Sequence[str] = BATCHES) -> None:
+def check(program: Drawn, batches: Sequence[str] = BATCHES, *, forwards: bool = True, backwards: bool = True) -> None:
     """All batches with one compiled function; a batch of one in a dense operand is a signature of its own."""
     made, differentiated = compiled(program.function()), compiled(program.function())
     ones = sum(kind == "one row" for kind in batches) if any(each.kind == "batch" for each in program.inputs) else 0
     for kind in batches:
         try:
-            check_results(program, made, batch(program, kind))
-            check_gradients(program, differentiated, batch(program, kind))
+            if forwards:
+                check_results(program, made, batch(program, kind))
+            if backwards:
+                check_gradients(program, differentiated, batch(program, kind))
         except Exception as error:
             error.add_note(f"with {kind}:\n{program.text}")
             raise
@@ -78,4 +80,5 @@ def test_random_programs_give_what_they_give_eagerly_and_row_by_row(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_many_random_programs(seed):
-    check(drawn(seed))
+    """Half of them with gradients, half of them without: compilers take most of the time."""
+    check(drawn(seed), forwards=seed % 2 == 0, backwards=seed % 2 == 1)

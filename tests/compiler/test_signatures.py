@@ -171,6 +171,18 @@ def test_grad_mode_and_which_inputs_need_gradients_are_parts_of_a_signature():
     same(made(x, y), x * y)
 
 
+def test_whether_a_dense_argument_needs_gradients_is_a_part_of_a_signature():
+    made, x, plain = compiled(lambda x, w: x * w), rows(L, 4), torch.rand(4)
+    for _ in range(2):
+        leaf = plain.clone().requires_grad_()
+        assert not made(x, plain).requires_grad
+        got = made(x, leaf)
+        assert got.requires_grad
+        sr.sum(got).values.backward()
+        torch.testing.assert_close(leaf.grad, x.values.sum(0))
+    assert made.stats.traces == 2
+
+
 def test_the_default_dtype_is_a_part_of_a_signature():
     def halves(x: Any) -> Any:
         return x / 2
