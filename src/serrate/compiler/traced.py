@@ -285,7 +285,7 @@ class _Link:
 
 
 class TracedTorch(Traced):
-    """A torch tensor of a traced function. Operators on it alone give such tensors again."""
+    """A torch tensor of a traced function. Operators on it give such tensors again."""
 
     is_plain = True
 
@@ -315,10 +315,10 @@ def _written(name: str) -> Callable[..., Any]:
 
 
 def _operator(name: str) -> Callable[..., Any]:
+    """An operator of torch tensors, which give such tensors also where the right operand is one of ours."""
+
     def operator(self: TracedTorch, *others: Any) -> Any:
         made = getattr(Traced, name)(self, *others)
-        if any(isinstance(other, Tensor) and not isinstance(other, TracedTorch) for other in others):
-            return made
         return made if made is NotImplemented else self.trace.plain_result(made)
 
     operator.__name__ = name
