@@ -315,10 +315,13 @@ def _written(name: str) -> Callable[..., Any]:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """An operator of torch tensors, which give such tensors also where the right operand is one of ours."""
+    """An operator of torch tensors: the left operand decides whether it gives such a tensor."""
+    is_reflected = name.startswith("__r")
 
     def operator(self: TracedTorch, *others: Any) -> Any:
         made = getattr(Traced, name)(self, *others)
+        if is_reflected and isinstance(others[0], Tensor) and not isinstance(others[0], TracedTorch):
+            return made
         return made if made is NotImplemented else self.trace.plain_result(made)
 
     operator.__name__ = name
