@@ -22,7 +22,8 @@ from serrate.ops.call import TRACER, call
 from serrate.ops.record import TABLE, Op
 from serrate.program.abstract import mapped
 
-# Compiled functions leave their calls to a tracer that stands at the door already, so what their page counts would differ.
+# A compiled function leaves its calls to a tracer that stands at the door already, and then counts nothing, as its page
+# says that it does.
 PAGES = [
     page
     for page in DOCUMENTS
