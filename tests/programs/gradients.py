@@ -87,7 +87,8 @@ def _again(
         total = total + (gradient * weights).sum()
     if not total.requires_grad:
         return [None] * len(leaves)
-    return torch.autograd.grad(total, leaves, allow_unused=True)
+    # Where torch lacks a derivative, the next run of the program asks the same graph again.
+    return torch.autograd.grad(total, leaves, allow_unused=True, retain_graph=True)
 
 
 def _defined(

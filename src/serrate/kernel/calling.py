@@ -100,7 +100,7 @@ class _Writer(ArgumentReader):
             variable = self.tensors[buffer.name] = f"buffer{number}"
             dtype = self.meaning("dtype", TORCH[buffer.dtype])
             if buffer.name in faults(self.lowered.kernel.body):
-                self.line(f"{variable} = zeros((), dtype={dtype}, device=device)")
+                self._fault_buffer(variable)
             elif buffer.name not in outputs:
                 self.line(f"{variable} = zeros({self._size(buffer.size)}, dtype={dtype}, device=device)")
             elif self.lowered.team is not None and buffer.name in self.lowered.team.parts:
@@ -111,6 +111,15 @@ class _Writer(ArgumentReader):
             else:
                 shape = self._shape_text(outputs[buffer.name])
                 self.line(f"{variable} = new({shape}, dtype={dtype}, device=device)")
+
+    def _fault_buffer(self, variable: str) -> None:
+        """A variable for the number that says which gather met an index out of range: 0 as long as none did. A GPU
+        writes it to pinned memory, so that the host neither clears nor copies it."""
+        if self.device.type == "cpu":
+            self.line(f"{variable} = zeros((), dtype=int64, device=device)")
+        else:
+            self.line("landing = landing_on(device)")
+            self.line(f"{variable} = landing.verdict")
 
     def _shape_text(self, tensor: TensorView) -> str:
         return f"({''.join(size + ', ' for size in self._shape(tensor))})"
@@ -163,8 +172,11 @@ class _Writer(ArgumentReader):
         self.line(f"launches[{' + '.join(f'({part})' for part in variant)}]({arguments})")
         for name in faults(lowered.kernel.body):
             self.meanings["fault"] = lowered.fault
-            asked = f"if {self.tensors[name]}.item(): " if self.device.type == "cpu" else ""  # at hand
-            self.line(f"{asked}defer({self.tensors[name]}, lambda place: fault(place, [{', '.join(self.inputs)}]))")
+            error = f"lambda place: fault(place, [{', '.join(self.inputs)}])"
+            if self.device.type == "cpu":
+                self.line(f"if {self.tensors[name]}.item(): defer({self.tensors[name]}, {error})")
+            else:
+                self.line(f"watch(landing, device, {error})")
 
     def results(self) -> list[str]:
         """The outputs in their order, in the memory that was given for them."""
@@ -176,7 +188,8 @@ class _Writer(ArgumentReader):
 
 
 _MEANINGS: dict[str, Any] = {
-    "empty": empty, "new": torch.empty, "zeros": torch.zeros, "defer": host.defer,
+    "empty": empty, "new": torch.empty, "zeros": torch.zeros, "int64": torch.int64,
+    "defer": host.defer, "landing_on": host.landing_on, "watch": host.watch,
     "increment_version": torch.autograd.graph.increment_version,
 }  # fmt: skip
 """What the functions of all kernels use besides."""

@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self, TypeVar, overload
 
 import numpy as np
@@ -158,16 +158,68 @@ def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    event: torch.cuda.Event
-    # It lies in pinned memory. 0 means that all is well, else it is the position of the first fault plus 1.
+@dataclass(frozen=True, slots=True, eq=False)
+class Landing:
+    """A place in pinned memory for one verdict, which is used again and again.
+
+    0 means that all is well, else it is the position of the first fault plus 1. A kernel on the device may write to it.
+    """
+
     verdict: torch.Tensor
-    error: Callable[[int], Exception]
+    event: torch.cuda.Event
 
 
+_Pending = tuple[Landing, Callable[[int], Exception], int]
+"""A landing that somebody waits for, what its verdict means, and the number of the device."""
 _pending: deque[_Pending] = deque()
 _lock = threading.Lock()
+_free: dict[int, list[Landing]] = {}
+"""For each device the landings that nobody waits for, all of which hold 0."""
+
+
+def landing_on(device: torch.device) -> Landing:
+    """A landing that holds 0, in which work on a CUDA device may report a fault; `watch` looks at it later."""
+    if torch.cuda.is_current_stream_capturing():
+        return _unseen()
+    if _pending:
+        raise_deferred()
+    free = _free.get(_number(device))
+    try:
+        return free.pop() if free else _landing()
+    except IndexError:  # another thread took the last one
+        return _landing()
+
+
+def _landing() -> Landing:
+    verdict = torch.zeros((), dtype=torch.int64, device="cpu", pin_memory=True)
+    return Landing(verdict, torch.cuda.Event())  # type: ignore[no-untyped-call]
+
+
+@cache
+def _unseen() -> Landing:
+    """The landing of all graphs. They are replayed without the host, so that nobody looks at it, and never freed."""
+    return _landing()
+
+
+def watch(landing: Landing, device: torch.device, error: Callable[[int], Exception]) -> None:
+    """Raise `error(position)` from a later call if work that was given to the device reports a fault in a landing."""
+    if landing is _unseen():
+        return
+    number = _number(device)
+    landing.event.record(_stream(torch._C._cuda_getCurrentRawStream(number), number))
+    _pending.append((landing, error, number))
+
+
+@cache
+def _stream(handle: int, number: int) -> torch.cuda.Stream:
+    """The current stream of a device, by its handle: streams of torch come from a pool and live as long as it."""
+    found = torch.cuda.current_stream(number)
+    assert found.cuda_stream == handle
+    return found
+
+
+def _number(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 @untraced
@@ -184,11 +236,9 @@ def defer(verdict: torch.Tensor, error: Callable[[int], Exception]) -> None:
         return
     if torch.cuda.is_current_stream_capturing():
         return  # A graph is replayed without the host, so nobody could ever look at the verdict.
-    landing = torch.empty((), dtype=verdict.dtype, device="cpu", pin_memory=True)
-    landing.copy_(verdict, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(verdict.device))
-    _pending.append(_Pending(event, landing, error))
+    landing = landing_on(verdict.device)
+    landing.verdict.copy_(verdict, non_blocking=True)
+    watch(landing, verdict.device, error)
 
 
 def raise_deferred(*, wait: bool = False) -> None:
@@ -199,15 +249,17 @@ def raise_deferred(*, wait: bool = False) -> None:
         with _lock:  # Another thread, for example that of a loader, may look at the same moment.
             if not _pending:
                 return
-            check = _pending[0]
-            if not wait and (torch.cuda.is_current_stream_capturing() or not check.event.query()):  # type: ignore[no-untyped-call]
+            landing, error, number = _pending[0]
+            if not wait and (torch.cuda.is_current_stream_capturing() or not landing.event.query()):  # type: ignore[no-untyped-call]
                 return
             _pending.popleft()
-        check.event.synchronize()
-        if position := int(check.verdict):
+        if wait:
+            landing.event.synchronize()
+        if position := int(landing.verdict):
             with _sync(forbidden=False):  # An error is certain, so it does no harm to wait for what its message shows.
-                error = check.error(position - 1)
-            raise error
+                found = error(position - 1)
+            raise found
+        _free.setdefault(number, []).append(landing)
 
 
 def first_fault(bad: torch.Tensor) -> torch.Tensor:
