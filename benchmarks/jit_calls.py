@@ -128,7 +128,8 @@ def measure_first(is_small: bool) -> None:
 def _in_process(name: str, gradients: bool, folder: str) -> dict[str, float]:
     """What a first call takes in a process of its own that keeps kernels in a folder."""
     command = [sys.executable, "-m", "benchmarks.jit_calls", name, str(int(gradients))]
-    variables = {**os.environ, "SERRATE_CACHE_DIR": folder}
+    variables = {**os.environ, "SERRATE_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # a process that imports modules anew reads their bytecode
     done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,13 @@ os.environ["SCIPY_ARRAY_API"] = "1"  # read when scipy is imported
 
 # Each worker has one thread, so that workers do not compete for the same cores.
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not look at tens of thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
+
 
 # Without a GPU there is no "cuda" parameter at all, rather than one that is skipped.
 DEVICES = ["cpu"]

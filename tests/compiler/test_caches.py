@@ -31,7 +31,8 @@ right = torch.allclose(got.values, block(x, w).values, atol=1e-5)
 stats = made.stats
 print(json.dumps({
     "right": right, "compiles": stats.compiles, "hits": stats.disk_hits, "kernels": stats.kernels,
-    "eager": stats.eager_calls, "warnings": [str(each.message) for each in caught],
+    "eager": stats.eager_calls, "ran": "torch._dynamo" in sys.modules,
+    "warnings": [str(each.message) for each in caught],
 }))
 """
 
@@ -40,9 +41,9 @@ def environment(cache: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "SERRATE_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1", **more}
 
 
-def started(cache: Path, **more: str) -> subprocess.Popen[str]:
+def started(cache: Path, program: str = PROGRAM, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(cache, **more),
     )  # fmt: skip
 
@@ -76,6 +77,9 @@ def test_a_second_process_runs_no_compiler_and_corrupted_files_are_detected_and_
     assert first["compiles"] >= 1
     assert (second["compiles"], second["kernels"]) == (0, first["kernels"])
     assert second["hits"] >= 1
+    assert first["ran"]
+    assert not second["ran"], "types are known, so that nothing runs on tensors without elements"
+    assert {path.suffix for path in files(tmp_path)} == {".so", ".types", ".plan"}
     for path in files(tmp_path):
         content = path.read_bytes()
         path.chmod(0o600)
@@ -85,6 +89,14 @@ def test_a_second_process_runs_no_compiler_and_corrupted_files_are_detected_and_
     assert made["eager"] == 0
     assert made["compiles"] >= 1
     assert run(tmp_path)["compiles"] == 0
+
+
+def test_a_notebook_is_of_one_version_of_the_function(tmp_path):
+    """A process whose function does something else under the same name finds other questions, and right answers."""
+    run(tmp_path)
+    made = finished(started(tmp_path, program=PROGRAM.replace("x * w, axis=1", "sr.exp(x) * w, axis=1")))
+    assert made["right"]
+    assert made["ran"]
 
 
 @pytest.mark.slow

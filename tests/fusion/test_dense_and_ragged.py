@@ -43,6 +43,26 @@ def test_pad_to_the_longest(value: float, rows: Rows) -> None:
 
 
 @every_rows
+def test_rows_that_are_padded_to_the_longest_are_one_axis_again(rows: Rows) -> None:
+    """How long the axis is depends on offsets, on those of the longest row too."""
+    fusion = Fusion()
+    x = fusion.to_dense(rows.input(fusion, 2), rows.depth)
+    if rows.depth == 2:
+        with pytest.raises(RaggednessError, match="the extent of the regular one is data"):
+            fusion.flatten(x, 1, 2)
+        return
+    y = fusion.output(fusion.flatten(fusion.flatten(x, 1, rows.depth), 0, 1), "y")
+    values = rows.values(2)
+    inputs = rows.given(fusion, x=values)
+    tree, deepest = rows.tree(values), max(rows.levels[-1], default=0)
+    for _ in range(rows.depth - 1):
+        tree = [row for rows_within in tree for row in rows_within]
+    want = padded(tree, [len(tree), deepest], 0, torch.zeros(2)).reshape(-1, 2)
+    assert torch.equal(fusion.evaluate(*inputs)[0], want)
+    agree(lower(fusion, y), *inputs)
+
+
+@every_rows
 @each_target
 @pytest.mark.parametrize("length", [0, 1, 3, 6])
 def test_pad_to_a_length(length: int, target: str, rows: Rows) -> None:

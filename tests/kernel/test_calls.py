@@ -15,7 +15,7 @@ from serrate.errors import RaggednessError, ScheduleError
 from serrate.fusion import Fusion, RaggedIterDomain, TensorView, inject_offsets, remembering, symbol
 from serrate.fusion import ParallelType as P
 from serrate.fusion.raggedness import Pieces, listed
-from serrate.fusion.remembering import memory_of, remembered
+from serrate.fusion.remembering import forgetting, memory_of, remembered
 from serrate.kernel import Lowered, arguments, compile_together, lower
 
 
@@ -129,6 +129,16 @@ def test_what_is_remembered_goes_with_the_tensor() -> None:
     del offsets
     gc.collect()
     assert len(remembering._known) <= before
+
+
+def test_what_was_found_wrong_is_looked_at_again() -> None:
+    """A device reports an error of a later call; the next call has to find it once more."""
+    offsets = torch.tensor([0, 2])
+    memory_of(offsets)["checked"] = True
+    raised = forgetting(offsets, lambda position: IndexError(f"at {position}"))
+    assert memory_of(offsets) == {"checked": True}
+    assert str(raised(1)) == "at 1"
+    assert memory_of(offsets) == {}
 
 
 def test_another_tensor_at_the_same_address_is_not_known() -> None:

@@ -114,3 +114,13 @@ def test_room_that_rows_do_not_fill_is_filled() -> None:
         if target == "cpp":
             (got,) = lowered(y, target)(torch.ones(6), torch.tensor([0, 1, 1, 4]))
             assert got.tolist() == [2, 2, 2, 2, 7, 7]
+
+
+def test_a_block_without_threads_is_never_launched_and_compiles() -> None:
+    """An axis of no elements on threads, beside a reduction across others: a C array of 0 elements is an error."""
+    fusion = Fusion()
+    y = fusion.output(fusion.reduce("sum", fusion.input("x", ["n", 4, 0]), [1]), "y")
+    y.parallelize(0, P.BIDx).parallelize(1, P.TIDx).parallelize(2, P.TIDz)
+    source = lowered(y).source
+    assert "block_reduce<1>" in source
+    assert "reduce<0" not in source

@@ -93,6 +93,17 @@ def test_twenty_squares_under_a_pad() -> None:
     assert lowered.source.count("x_[") == 1
 
 
+@pytest.mark.parametrize("features", [2, 3, 5])
+@pytest.mark.parametrize("rows", [1, 5, 13, 50])
+def test_what_is_read_under_a_condition_in_short_constant_loops(rows: int, features: int) -> None:
+    """Compilers that take the loop over the features apart may mask the loads of all features by the first one's."""
+    fusion = Fusion()
+    y = fusion.pad(fusion.input("x", ["n", features]), 0, 1, 2, -1)
+    for _ in range(20):
+        y = fusion.unary("square", y)
+    agree(lower(fusion, fusion.output(y, "y")), torch.ones(rows, features))
+
+
 def chain(fusion: Fusion, x: TensorView) -> TensorView:
     """Pads of ragged rows and of features, with what is read more than once between them."""
     x = fusion.pad(fusion.unary("square", x), 1, 1, 0, 0.5)

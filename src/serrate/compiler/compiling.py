@@ -21,6 +21,7 @@ from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
 from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
+from serrate.schedule import compile_plans
 from serrate.tensor.tensor import Tensor
 
 
@@ -105,7 +106,9 @@ def compiled(
     maker = _Maker(trace, name, given, function, note)
     if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
         return maker.differentiable(traced, program, wanted)
-    forward = maker.stage(program, trace.plain)
+    steps = maker.steps(program)
+    compile_plans(step.planned for step in steps if isinstance(step, Fused))
+    forward = maker.stage(program, steps, trace.plain)
     return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
 
 
@@ -135,11 +138,15 @@ class _Maker:
     def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any], note: Note) -> None:
         self.trace, self.name, self.given, self.function, self.note = trace, name, given, function, note
 
-    def stage(self, program: Program, plain: Sequence[bool], suffix: str = "") -> Stage:
-        """A program, cut and written."""
-        partitions = self.trace.partitions
-        steps = Cutter(program, name=self.name + suffix, partitions=frozenset(partitions)).run()
-        run, text = host_program(program, steps, plain, partitions, self.note, asks_guards=not suffix)
+    def steps(self, program: Program, suffix: str = "") -> tuple[Step, ...]:
+        """A program, cut."""
+        return Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions)).run()
+
+    def stage(
+        self, program: Program, steps: tuple[Step, ...], plain: Sequence[bool], *, asks_guards: bool = True
+    ) -> Stage:
+        """A program, written, once its kernels are compiled."""
+        run, text = host_program(program, steps, plain, self.trace.partitions, self.note, asks_guards=asks_guards)
         return Stage(program, steps, run, text)
 
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
@@ -148,8 +155,10 @@ class _Maker:
         joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
         halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_recomputed, DRAWS)
-        forward = self.stage(halves.forward, [not value.type.axes for value in halves.forward.results])
-        back = self.stage(halves.back, [not value.type.axes for value in halves.back.results], "_back")
+        there, again = self.steps(halves.forward), self.steps(halves.back, "_back")
+        compile_plans(step.planned for step in (*there, *again) if isinstance(step, Fused))
+        forward = self.stage(halves.forward, there, _plain(halves.forward))
+        back = self.stage(halves.back, again, _plain(halves.back), asks_guards=False)
         run = Differentiable(
             forward.run,
             back.run,
@@ -180,6 +189,11 @@ class _Maker:
             return [made[value] for value in results]
 
         return run
+
+
+def _plain(program: Program) -> list[bool]:
+    """For each result whether it is dense, and leaves the host program as a torch tensor."""
+    return [not value.type.axes for value in program.results]
 
 
 def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 
-from serrate.compiler import progress
+from serrate.compiler import notebook, progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
@@ -216,7 +216,7 @@ class Jitted:
     def _traced(self, given: Arguments, family: _Family) -> Compiled:
         self.stats.traces += 1
         before = toolchain.counts()
-        with progress.shown(self._name):
+        with progress.shown(self._name), notebook.opened(self.function):
             made = compiled(
                 self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
             )

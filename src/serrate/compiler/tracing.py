@@ -19,9 +19,10 @@ from serrate.fusion import elementwise
 from serrate.lowering import parts, views
 from serrate.ops import answers
 from serrate.ops.call import TRACER
-from serrate.ops.meta import call_name, found_at_points, given_at
+from serrate.ops.meta import Typed, call_name, found_at_points, given_at
 from serrate.ops.record import TABLE, Op
-from serrate.ops.recording import Names, NotRecorded, memo_key, record_calls
+from serrate.ops.recording import Names, NotRecorded, record_calls
+from serrate.ops.remembering import answer_to, question, remember
 from serrate.passes.vjp import is_cut
 from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
@@ -148,8 +149,9 @@ class Trace:
             return self._wrapped(self._called(op, given, options, where))
         try:
             found = record_calls(
-                op.spellings[spelling], given, options, self.names, guards=self.guards, title=spelling.__name__
-            )
+                op.spellings[spelling], given, options, self.names,
+                guards=self.guards, title=spelling.__name__, memo=("spelling", op.name, spelling),
+            )  # fmt: skip
         except NotRecorded:
             return self._wrapped(self._called(op, given, options, where, spelling))
         self.guards = found.guards
@@ -227,10 +229,22 @@ class Trace:
         """The values that a function gives for arguments on types, after an instruction for it was entered."""
 
         decides = name in TABLE and bool(TABLE[name].decides)
-        key = None if decides else memo_key((name, spelling, given, options, self.guards))
-        known = self.names.remembered(key)
-        if known is not None:
-            return self._made(name, given, options, known, spelling, where)
+        asked = None if decides else question("result", name, spelling, given, options, self.guards)
+        found = answer_to(asked, self.inputs.program)
+        if found is None:
+            found = self._found(name, call, function, given, options)
+            remember(asked, found)
+        self.guards = found.guards
+        result = replaced(
+            found.result, lambda part: Value(part, self.names.fresh()) if isinstance(part, TensorType) else part
+        )
+        self._enter(Instruction(name, given, tuple(options.items()), result, spelling), where)
+        return result
+
+    def _found(
+        self, name: str, call: Call, function: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]
+    ) -> Typed:
+        """The types of what a function gives, found by a run on tensors without elements."""
 
         def at(run: Any) -> Any:
             token = TRACER.set(None)
@@ -244,25 +258,7 @@ class Trace:
             finally:
                 TRACER.reset(token)
 
-        found = found_at_points(name, at, call, self.inputs.program, guards=self.guards)
-        if found.guards == self.guards:
-            self.names.remember(key, found.result)
-        self.guards = found.guards
-        return self._made(name, given, options, found.result, spelling, where)
-
-    def _made(
-        self,
-        name: str,
-        given: tuple[Any, ...],
-        options: dict[str, Any],
-        types: Any,
-        spelling: Callable[..., Any] | None,
-        where: str,
-    ) -> Any:
-        """New values of these types, after the instruction that makes them was entered."""
-        result = replaced(types, lambda part: Value(part, self.names.fresh()) if isinstance(part, TensorType) else part)
-        self._enter(Instruction(name, given, tuple(options.items()), result, spelling), where)
-        return result
+        return found_at_points(name, at, call, self.inputs.program, guards=self.guards)
 
     def _enter(self, instruction: Instruction, where: str) -> None:
         made = Instruction(

@@ -32,9 +32,9 @@ def reads(expression: Scalar) -> dict[Scalar, int]:
     return {node: many for node, many in times.items() if node.op == "symbol"}
 
 
-def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Sequence[int]] | None = None) -> Any:
-    """What an integer or boolean expression is worth, symbols and arrays given by name."""
-    arrays = arrays or {}
+def evaluate(node: Scalar, values: Mapping[str, int], arrays: Mapping[str, Any] | None = None) -> Any:
+    """What an integer or boolean expression is worth, symbols and arrays given by name: sequences or tensors."""
+    arrays = {} if arrays is None else arrays
     made: dict[Scalar, Any] = {}
     stack = [node]
     while stack:
@@ -64,7 +64,7 @@ def _asked(node: Scalar, made: Mapping[Scalar, Any]) -> tuple[Scalar, ...]:
     return node.args
 
 
-def _worth(node: Scalar, args: list[Any], values: Mapping[str, int], arrays: Mapping[str, Sequence[int]]) -> Any:
+def _worth(node: Scalar, args: list[Any], values: Mapping[str, int], arrays: Mapping[str, Any]) -> Any:
     """What a node is worth, of the operands that were asked for."""
     match node.op:
         case "const":

@@ -17,6 +17,7 @@ from serrate.fusion.dtypes import DTYPES
 from serrate.fusion.expressions import Combine, Merge, Split
 from serrate.fusion.placing import offsets_of_indices, order_of_indices
 from serrate.fusion.raggedness import Listed, Raggedness, Scaled, Stored
+from serrate.fusion.remembering import forgetting
 from serrate.fusion.scalar import Scalar, ceildiv
 from serrate.fusion.strides import check_strides
 from serrate.fusion.view import Operation, TensorView
@@ -29,6 +30,21 @@ TORCH: dict[str, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in DTYPE
 """The torch dtype of each dtype of a fusion."""
 
 
+class _Arrays(dict[str, torch.Tensor]):
+    """Arrays that were given, and offsets that follow from them, which are computed when they are first asked for."""
+
+    def __init__(self, given: Mapping[str, torch.Tensor], run: Run) -> None:
+        super().__init__(given)
+        self.run = run
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        known = {} if self.run.fusion is None else raggedness_of(self.run.fusion.tensors)
+        if name not in known or isinstance(known[name], Stored):
+            raise KeyError(name)
+        self[name] = known[name].offsets(self, self.run.sizes)
+        return self[name]
+
+
 @dataclass
 class Run:
     """The sizes and the arrays of one call of a fusion, both by name."""
@@ -37,11 +53,8 @@ class Run:
     arrays: dict[str, torch.Tensor]
     fusion: Fusion | None = None  # that was called
 
-    def array(self, name: str) -> torch.Tensor:
-        """An array that was given, or offsets that follow from such."""
-        if name not in self.arrays and self.fusion is not None:
-            self.arrays[name] = raggedness_of(self.fusion.tensors)[name].offsets(self.arrays, self.sizes)
-        return self.arrays[name]
+    def __post_init__(self) -> None:
+        self.arrays = _Arrays(self.arrays, self)
 
     def number(self, expression: Scalar) -> int:
         if expression.op == "const":
@@ -52,7 +65,7 @@ class Run:
         if expression.op == "symbol":
             return self.sizes[expression.value]
         read = {node.value for node in expression.walk() if node.op in ("load", "search")}
-        lists = {name: self.array(name).tolist() for name in read}
+        lists = {name: self.arrays[name].tolist() for name in read}
         return int(evaluate(expression, self.sizes, lists))
 
     def size(self, axis: IterDomain) -> int:
@@ -239,7 +252,7 @@ def _check_longest(rows: Stored, offsets: torch.Tensor, run: Run) -> None:
         )
 
     if offsets.device.type != "cpu":
-        host.defer(host.first_fault(offsets.diff() > longest), error)
+        host.defer(host.first_fault(offsets.diff() > longest), forgetting(offsets, error))
         return
     too_long = np.flatnonzero(np.diff(offsets.numpy()) > longest)
     if len(too_long):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from serrate.fusion.raggedness import Raggedness
+from serrate.fusion.remembering import forgetting
 from serrate.fusion.view import Operation
 from serrate.tensor import host
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 def order_of_indices(operation: Operation, run: Run) -> torch.Tensor:
     """The positions of indices, those of equal ones in the order in which they stand."""
     keys, total = _keys(operation, run)
-    host.defer(host.first_fault(keys == total), partial(_error, operation, run.arrays[operation.inputs[0].name]))
+    indices = run.arrays[operation.inputs[0].name]
+    host.defer(host.first_fault(keys == total), forgetting(indices, partial(_error, operation, indices)))
     return keys.sort(stable=True).indices
 
 

@@ -268,7 +268,8 @@ class Scaled(_Based):
         return self.base.longest_bound * self.most
 
     def offsets(self, arrays: Arrays, sizes: Sizes) -> torch.Tensor:
-        by: int = evaluate(self.by, sizes)
+        # A number that is data is a tensor without axes here, for which nothing waits.
+        by: int | torch.Tensor = evaluate(self.by, sizes, arrays)
         return self.base.offsets(arrays, sizes) * by
 
 

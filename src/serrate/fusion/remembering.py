@@ -59,3 +59,14 @@ def remembered(tensors: Sequence[torch.Tensor], key: Hashable, make: Callable[[]
     made = make()
     memories[0][key] = memories, made
     return made
+
+
+def forgetting(tensor: torch.Tensor, error: Callable[[int], Exception]) -> Callable[[int], Exception]:
+    """An error about the contents of a tensor which a device reports later. When it is raised, what is remembered of
+    the tensor is forgotten, so that the next call looks at it and reports it again."""
+
+    def raised(position: int) -> Exception:
+        _known.pop(id(tensor), None)
+        return error(position)
+
+    return raised

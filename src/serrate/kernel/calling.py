@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 NARROW = 2**31 - 2**24
 """What the indices of elements, with those of one tile, stay below where 32 bits hold them."""
 
+_HOSTS = ("cpu", "meta")
+"""Devices whose memory the host reads as its own; tensors without elements play the part of any device in tests."""
+
 Call = Callable[..., list[torch.Tensor]]
 Arguments = tuple[dict[str, torch.Tensor], dict[str, int]]
 
@@ -115,7 +118,7 @@ class _Writer(ArgumentReader):
     def _fault_buffer(self, variable: str) -> None:
         """A variable for the number that says which gather met an index out of range: 0 as long as none did. A GPU
         writes it to pinned memory, so that the host neither clears nor copies it."""
-        if self.device.type == "cpu":
+        if self.device.type in _HOSTS:
             self.line(f"{variable} = zeros((), dtype=int64, device=device)")
         else:
             self.line("landing = landing_on(device)")
@@ -173,7 +176,7 @@ class _Writer(ArgumentReader):
         for name in faults(lowered.kernel.body):
             self.meanings["fault"] = lowered.fault
             error = f"lambda place: fault(place, [{', '.join(self.inputs)}])"
-            if self.device.type == "cpu":
+            if self.device.type in _HOSTS:
                 self.line(f"if {self.tensors[name]}.item(): defer({self.tensors[name]}, {error})")
             else:
                 self.line(f"watch(landing, device, {error})")

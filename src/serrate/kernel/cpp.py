@@ -9,8 +9,9 @@ from typing import ClassVar
 from serrate.errors import ScheduleError
 from serrate.fusion.dtypes import INDEX
 from serrate.fusion.functions import FUNCTIONS
+from serrate.fusion.scalar import Scalar
 from serrate.fusion.types import Memory, ParallelType
-from serrate.kernel.ir import Allocate, Buffer, For, Kernel, Let, Scan, Statement, expressions, scan_of, walk
+from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Scan, Statement, expressions, scan_of, walk
 from serrate.kernel.source import Printer, check_distinct, complex_functions, identifier, prelude
 
 
@@ -82,6 +83,7 @@ class _CppPrinter(Printer):
         self.depth = 0  # how many loops are open
         self.scratches = 0
         self.lanes = False  # inside a loop whose iterations are lanes
+        self.guarded = False  # under a condition that the innermost loop of many iterations asks
         self.searches = 0
 
     def search(self, offsets: str, count: str, position: str) -> str:
@@ -117,17 +119,43 @@ class _CppPrinter(Printer):
             yield from self.serial_loop(loop)
             self.lanes = outer
             return
-        if loop.parallel == ParallelType.Unroll:
+        if self._reads_what_may_be_masked(loop):
+            yield "#pragma GCC unroll 1"
+        elif loop.parallel == ParallelType.Unroll:
             yield f"#pragma GCC unroll {min(loop.extent.value, 65534) if loop.extent.is_const else 4}"
         yield from self.serial_loop(loop)
 
+    def _reads_what_may_be_masked(self, loop: For) -> bool:
+        """Whether a loop of a constant number of iterations must stay one, since it reads memory under a condition.
+
+        GCC up to 12 takes such a loop apart, makes lanes of the loop around it, and then masks the loads of all its
+        iterations as it does those of the first: elements that are there are read as 0.
+        """
+        loops = [loop, *(statement for statement in walk(loop.body) if isinstance(statement, For))]
+        if any(not each.extent.is_const or each.parallel.is_lanes for each in loops) or loop.extent.value < 2:
+            return False
+        inside = [part for statement in walk(loop.body) for part in expressions(statement)]
+        if self.guarded or any(isinstance(statement, If) for statement in walk(loop.body)):
+            return any(self._reads_memory(part) for part in inside)
+        choices = (node for part in inside for node in part.walk() if node.op in ("where", "logical_and", "logical_or"))
+        return any(self._reads_memory(branch) for node in choices for branch in node.args[1:])
+
+    def _reads_memory(self, value: Scalar) -> bool:
+        """Whether an expression reads what the kernel was given."""
+        given = {buffer.name for buffer in self.kernel.buffers}
+        return any(node.op == "load" and node.value in given for node in value.walk())
+
     def serial_loop(self, loop: For) -> Iterator[str]:
         self.depth += 1
+        outer, self.guarded = self.guarded, self.guarded and loop.extent.is_const and not loop.parallel.is_lanes
         yield from super().serial_loop(loop)
+        self.guarded = outer
         self.depth -= 1
 
     def statement(self, statement: Statement, last: bool) -> Iterator[str]:
+        outer, self.guarded = self.guarded, self.guarded or (isinstance(statement, If) and self.depth > 0)
         yield from super().statement(statement, last)
+        self.guarded = outer
         if isinstance(statement, Allocate) and statement.buffer.memory == Memory.SCRATCH:
             # Memory was short, which is counted: the caller learns it, and what was to be written here is not.
             leave = "continue" if self.depth else "return"

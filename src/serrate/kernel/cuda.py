@@ -71,9 +71,9 @@ def reduction_bytes(kernel: Kernel, reduction: BlockReduce | GridReduce) -> int:
 
 
 def _threads(launch: Launch) -> int:
-    """How many threads a block has at most."""
+    """How many threads a block has at most. A kernel that is never launched, since a loop of it is empty, has one."""
     block = launch.block
-    return math.prod(dim.value for dim in block) if all(dim.is_const for dim in block) else THREADS_PER_BLOCK
+    return max(1, math.prod(dim.value for dim in block)) if all(dim.is_const for dim in block) else THREADS_PER_BLOCK
 
 
 def _adjacent(launch: Launch, over: tuple[ParallelType, ...]) -> tuple[int, int] | None:
@@ -85,7 +85,8 @@ def _adjacent(launch: Launch, over: tuple[ParallelType, ...]) -> tuple[int, int]
     threads, count = math.prod(sizes), math.prod(sizes[dim] for dim in mine)
     last_mine = max((dim for dim in mine if sizes[dim] > 1), default=-1)
     adjacent = all(sizes[dim] == 1 for dim in others if dim < last_mine)
-    return (threads, count) if adjacent and threads % 32 == 0 and count & (count - 1) == 0 else None
+    whole_warps = threads > 0 and threads % 32 == 0
+    return (threads, count) if adjacent and whole_warps and count & (count - 1) == 0 else None
 
 
 class _CudaPrinter(Printer):

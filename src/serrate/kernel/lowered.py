@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import torch
@@ -49,6 +49,9 @@ class Lowered:
 
     def __repr__(self) -> str:
         return str(self.kernel)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # what was compiled stays here
 
     # The kernel
 

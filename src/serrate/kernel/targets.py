@@ -80,6 +80,9 @@ class Target:
     compile_together: Callable[[Sequence[Kernel]], tuple[Compiled, ...]]
     """Compiles kernels of different names by one run of the compiler."""
 
+    def __reduce__(self) -> tuple[Callable[[str], Target], tuple[str]]:
+        return _entry, (self.name,)
+
     def compile(self, kernel: Kernel) -> Compiled:
         """The compiled kernel, a function that takes the buffers and then the sizes, and launches the kernel."""
         return self.compile_together([kernel])[0]
@@ -148,6 +151,10 @@ CUDA = Target(
 
 TARGETS: dict[str, Target] = {target.name: target for target in (CPP, CUDA)}
 """All targets by their names."""
+
+
+def _entry(name: str) -> Target:
+    return TARGETS[name]
 
 
 def target_named(name: str, reference: TensorView) -> Target:

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 
 from serrate.ops.call import TRACER
-from serrate.ops.meta import call_name, found_at_points, given_at, program_of
+from serrate.ops.meta import Typed, call_name, found_at_points, given_at, program_of
 from serrate.ops.record import TABLE, Op
+from serrate.ops.remembering import answer_to, question, remember
 from serrate.program.abstract import AbstractRun
 from serrate.program.guards import Guard
 from serrate.program.partitions import AbstractPartition, Call
-from serrate.program.program import Instruction, hashable, replaced, values_in
+from serrate.program.program import Instruction, replaced, values_in
 from serrate.program.sizes import is_said
 from serrate.program.types import RaggedAxis, Value
 from serrate.tensor.structure import Ragged
@@ -43,16 +44,6 @@ class Names:
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._next = 0
         self._taken = set(taken)
-        self._found: dict[Hashable, Any] = {}
-
-    def remembered(self, key: Hashable | None) -> Any:
-        """What was found before under a key; None if nothing was."""
-        return None if key is None else self._found.get(key)
-
-    def remember(self, key: Hashable | None, found: Any) -> None:
-        """Keep what was found under a key: programs do the same things again and again."""
-        if key is not None:
-            self._found[key] = found
 
     def fresh(self, prefix: str = "v") -> str:
         """A name that no value has."""
@@ -70,7 +61,7 @@ def record_calls(
     *,
     guards: tuple[Guard, ...] = (),
     title: str = "",
-    memo: Hashable | None = None,
+    memo: Hashable,
 ) -> Recorded:
     """What a program calls for arguments in which a `Value` stands for each tensor.
 
@@ -78,27 +69,26 @@ def record_calls(
     an operation is a `NotRecorded`, as is one whose calls depend on numbers that no type knows. Programs of the same
     `memo` do the same for arguments of the same types, so that the second one need not run.
     """
-
     given = list(dict.fromkeys(values_in((arguments, named))))
-    stand_ins = {value: Value(value.type, _Given(number)) for number, value in enumerate(given)}
-    key = None if memo is None else memo_key((memo, arguments, named, guards))
     title = title or getattr(function, "__name__", "a program")
-    found = names.remembered(key)
+    program = program_of(title, (arguments, named))
+    asked = question("calls", memo, arguments, named, guards)
+    found = answer_to(asked, program)
+    if isinstance(found, str):
+        raise NotRecorded(found)
     if found is None:
+        stand_ins = {value: Value(value.type, _Given(number)) for number, value in enumerate(given)}
         inside = replaced((arguments, named), lambda part: stand_ins[part] if isinstance(part, Value) else part)
-        if memo is None:  # what elements of values decide about is named after them
-            inside = arguments, named
-
-        def run(abstract: AbstractRun) -> tuple[Any, ...]:
-            return _Recorder(abstract).run(function, *inside)
-
-        program = program_of(title, (arguments, named))
-        found = found_at_points(title, run, Call("recorded", (object(),)), program, guards=guards)
+        try:
+            found = _recorded(function, inside, title, program, guards)
+        except NotRecorded as error:
+            remember(asked, str(error))
+            raise
         if any(TABLE[step[0]].decides for step in found.result[0]):
-            if memo is not None:
-                return record_calls(function, arguments, named, names, guards=guards, title=title)
+            # What elements of values decide about is named after these values, and not after what stands for them.
+            found = _recorded(function, (arguments, named), title, program, guards)
         else:
-            names.remember(key, found)
+            remember(asked, found)
     steps, result = found.result
     fresh: dict[int, str] = {}
 
@@ -118,6 +108,17 @@ def record_calls(
     return Recorded(tuple(made), replaced(result, rename), found.guards)
 
 
+def _recorded(
+    function: Callable[..., Any], given: tuple[Any, ...], title: str, program: int | None, guards: tuple[Guard, ...]
+) -> Typed:
+    """The steps of a program, and what it gives."""
+
+    def run(abstract: AbstractRun) -> tuple[Any, ...]:
+        return _Recorder(abstract).run(function, *given)
+
+    return found_at_points(title, run, Call("recorded", (object(),)), program, guards=guards)
+
+
 class _Given(NamedTuple):
     """The name of a value that a remembered program was given."""
 
@@ -128,22 +129,6 @@ class _Number(NamedTuple):
     """The name of a value while a program is recorded: how many were made before it."""
 
     number: int
-
-
-def memo_key(given: Any) -> Hashable | None:
-    """A key of something that holds arguments: values count by their types and by which of them are the same. None if
-    something in it has no hash."""
-    places: dict[Value, int] = {}
-
-    def numbered(part: Any) -> Any:
-        return (part.type, places.setdefault(part, len(places))) if isinstance(part, Value) else part
-
-    key = hashable(given, numbered)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key  # type: ignore[no-any-return]
 
 
 class _Recorder:

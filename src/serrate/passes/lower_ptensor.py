@@ -21,7 +21,7 @@ from serrate.program.guards import Known
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program, replaced
 from serrate.program.types import Value
-from serrate.schedule import CannotSchedule, Planned, plan
+from serrate.schedule import CannotSchedule, Planned, stored_plan
 
 NAME = "lower-ptensor"
 DRAWS = frozenset({DRAW, "random.shuffle"})
@@ -196,7 +196,7 @@ class Cutter:
                 continue
             fusing = self._fusing(group, wanted)
             try:
-                planned = plan(fusing.fusion, self.target, self.name)
+                planned = stored_plan(fusing.fusion, self.target, self.name)
             except CannotSchedule as error:
                 raise _Refusal(self._region_of(group, error), str(error)) from error
             made.append(Fused(tuple(group), fusing, planned))

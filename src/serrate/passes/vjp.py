@@ -173,7 +173,7 @@ class _Back:
         before = self.found.get(value)
         if before is not None:
             made = record_calls(
-                TABLE["add"].function, (before, gradient), {}, self.names, guards=self.guards, title="add"
+                TABLE["add"].function, (before, gradient), {}, self.names, guards=self.guards, title="add", memo="add"
             )
             self.guards = made.guards
             self.instructions += made.instructions

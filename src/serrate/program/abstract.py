@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,8 +52,10 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
 class _Mode(threading.local):
     """torch's mode for fake tensors, one for each thread."""
 
-    def __init__(self) -> None:
-        self.fake = _Fakes(allow_non_fake_inputs=True)
+    @cached_property
+    def fake(self) -> _Fakes:
+        """Made when it is asked for, since torch imports its own compiler for it, which takes most of a second."""
+        return _Fakes(allow_non_fake_inputs=True)
 
 
 _mode = _Mode()

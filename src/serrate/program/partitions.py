@@ -9,7 +9,7 @@ whose elements decide about it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,9 @@ class Expression:
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expression, tuple(getattr(self, each.name) for each in fields(self))  # hashes differ between processes
 
     @property
     def values(self) -> Size:

@@ -30,6 +30,9 @@ class Symbol:
     def __str__(self) -> str:
         return self.text
 
+    def __reduce__(self) -> tuple[type[Symbol], tuple[object, ...]]:
+        return Symbol, (self.kind, self.of)
+
 
 Monomial = tuple[Symbol, ...]
 """A product of symbols, in the order of their texts."""

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: files named by what they were compiled from, in a directory of the user's own."""
+"""What was compiled, on disk: files named by what they were compiled from, in a directory of the user's own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 
 _DIGEST_BYTES = 32
@@ -17,6 +18,15 @@ _temporaries: dict[str, Path] = {}
 def digest(*parts: str) -> str:
     """A name for something that depends on all of these and on nothing else."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def fingerprint() -> str:
+    """A name for this version of Serrate: another file, or another time of a file, is another version."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for folder in (root, *root.glob("*/"), *root.glob("*/*/")) for path in folder.glob("*.py"))
+    statuses = ((path, path.stat()) for path in files)
+    return digest(*(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in statuses))
 
 
 def cache_directory() -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
@@ -81,7 +81,7 @@ class Planned:
         Tensors must have the dtypes and ranks of the inputs, and lie contiguously on `device`, which is that of the
         target if it is not given; the function does not ask. That shapes and offsets fit each other it checks.
         """
-        self.compile()
+        compile_plans([self])
         made = GeneratedFunction("planned kernels", {})
         names = {tensor.name: f"x{number}" for number, tensor in enumerate(self.fusion.inputs)}
         inputs, results = list(names.values()), [tensor.name for tensor in self.fusion.outputs]
@@ -105,17 +105,6 @@ class Planned:
         made.line(f"return ({''.join(f'{names[name]}, ' for name in results)})")
         return made.function(inputs)
 
-    def compile(self) -> None:
-        """Compile all kernels that are not compiled yet: those of one step by one run of the compiler, which is less
-        work than several, and the steps at the same time."""
-        groups = [[kernel for kernel in step.kernels if not kernel.is_compiled] for step in self.steps]
-        groups = [group for group in groups if group]
-        if len(groups) == 1:
-            compile_together(groups[0])
-        elif groups:
-            with ThreadPoolExecutor(len(groups)) as pool:
-                list(pool.map(compile_together, groups))
-
     def moved_bytes(self, *inputs: torch.Tensor) -> int:
         """The bytes that all kernels read or write for these inputs, each tensor once for each kernel."""
         sizes = bind(self.fusion, inputs).sizes
@@ -131,6 +120,19 @@ class Planned:
             shape = [run.capacity(axis) for axis in tensor.domain.allocation]
             total += prod(shape) * TORCH[tensor.dtype].itemsize
         return total
+
+
+def compile_plans(plans: Iterable[Planned]) -> None:
+    """Compile all kernels of some plans that are not compiled yet: those of one step by one run of the compiler, which
+    is less work than several, and the steps at the same time."""
+    steps = [step for planned in plans for step in planned.steps]
+    groups = [[kernel for kernel in step.kernels if not kernel.is_compiled] for step in steps]
+    groups = [group for group in groups if group]
+    if len(groups) == 1:
+        compile_together(groups[0])
+    elif groups:
+        with ThreadPoolExecutor(len(groups)) as pool:
+            list(pool.map(compile_together, groups))
 
 
 def _offsets_alone(part: Fusion) -> Callable[..., list[torch.Tensor]]:
