@@ -13,7 +13,6 @@ from serrate.compiler.hosting import Note, host_program
 from serrate.compiler.numbers import DTYPES
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
-from serrate.lowering import parts
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW
 from serrate.ops.record import TABLE
@@ -152,7 +151,7 @@ class _Maker:
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
         """The function with its way back."""
         trace, inputs = self.trace, program.inputs
-        joint = vjp.joint(program, wanted, parts.by_torch, lambda op: op.implementations[-1].function)
+        joint = vjp.joint(program, wanted, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
         halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_recomputed, DRAWS)
         there, again = self.steps(halves.forward), self.steps(halves.back, "_back")

@@ -77,38 +77,71 @@ def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 @cache
+def with_record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives what `function` gives, and a record of how torch's autograd goes back from there.
+
+    The record is a tensor without elements, so that it is saved as all that a way back needs, and freed with it.
+    """
+
+    def call(*arguments: Any, **named: Any) -> tuple[Any, torch.Tensor]:
+        tape, record = _Tape(function, arguments, named), torch.empty(0, dtype=torch.uint8)
+        record.tape = tape  # type: ignore[attr-defined]
+        return tape.given(), record
+
+    call.__name__ = getattr(function, "__name__", str(function))
+    return call
+
+
+@cache
 def by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that gives the gradients of all tensors of inexact numbers that `function` is given, in the order in
-    which they first occur: the function runs again, and torch's autograd goes back."""
+    which they first occur. torch's autograd goes back along the record of the call. The function runs again where there
+    is none, as under hooks that put other tensors in the places of those that are saved."""
 
-    def call(gradients: Any, arguments: Any, named: Any) -> tuple[Any, ...]:
-        leaves: dict[int, tuple[Any, torch.Tensor, Any]] = {}
-
-        def leaf(part: Any) -> Any:
-            if not isinstance(part, (Tensor, torch.Tensor)) or not (part.is_floating_point() or part.is_complex()):
-                return part
-            if id(part) not in leaves:
-                values = (part.values if isinstance(part, Tensor) else part).detach().requires_grad_()
-                leaves[id(part)] = part, values, part._with(values) if isinstance(part, Tensor) else values
-            return leaves[id(part)][2]
-
-        with torch.enable_grad():
-            given, options = replaced((arguments, named), leaf)
-            result = function(*given, **options)
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        _pair(result, gradients, pairs)
-        packed = [values for _, values, _ in leaves.values()]
-        found = torch.autograd.grad(
-            [one for one, _ in pairs], packed, [other for _, other in pairs], allow_unused=True
-        ) if pairs else [None] * len(packed)  # fmt: skip
-        made = []
-        for (part, values, _), each in zip(leaves.values(), found, strict=True):
-            gradient = torch.zeros_like(values) if each is None else each
-            made.append(part._with(gradient) if isinstance(part, Tensor) else gradient)
-        return tuple(made)
+    def call(gradients: Any, arguments: Any, named: Any, record: Any = None) -> tuple[Any, ...]:
+        carrier = record.values if isinstance(record, Tensor) else record
+        tape: _Tape | None = getattr(carrier, "tape", None)
+        return (_Tape(function, arguments, named) if tape is None else tape).back(gradients)
 
     call.__name__ = f"vjp of {getattr(function, '__name__', function)}"
     return call
+
+
+class _Tape:
+    """A call of a function that torch's autograd has looked at."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Any, named: Any) -> None:
+        self.leaves: dict[int, tuple[Any, torch.Tensor, Any]] = {}
+        """The tensors of inexact numbers, the values that gradients are asked for, and the same around these."""
+        with torch.enable_grad():
+            given, options = replaced((arguments, named), self._leaf)
+            self.result = function(*given, **options)
+
+    def _leaf(self, part: Any) -> Any:
+        if not isinstance(part, (Tensor, torch.Tensor)) or not (part.is_floating_point() or part.is_complex()):
+            return part
+        if id(part) not in self.leaves:
+            values = (part.values if isinstance(part, Tensor) else part).detach().requires_grad_()
+            self.leaves[id(part)] = part, values, part._with(values) if isinstance(part, Tensor) else values
+        return self.leaves[id(part)][2]
+
+    def given(self) -> Any:
+        """What the function gave, without a history."""
+        return replaced(self.result, lambda part: part.detach() if isinstance(part, (Tensor, torch.Tensor)) else part)
+
+    def back(self, gradients: Any) -> tuple[Any, ...]:
+        """The gradients of the leaves. It may be asked for again, as long as somebody keeps the tape."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        _pair(self.result, gradients, pairs)
+        packed = [values for _, values, _ in self.leaves.values()]
+        found = torch.autograd.grad(
+            [one for one, _ in pairs], packed, [other for _, other in pairs], allow_unused=True, retain_graph=True
+        ) if pairs else [None] * len(packed)  # fmt: skip
+        made = []
+        for (part, values, _), each in zip(self.leaves.values(), found, strict=True):
+            gradient = torch.zeros_like(values) if each is None else each
+            made.append(part._with(gradient) if isinstance(part, Tensor) else gradient)
+        return tuple(made)
 
 
 def _pair(result: Any, gradients: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

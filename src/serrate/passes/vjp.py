@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from serrate.lowering import parts
+from serrate.lowering.forms import form_of
 from serrate.lowering.keys import DRAW
 from serrate.ops.derivatives import run_body, vjp
 from serrate.ops.record import BY_TORCH, TABLE, Op
@@ -19,13 +22,12 @@ from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.passes import common_subexpressions, dead_code
 from serrate.program.guards import Guard, Known
 from serrate.program.program import Instruction, Program, replaced
-from serrate.program.types import RaggedAxis, Value
+from serrate.program.types import RaggedAxis, TensorType, Value
 
 NAME = "vjp"
 
-ByTorch = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""From a function to one that gives the gradients of its tensors by torch's autograd: it takes the gradients of the
-results in a tuple, the arguments in a tuple, and the named ones in a dict."""
+_RECORD = TensorType(torch.uint8, torch.device("cpu"), (), None, (0,), (0,))
+"""The type of the record of a library call, which torch's autograd goes back along."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Joint:
 
 
 class _Back:
-    def __init__(
-        self, program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]
-    ) -> None:
-        self.by_torch, self.eager = by_torch, eager
+    def __init__(self, program: Program, wanted: Iterable[Value], eager: Callable[[Op], Any]) -> None:
+        self.eager = eager
+        self.recorded: dict[int, Instruction] = {}
+        """The library calls that torch's autograd goes back along, by their identity, with a record of each call."""
         self.guards: tuple[Guard, ...] = program.guards
         taken = [str(value.name) for value in program.inputs]
         taken += [str(value.name) for each in program.instructions for value in each.results]
@@ -78,9 +80,9 @@ class _Back:
             if active.intersection(step.results) and any(value in self.found for value in step.results):
                 self._through(step, active)
         found = tuple(self._like(value, self.found.get(value)) for value in self.wanted)
-        return Joint(
-            replace(forward, guards=self.guards), tuple(self.instructions), gradients, results, self.wanted, found
-        )
+        steps = [self.recorded.get(id(step), step) for step in steps]
+        forward = replace(forward, instructions=tuple(steps), guards=self.guards)
+        return Joint(forward, tuple(self.instructions), gradients, results, self.wanted, found)
 
     def _with_rules(self, step: Instruction) -> list[Instruction]:
         """An instruction, or those of its body, each of which has a rule or no derivative."""
@@ -141,21 +143,19 @@ class _Back:
             self._add_parts(bound.arguments.get(name), part, active)
 
     def _by_torch(self, step: Instruction, op: Op | None, gradient: Any) -> None:
-        """Let torch's autograd find the gradients of an instruction."""
+        """Let torch's autograd find the gradients of an instruction. A library call keeps a record of itself for that;
+        what kernels have a form for runs again."""
         function = step.function if op is None or step.function is not None else self.eager(op)
         assert function is not None
         operands = tuple(dict.fromkeys(value for value in step.operands if _has_gradient(value)))
         made = tuple(Value(value.type, self.names.fresh()) for value in operands)
-        self.instructions.append(
-            Instruction(
-                f"vjp of {step.op}",
-                (gradient, step.arguments, dict(step.named)),
-                (),
-                made,
-                self.by_torch(function),
-                where=step.where,
-            )
-        )
+        given: tuple[Any, ...] = (gradient, step.arguments, dict(step.named))
+        if form_of(step) is None:
+            record = Value(_RECORD, self.names.fresh("record"))
+            self.recorded[id(step)] = replace(step, function=parts.with_record(function), result=(step.result, record))
+            given = (*given, record)
+        back = parts.by_torch(function)
+        self.instructions.append(Instruction(f"vjp of {step.op}", given, (), made, back, where=step.where))
         for value, part in zip(operands, made, strict=True):
             self._add(value, part)
 
@@ -190,10 +190,10 @@ class _Back:
         return made
 
 
-def joint(program: Program, wanted: Iterable[Value], by_torch: ByTorch, eager: Callable[[Op], Any]) -> Joint:
+def joint(program: Program, wanted: Iterable[Value], eager: Callable[[Op], Any]) -> Joint:
     """The program with its way back to the `wanted` inputs. `eager` gives the implementation of an operation that torch
     can differentiate."""
-    return _Back(program, wanted, by_torch, eager).run()
+    return _Back(program, wanted, eager).run()
 
 
 @dataclass(frozen=True)
