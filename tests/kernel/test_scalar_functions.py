@@ -280,3 +280,15 @@ def test_whole_numbers_become_the_default_dtype() -> None:
     want = [sr.exp(given), sr.divide(given, 2), sr.atan2(given, 0.5), sr.gelu(given)]
     for found, expected_one in zip(lower(fusion, outputs[-1])(given), want, strict=True):
         torch.testing.assert_close(found, expected_one.torch())
+
+
+def test_erf_of_floats_is_right_to_two_units_in_the_last_place() -> None:
+    """A polynomial of its own: at every 1000th float from the least on, and both signs."""
+    bits = torch.arange(0, 0x40A00000, 1000, dtype=torch.int32)
+    given = torch.cat([bits.view(torch.float32), -bits.view(torch.float32)])
+    fusion = Fusion()
+    y = fusion.output(fusion.unary("erf", fusion.input("x", ["n"])), "y")
+    got = lower(fusion, y)(given)[0]
+    want = torch.erf(given.double())
+    unit = torch.nextafter(want.float(), torch.tensor(torch.inf)).double() - want.float().double()
+    assert ((got.double() - want).abs() / unit).max() <= 2

@@ -37,6 +37,41 @@ inline T min(T a, typename Same<T>::type b) {
   return a != a ? a : smaller;
 }
 
+// erf of a float, to less than 2 ULP: near 0 an odd polynomial, elsewhere 1 - e^-v of another one. Both are computed of
+// every element, so that there is no branch, and no call: lanes of it take half the time of those of C's library.
+__attribute__((always_inline)) inline float erf(float x) {
+  const float size = fabsf(x), square = x * x;
+  float near = -0x1.3825c4p-11f;
+  near = fmaf(near, square, 0x1.46c234p-8f);
+  near = fmaf(near, square, -0x1.b676cap-6f);
+  near = fmaf(near, square, 0x1.ce1904p-4f);
+  near = fmaf(near, square, -0x1.8126dcp-2f);
+  near = fmaf(near, square, 0x1.06eba6p-3f);
+  near = fmaf(near, size, size);
+  const float bounded = size < 3.95f ? size : 3.95f;  // from here on it is 1
+  float v = 0x1.425322p-10f;
+  v = fmaf(v, bounded, -0x1.f8d6f0p-7f);
+  v = fmaf(v, bounded, 0x1.730560p-4f);
+  v = fmaf(v, bounded, 0x1.4d96fep-1f);
+  v = fmaf(v, bounded, 0x1.1e9f46p+0f);
+  v = fmaf(v, bounded, 0x1.0b763ep-9f);
+  const float shifted = fmaf(v, -0x1.715476p+0f, 0x1.8p+23f);  // the last bits are n, -v = n ln 2 + r
+  const float r = fmaf(shifted - 0x1.8p+23f, -0x1.62e430p-1f, -v);
+  float p = 0x1.0fe5c6p-7f;
+  p = fmaf(p, r, 0x1.575eeep-5f);
+  p = fmaf(p, r, 0x1.555a18p-3f);
+  p = fmaf(p, r, 0x1.fffd1ap-2f);
+  p = fmaf(p, r, 0x1.fffff6p-1f);
+  p = fmaf(p, r, 0x1.000002p+0f);
+  int32_t n, bits;
+  __builtin_memcpy(&n, &shifted, 4);
+  __builtin_memcpy(&bits, &p, 4);
+  bits += (n - 0x4b400000) << 23;  // times 2^n
+  __builtin_memcpy(&p, &bits, 4);
+  const float made = size < 0.93f ? near : 1.0f - p;
+  return copysignf(size == size ? made : x, x);
+}
+
 SCALAR_FUNCTIONS
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].

@@ -13,7 +13,7 @@ from typing import Any
 
 from serrate.runtime.cache import cache_directory, digest, keep, read_cached
 from serrate.runtime.signature import Compiled, Signature
-from serrate.runtime.toolchain import FLAGS, compiler, count_disk_hit, processor, run_compiler, version
+from serrate.runtime.toolchain import FLAGS, compiler, count_disk_hit, native_flags, processor, run_compiler, version
 
 _INDEX_TYPES = {"int32": ctypes.c_int32, "int64": ctypes.c_int64}
 _SHORTAGES = "_ZN2sr9shortagesE"  # sr::shortages, which only a library that asks for memory has
@@ -69,7 +69,7 @@ def compile(source: str, *, flags: Sequence[str] = ()) -> Library:
     A library stays loaded as long as the process: threads of OpenMP, and the destructors of their memory, refer to its
     code after calls have returned, so that it can never be told when to unload it.
     """
-    command = (*compiler(), *FLAGS, "-march=native", "-shared", *flags)
+    command = (*compiler(), *FLAGS, *native_flags(), "-shared", *flags)
     key = digest(source, version(compiler()), processor(), *command)
     found = _libraries.get(key)
     if found is None:

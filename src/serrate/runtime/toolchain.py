@@ -95,6 +95,13 @@ def features() -> frozenset[str]:
 
 
 @cache
+def native_flags() -> tuple[str, ...]:
+    """What makes a compiler use all instructions of this processor. Of the widest registers compilers use only a half
+    unless they are told to: older processors ran slower where these were in use."""
+    return ("-march=native", *(["-mprefer-vector-width=512"] if "avx512f" in features() else []))
+
+
+@cache
 def _processor_lines() -> list[str]:
     try:
         return Path("/proc/cpuinfo").read_text().splitlines()

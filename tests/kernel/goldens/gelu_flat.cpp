@@ -10,7 +10,7 @@ extern "C" void gelu_flat_(
     for (int64_t crd_inner_ = 0; crd_inner_ < 64; ++crd_inner_) {  // crd of y, within 64
       const int64_t crd_ = crd_outer_ * 64 + crd_inner_;
       const float x_at_ = x_[crd_];
-      y_[crd_] = 0.5f * x_at_ * (1.0f + erff(x_at_ * 0.70710677f)) * x_at_ + 1.0f;
+      y_[crd_] = 0.5f * x_at_ * (1.0f + sr::erf(x_at_ * 0.70710677f)) * x_at_ + 1.0f;
     }
   }
 }
