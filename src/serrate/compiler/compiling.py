@@ -139,7 +139,11 @@ class _Maker:
 
     def steps(self, program: Program, suffix: str = "") -> tuple[Step, ...]:
         """A program, cut."""
-        return Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions)).run()
+        return self.cutter(program, suffix).run()
+
+    def cutter(self, program: Program, suffix: str = "") -> Cutter:
+        """What cuts a program."""
+        return Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions))
 
     def stage(
         self, program: Program, steps: tuple[Step, ...], plain: Sequence[bool], *, asks_guards: bool = True
@@ -153,7 +157,8 @@ class _Maker:
         trace, inputs = self.trace, program.inputs
         joint = vjp.joint(program, wanted, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
-        halves = vjp.halves(replace(joint, forward=replace(joint.forward, outputs=results)), is_recomputed, DRAWS)
+        joint = replace(joint, forward=replace(joint.forward, outputs=results))
+        halves = vjp.halves(joint, is_recomputed, DRAWS, self.cutter(joint.forward).given_to_calls())
         there, again = self.steps(halves.forward), self.steps(halves.back, "_back")
         compile_plans(step.planned for step in (*there, *again) if isinstance(step, Fused))
         forward = self.stage(halves.forward, there, _plain(halves.forward))

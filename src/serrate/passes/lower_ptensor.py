@@ -7,6 +7,7 @@ waits for itself. A region is not cut yet: how many kernels it takes is the segm
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,16 +73,26 @@ class Cutter:
 
     def run(self) -> tuple[Step, ...]:
         """The steps, in an order in which each has what it needs."""
-        whole = self._with_regions()
-        given = (*self.program.inputs, *(value for each in whole for value in each.results))
-        self._names = Names([str(value.name) for value in given])
-        self._expanded: dict[str, tuple[Instruction, ...]] = {}
+        whole = self._begun()
         while True:
             parts = [part for instruction in whole for part in self._parts(instruction)]
             try:
                 return self._steps(parts)
             except _Refusal as refusal:
                 self.refused[refusal.region] = refusal.reason
+
+    def given_to_calls(self) -> frozenset[Value]:
+        """The values that libraries are called with, as far as instructions tell: kernels have to store these."""
+        calls = [each for each in self._begun() if self._parts(each) and each.region in self.refused]
+        return frozenset(value for each in calls for value in each.operands)
+
+    def _begun(self) -> list[Instruction]:
+        """The instructions with their regions, none of them taken apart yet."""
+        whole = self._with_regions()
+        given = (*self.program.inputs, *(value for each in whole for value in each.results))
+        self._names = Names([str(value.name) for value in given])
+        self._expanded: dict[str, tuple[Instruction, ...]] = {}
+        return whole
 
     def _with_regions(self) -> list[Instruction]:
         counts: dict[str, int] = {}
@@ -160,7 +171,8 @@ class Cutter:
     def _depths(self, parts: list[Instruction]) -> list[int]:
         """For each instruction how many calls, one behind the other, come before it.
 
-        What costs next to nothing is computed where it is read first, so that no kernel stores it for a later one.
+        What costs next to nothing is computed where it is read first, so that no kernel stores it for a later one. So
+        is what follows from tensors that are read there anyway, such as the averages of a norm on its way back.
         """
         depth: dict[Value, int] = {}
         found = []
@@ -168,13 +180,31 @@ class Cutter:
             at = max((depth.get(value, 0) for value in part.operands), default=0)
             depth.update(dict.fromkeys(part.results, at + (part.region in self.refused and bool(part.operands))))
             found.append(at)
+        called = [part for part in parts if part.region in self.refused]
+        stored = {*self.program.inputs, *(value for part in called for value in (*part.operands, *part.results))}
+        left = Counter(value for part in parts for value in part.operands)
         read: dict[Value, int] = dict.fromkeys(self.program.results, -1)
+        read_at: set[tuple[Value, int]] = set()
+
+        def is_there(value: Value, at: int) -> bool:
+            """Whether a value is at hand where an instruction is computed later, if that is the last to ask for it."""
+            if value in stored:
+                return (value, at) in read_at
+            return left[value] == 1 and read.get(value, at) >= at
+
         for place in reversed(range(len(parts))):
             part = parts[place]
-            if part.region not in self.refused and is_cheap(part):
-                found[place] = max(found[place], min((read.get(value, -1) for value in part.results), default=-1))
+            first = min((read.get(value, -1) for value in part.results), default=-1)
+            if (
+                part.region not in self.refused
+                and first > found[place]
+                and (is_cheap(part) or all(is_there(value, first) for value in part.operands))
+            ):
+                found[place] = first
             for value in part.operands:
                 read[value] = min(read.get(value, found[place]), found[place])
+                read_at.add((value, found[place]))
+                left[value] -= 1
         return found
 
     def _needed(self, inside: list[Instruction], parts: list[Instruction]) -> list[Value]:

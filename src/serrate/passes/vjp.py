@@ -209,14 +209,17 @@ class Halves:
     """The operations of the way forward that the way back computes again."""
 
 
-def halves(given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozenset[str]) -> Halves:
-    """The two halves: what the way back needs is saved, unless it follows from what is saved by cheap operations."""
+def halves(
+    given: Joint, is_cheap: Callable[[Instruction], bool], draws: frozenset[str], stored: frozenset[Value] = frozenset()
+) -> Halves:
+    """The two halves: what the way back needs is saved, unless it follows from what is saved by cheap operations. What
+    is `stored` on the way forward in any case is saved, too, since that costs no time."""
     makers = {value: step for step in given.forward.instructions for value in step.results}
     back = Program((), given.back, tuple(each for each in given.found if each is not None), ())
     back = dead_code.run(back)
     made_back = {value for step in back.instructions for value in step.results}
     needed = [v for step in back.instructions for v in step.operands] + list(back.results)
-    free = set(given.forward.results) | set(given.forward.inputs)
+    free = {*given.forward.results, *given.forward.inputs, *stored}
     saved: dict[Value, None] = {}
     again: dict[int, Instruction] = {}
 
