@@ -20,6 +20,7 @@ from serrate.eager.attention import Call
 from serrate.eager.attention_bands import Bands, Block
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.classes import LengthClass
+from serrate.native.loading import empty
 from serrate.tensor.differentiable import Differentiable, beyond_gradients
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -53,9 +54,15 @@ class Packed:
             if ours.run == (0, q.shape[0]):
                 return rows.flatten(0, 1)
             if out is None:  # What stands for no query is written to a spare row past the last.
-                out = rows.new_zeros((q.shape[0] + 1, q.shape[1], v.shape[2]))
+                out = self.room((q.shape[0] + 1, q.shape[1], v.shape[2]), rows)
             ours.write(rows, out)
         return q.new_zeros((q.shape[0], q.shape[1], v.shape[2])) if out is None else out[:-1]
+
+    def room(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        """Memory for packed rows that all classes write to, with 0 in the rows that are in no class."""
+        if self.queries is not self.keys or not self.queries.is_exact:
+            return like.new_zeros(shape)
+        return empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
     def _bands(self, lengths: Lengths, group: LengthClass, q: torch.Tensor) -> Bands:
         wide, high = (group.sizes[lengths.number[label]] for label in ("q", "k"))
@@ -153,14 +160,14 @@ class Attended:
     def pass_back(self, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """The gradients of all packed rows, if one call of the kernel was given all of them; else None."""
         whole = [place.run == (0, x.shape[0]) for place, x in zip(self._places, inputs, strict=True)]
-        if not all(whole) or not self._at_once:
+        if not all(whole) or not self.at_once:
             return None
         return [part.flatten(0, 1) for part in self._found(0, self.ours.read(gradient))]
 
     def add_back(self, gradient: torch.Tensor, packed: list[torch.Tensor]) -> None:
         """Write the gradients of the class's queries, keys and values to packed rows, which hold 0."""
         got = self.ours.read(gradient)
-        if self._at_once:
+        if self.at_once:
             parts = self._found(0, got)
             for place, rows in zip(self._places, packed, strict=True):
                 place.write(parts.pop(0), rows)
@@ -176,7 +183,7 @@ class Attended:
                 place.write(total, rows)
 
     @property
-    def _at_once(self) -> bool:
+    def at_once(self) -> bool:
         """Whether one call of the kernel had all queries and all keys of the class."""
         if len(self.calls) != 1:
             return False
@@ -267,7 +274,9 @@ class Saved:
         made = self.classes[0].pass_back(gradient, inputs) if len(self.classes) == 1 else None
         if made is not None:
             return made
-        packed = [x.new_zeros((x.shape[0] + 1, *x.shape[1:])) for x in inputs]
+        at_once = all(each.at_once for each in self.classes)  # else gradients are added up there
+        shapes = [(x.shape[0] + 1, *x.shape[1:]) for x in inputs]
+        packed = [gradient.new_zeros(shape) if not at_once else self.packed.room(shape, gradient) for shape in shapes]
         for each in self.classes:
             each.add_back(gradient, packed)
         return [x[:-1] for x in packed]

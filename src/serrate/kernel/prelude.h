@@ -37,8 +37,9 @@ inline T min(T a, typename Same<T>::type b) {
   return a != a ? a : smaller;
 }
 
-// erf of a float, to less than 2 ULP: near 0 an odd polynomial, elsewhere 1 - e^-v of another one. Both are computed of
-// every element, so that there is no branch, and no call: lanes of it take half the time of those of C's library.
+// The error function of a float, to less than 2 ULP: near 0 it is an odd polynomial, elsewhere 1 - e^-v, where v is
+// another one. Both are computed of every element, so that there is no branch, and no call: lanes of it take half the
+// time of those of C's library.
 __attribute__((always_inline)) inline float erf(float x) {
   const float size = fabsf(x), square = x * x;
   float near = -0x1.3825c4p-11f;
