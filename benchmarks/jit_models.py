@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import serrate as sr
-from benchmarks.eager import Call
+from benchmarks.eager import Call, log_normal
 from benchmarks.schedules import offsets_of
 from benchmarks.tensor import lengths_of
 from benchmarks.timing import interleaved
 
-WIDTH, HEADS, BATCH, PARTS = 256, 4, 64, 8
+WIDTH, HEADS, BATCH, PARTS = 128, 4, 1024, 8
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise")
 ATTENTION = ("aten::_scaled_dot_product_flash_attention_for_cpu",)
 ATTENTION += tuple(f"{name}_backward" for name in ATTENTION)
@@ -70,7 +70,9 @@ def by_cells(query: Any, key: Any, value: Any, cells: torch.Tensor, mask: torch.
 
 def measure_models(is_small: bool) -> None:
     """Print what a few layers take forward and backward, and which part of it products of matrices take."""
-    _measure("xnli", lengths_of("xnli", 8 if is_small else BATCH), layers=1 if is_small else 2)
+    count = 8 if is_small else BATCH
+    for name, lengths in {"xnli": lengths_of("xnli", count), "log-normal": log_normal(count)}.items():
+        _measure(name, lengths, layers=1)
 
 
 def _measure(name: str, lengths: torch.Tensor, layers: int) -> None:

@@ -33,6 +33,14 @@ def test_a_captured_tensor_is_an_input_and_its_new_elements_count():
     assert made.stats.traces == 1
 
 
+def test_tensors_by_which_types_are_found_are_not_captured(tmp_path, monkeypatch):
+    monkeypatch.setenv("SERRATE_CACHE_DIR", str(tmp_path))  # no type is known from an earlier process
+    x = sr.from_lengths(torch.randn(5, 4, 3), L)
+    stages = sr.jit(lambda x: x.transpose(1, 2) * 2).lower(x)
+    assert not isinstance(stages.compiled, str)
+    assert stages.compiled.captured == ()
+
+
 def test_a_global_tensor_and_a_global_number_are_what_they_are_now(monkeypatch):
     made, x = sr.jit(with_a_global_tensor), rows()
     same(made(x), x * WEIGHT + 2.0)

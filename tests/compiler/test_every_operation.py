@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from tests.compiler.harness import agree, agree_with_gradients, compiled, is_inexact
+from tests.compiler.harness import agree, agree_with_gradients, compiled, is_inexact, with_gradients
 from tests.ops.matrix import absent, arguments
 from tests.ops.samples import DTYPES, NAMES, sample
 
@@ -16,6 +17,11 @@ from serrate.ops.record import TABLE, Op
 
 UNDEFINED = ("empty", "empty_like")
 """Operations whose results have no defined elements."""
+EAGER = {
+    "split": "along a ragged axis it gives as many pieces as the longest row needs",
+    "Grouped.ungroup": "a Grouped, which knows the way back of its rows, is no argument of a program",
+}
+"""Operations of which a sample runs eagerly, and why."""
 WITHOUT = {
     "linalg.matrix_power": ", 0",  # the result depends on nothing, though torch gives it a history
     "linalg.matrix_norm": "float('inf')",  # several sums are equal up to rounding, and any of them may be the greatest
@@ -96,9 +102,34 @@ def check(op: Op, structures: list[str], dtype: torch.dtype) -> None:
             agree_with_gradients(function, *operands)
 
 
-@pytest.mark.parametrize("name", TABLE)
+def together(
+    op: Op, structure: str, dtype: torch.dtype, *, differentiated: bool
+) -> tuple[Callable[..., Any], list[Any]]:
+    """All samples of an operation as one function, whose kernels are compiled by one run of the compiler."""
+    parts, given = [], []
+    for text, function, operands in samples_of(op, [structure], dtype):
+        if (WITHOUT.get(op.name, "nothing") in text) is not differentiated:
+            parts.append((function, len(operands)))
+            given += operands
+
+    def function(*operands: Any) -> list[Any]:
+        left = iter(operands)
+        return [each(*itertools.islice(left, count)) for each, count in parts]
+
+    function.__name__ = op.name.replace(".", "_")
+    return function, given
+
+
+@pytest.mark.parametrize("name", sorted(set(TABLE) - set(UNDEFINED)))
 def test_every_operation_compiled_is_itself(name):
-    check(TABLE[name], ["features"], DTYPES[TABLE[name].kinds[0]][0])
+    """On one structure and dtype; results, and gradients where there are any."""
+    op, dtype = TABLE[name], DTYPES[TABLE[name].kinds[0]][0]
+    function, given = together(op, "features", dtype, differentiated=True)
+    made = agree_with_gradients(function, *given)
+    assert (made.stats.eager_calls > 0) is (name in EAGER), made.lower(*with_gradients(given)).reason
+    if name in WITHOUT:
+        function, given = together(op, "features", dtype, differentiated=False)
+        agree(function, *given)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from serrate.lowering.keys import DRAW
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
+from serrate.program.guards import Guard
 from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
 from serrate.schedule import compile_plans
@@ -107,7 +108,7 @@ def compiled(
         return maker.differentiable(traced, program, wanted)
     steps = maker.steps(program)
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
-    forward = maker.stage(program, steps, trace.plain)
+    forward = maker.stage(program, steps, trace.plain, program.guards)
     return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
 
 
@@ -146,10 +147,10 @@ class _Maker:
         return Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions))
 
     def stage(
-        self, program: Program, steps: tuple[Step, ...], plain: Sequence[bool], *, asks_guards: bool = True
+        self, program: Program, steps: tuple[Step, ...], plain: Sequence[bool], guards: Sequence[Guard] = ()
     ) -> Stage:
         """A program, written, once its kernels are compiled."""
-        run, text = host_program(program, steps, plain, self.trace.partitions, self.note, asks_guards=asks_guards)
+        run, text = host_program(program, steps, plain, self.trace.partitions, self.note, guards)
         return Stage(program, steps, run, text)
 
     def differentiable(self, traced: Program, program: Program, wanted: list[Value]) -> Compiled:
@@ -161,8 +162,9 @@ class _Maker:
         halves = vjp.halves(joint, is_recomputed, DRAWS, self.cutter(joint.forward).given_to_calls())
         there, again = self.steps(halves.forward), self.steps(halves.back, "_back")
         compile_plans(step.planned for step in (*there, *again) if isinstance(step, Fused))
-        forward = self.stage(halves.forward, there, _plain(halves.forward))
-        back = self.stage(halves.back, again, _plain(halves.back), asks_guards=False)
+        # What rules of derivatives take for equal follows from what the function itself does.
+        forward = self.stage(halves.forward, there, _plain(halves.forward), program.guards)
+        back = self.stage(halves.back, again, _plain(halves.back))
         run = Differentiable(
             forward.run,
             back.run,

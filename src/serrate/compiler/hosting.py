@@ -18,6 +18,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
 from serrate.passes.lower_ptensor import Called, Fused, Step
+from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
 from serrate.program.sizes import Polynomial, Size, Slice, Symbol
@@ -44,17 +45,16 @@ def host_program(
     plain: Sequence[bool],
     partitions: Mapping[Expression, Partition],
     note: Note,
-    *,
-    asks_guards: bool = True,
+    guards: Sequence[Guard] = (),
 ) -> tuple[Callable[..., Any], str]:
     """The function of the tensors of `program.inputs` that returns what the program gives, and its text.
 
     `plain` says for each value that is returned whether as a torch tensor; `partitions` are those that are the same in
-    each call; `note` is told of the first launch of each fusion. A way back need not ask for the guards, since the way
-    forward has done so.
+    each call; `note` is told of the first launch of each fusion. `guards` are looked at in each call, each before the
+    first step that could rely on it. A way back has none, since the way forward has looked at them.
     """
     writer = _Writer(program, steps, plain, partitions, note)
-    run = writer.function(asks_guards)
+    run = writer.function(guards)
     return run, "\n".join(writer.made.lines)
 
 
@@ -80,6 +80,7 @@ class _Writer:
             },
         )
         self.plain, self.note = iter(plain), note
+        self.pending: list[Guard] = []
         self.values: dict[Value, str] = {}  # variables of torch tensors
         self.tensors: dict[Value, str] = {}  # variables of Tensors
         self.structures: dict[tuple[Any, ...], str] = {}  # by the packed axes of a type
@@ -88,18 +89,22 @@ class _Writer:
         self.called: set[Value] = set()  # results of library calls that may be views
         self.count = 0
 
-    def function(self, asks_guards: bool) -> Callable[..., Any]:
+    def function(self, guards: Sequence[Guard]) -> Callable[..., Any]:
         """The function, compiled."""
+        self.pending = list(guards)
         names = [f"x{number}" for number in range(len(self.program.inputs))]
         for name, value in zip(names, self.program.inputs, strict=True):
             self._given(name, value)
-        for guard in self.program.guards if asks_guards else ():
-            self._guard(guard.one, guard.other)
         for step in self.steps:
+            self._guard()
             if isinstance(step, Fused):
                 self._launch(step)
             else:
                 self._call(step)
+        self._guard()
+        for guard in self.pending:
+            if not self._is_left_to_a_library(guard):
+                self._condition(guard)  # raises what cannot be written
         self.line(f"return {self._returned(self.program.outputs)}")
         return self.made.function(names)
 
@@ -185,6 +190,12 @@ class _Writer:
         return self._size(axis)
 
     def _partition(self, expression: Expression) -> str:
+        if expression not in self.partitions and expression.kind == "slice":
+            whole, start, stop = expression.operands
+            bounds = f"{self._size(start)}, {self._size(stop)}"  # type: ignore[arg-type]
+            text = f"{self._partition(whole)}.slice({bounds})"  # type: ignore[arg-type]
+            variable = self.partitions[expression] = self.variable("partition")
+            self.line(f"{variable} = {text}")
         if expression not in self.partitions:
             raise Unwritable(f"no tensor that is given or made has the partition {expression}")
         return self.partitions[expression]
@@ -221,12 +232,30 @@ class _Writer:
             raise Unwritable(f"no tensor says what the size {symbol} is")
         return self.sizes[symbol]
 
-    def _guard(self, one: Any, other: Any) -> None:
-        if isinstance(one, Expression):
-            condition = f"{self._partition(one)}.same_as({self._partition(other)})"
-        else:
-            condition = f"{self._size(one)} == {self._size(other)}"
-        self.line(f"if not ({condition}): raise GuardFailed({f'{one} == {other}'!r})")
+    def _guard(self) -> None:
+        """Look at the guards of which both sides are known by now."""
+        waiting = []
+        for guard in self.pending:
+            try:
+                condition = self._condition(guard)
+            except Unwritable:
+                waiting.append(guard)
+            else:
+                self.line(f"if not ({condition}): raise GuardFailed({str(guard)!r})")
+        self.pending = waiting
+
+    def _is_left_to_a_library(self, guard: Guard) -> bool:
+        """Whether a guard is about rows that no kernel has: the library call that makes them looks at them itself."""
+        inside = [each for step in self.steps if isinstance(step, Fused) for each in step.instructions]
+        values = [value for each in inside for value in (*each.operands, *each.results)]
+        held = {partition for value in values for partition in value.type.partitions}
+        return not held & {*_partitions_of(guard.one), *_partitions_of(guard.other)} - self.partitions.keys()
+
+    def _condition(self, guard: Guard) -> str:
+        """The text of a guard."""
+        if isinstance(guard.one, Expression) and isinstance(guard.other, Expression):
+            return f"{self._partition(guard.one)}.same_as({self._partition(guard.other)})"
+        return f"{self._size(guard.one)} == {self._size(guard.other)}"  # type: ignore[arg-type]
 
     # --------------------------------------------------------------------------------------------------- steps
 
@@ -234,6 +263,7 @@ class _Writer:
         """Call the kernels of a fusion."""
         for maker in step.makers:
             self._skeleton(maker)
+        self._guard()
         given = []
         for feed in step.fusing.feeds:
             if isinstance(feed.of, Expression):
@@ -394,6 +424,14 @@ def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> T
     rows = structure.cells(structure.whole)
     values = torch.empty((), dtype=torch.uint8).expand(rows, *[0] * features)
     return Tensor(values, structure, order)
+
+
+def _partitions_of(given: Size | Expression) -> set[Expression]:
+    """The partitions that a side of a guard is about."""
+    if isinstance(given, Expression):
+        return {given}
+    symbols = () if isinstance(given, int) else [each for monomial, _ in given.terms for each in monomial]
+    return {part for each in symbols for part in each.of if isinstance(part, Expression)}
 
 
 def _lone(size: Any) -> Symbol | None:

@@ -13,6 +13,7 @@ from serrate.compiler.traced import TracedTorch
 from serrate.ops.call import TRACER
 from serrate.ops.record import Op
 from serrate.program.types import Value
+from serrate.tensor import abstract
 from serrate.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class TorchFunctions(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         if TRACER.get() is not self.trace or function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
+            return function(*args, **named)
+        if abstract.current() is not None:  # A type is being found, by tensors that the user's function never sees.
             return function(*args, **named)
         if not any(True for _ in tensors_in((args, named))):
             return function(*args, **named)

@@ -15,6 +15,7 @@ import torch
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.contraction import Contraction
 from serrate.eager.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
+from serrate.eager.matrices import contracted
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.tensor import host
@@ -80,7 +81,7 @@ def _dense(
     left: torch.Tensor, left_labels: Sequence[str], right: torch.Tensor, right_labels: Sequence[str], out: Sequence[str]
 ) -> torch.Tensor:
     a, b, c = _letters(left_labels, right_labels, out)
-    return torch.einsum(f"{a},{b}->{c}", left, right)
+    return contracted(f"{a},{b}->{c}", left, right)
 
 
 def _rowwise(left: Labelled, right: Labelled, out: Sequence[str]) -> Tensor:

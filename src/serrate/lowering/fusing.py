@@ -59,6 +59,8 @@ class Fusing:
         self._views: dict[Value, TensorView] = {}
         self._backwards: dict[Value, Backwards] = {}
         self._rows: dict[Expression, Raggedness] = {}
+        self._made: set[Expression] = set()
+        """The partitions whose rows the fusion makes, and does not read from offsets."""
         self._symbols: dict[Symbol, str] = {}
         self._bound: set[Symbol] = set()
         self._names: set[str] = set()
@@ -186,6 +188,11 @@ class Fusing:
         for place in range(len(kind.axes) - 1, 0, -1):
             axis = kind.axes[place]
             assert isinstance(axis, RaggedAxis)
+            partition = self.known.partition(axis.partition)
+            if partition in self._made and partition in self.known.partitions.values():
+                raise NotFused(
+                    f"the rows of {value.name} are equal to rows that are made in the kernel by a guard alone"
+                )
             names = ("b" if place == 1 else f"c{place}", f"r{place}")
             made = self.fusion.view_as_nested(
                 made, self.rows_of(axis.partition), exact=axis.partition.exact, names=names
@@ -244,8 +251,18 @@ class Fusing:
             if axis.is_ragged != isinstance(wanted, RaggedAxis):
                 raise NotFused(f"a kernel gives {axis} where {wanted} is wanted")
             if isinstance(wanted, RaggedAxis):
-                self._rows.setdefault(self.known.partition(wanted.partition), ragged(axis).raggedness)
+                self._note_rows(wanted.partition, ragged(axis).raggedness)
         self._views[value] = view
+
+    def _note_rows(self, partition: Expression, rows: Raggedness) -> None:
+        """Note which rows a kernel computes for a partition, which may be the first that there is of it."""
+        same = self.known.partition(partition)
+        if same.kind == "input" or same != partition:
+            if self._rows.get(same) is not rows:
+                raise NotFused(f"its rows are made in the kernel, and are equal to those of {same} by a guard alone")
+        elif same not in self._rows:
+            self._rows[same] = rows
+            self._made.add(same)
 
     def store(self, value: Value) -> None:
         """Let a value be an output, stored as its type says."""

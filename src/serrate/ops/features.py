@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from serrate.eager.matrices import linear
 from serrate.errors import AxisError
 from serrate.ops.record import operation, ops, record
 from serrate.ops.rules import conjugate, in_dtype, reduced_to
@@ -29,7 +30,7 @@ def _linear(x: Any, weight: Any, bias: Any = None, /) -> Tensor:
     offset = None if bias is None else as_tensor(bias).torch()
     if offset is not None:
         abstract.meet(offset.shape, table.shape[:-1])
-    made = F.linear(zeroed(tensor.values, tensor.structure).movedim(dim, -1), table, offset)
+    made = linear(zeroed(tensor.values, tensor.structure).movedim(dim, -1), table, offset)
     made = zeroed(made, tensor.structure)
     if table.ndim == 1:
         gone = tensor.order[-1]
