@@ -136,11 +136,12 @@ def size_of(tensor: torch.Tensor) -> int:
 
 
 def threads_for(work: int) -> int:
-    """Return how many threads to use for `work` bytes or multiplications.
+    """Return how many threads to use for `work` bytes or multiplications: as torch does, one for little work.
 
-    Little work gets one thread, since the threads of a busy machine start late.
+    Where torch uses several threads and compiled code one, or the other way round, results cross from the cache of one
+    core to that of another, which takes longer than the work.
     """
-    return torch.get_num_threads() if work >= 2**23 else 1
+    return torch.get_num_threads() if work >= 2**18 else 1
 
 
 def transforming() -> bool:
