@@ -11,7 +11,7 @@ import torch
 from tests.kernel.random_fusions import Program, program
 from tests.schedule.running import check_run, check_steps, compile_all
 
-from serrate.kernel import states
+from serrate.kernel import cpp, states
 from serrate.schedule import Planned, model, plan
 
 
@@ -19,6 +19,7 @@ from serrate.schedule import Planned, model, plan
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums by blocks so short that small tensors have several; rows so short that several are long."""
     monkeypatch.setattr(states, "BLOCK", 3)
+    monkeypatch.setattr(cpp, "LEAST_WORK", 0)  # small tensors are shared by threads, too
     monkeypatch.setattr(model, "PARTS", 4)
     monkeypatch.setattr(model, "SHARED_ELEMENTS", 1)
     monkeypatch.setattr(model, "SHARED_ROWS", 4)

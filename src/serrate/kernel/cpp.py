@@ -9,7 +9,7 @@ from typing import ClassVar
 from serrate.errors import ScheduleError
 from serrate.fusion.dtypes import INDEX
 from serrate.fusion.functions import FUNCTIONS
-from serrate.fusion.scalar import Scalar
+from serrate.fusion.scalar import Scalar, const
 from serrate.fusion.types import Memory, ParallelType
 from serrate.kernel.ir import Allocate, Buffer, For, If, Kernel, Let, Scan, Statement, expressions, scan_of, walk
 from serrate.kernel.source import Printer, check_distinct, complex_functions, identifier, prelude
@@ -73,6 +73,34 @@ def _with_names_again(body: tuple[Statement, ...], scan: Scan) -> tuple[Statemen
     return (*before, scan, *again, *after)
 
 
+def _work(kernel: Kernel, loop: For) -> Scalar:
+    """How much a loop has to do: as many elements as the buffers of the kernel have, or as its loops have indices
+    together, without those loops that are as long as a row."""
+    sizes = list(dict.fromkeys(buffer.size for buffer in kernel.buffers))
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = total + size
+    paths: list[tuple[Statement, Scalar]] = [(loop, const(1))]
+    known, counts = set(kernel.sizes), [total]
+    while paths:
+        statement, count = paths.pop()
+        if isinstance(statement, For) and statement.extent.symbols <= known:
+            count = count * statement.extent
+            counts.append(count)
+        paths += [(inner, count) for inner in getattr(statement, "body", ())]
+
+    def as_large(size: Scalar) -> int:
+        given = size.substitute({each: const(1000) for each in size.symbols})
+        return int(given.value) if given.is_const else 0
+
+    return max(counts, key=as_large)
+
+
+LEAST_WORK = 32768
+"""So many elements are worth several threads. torch takes them from as many on, so that results of the one stay in the
+cache of the core that the other uses."""
+
+
 class _CppPrinter(Printer):
     target = "cpp"
     types: ClassVar[Mapping[str, str]] = {**Printer.types, "float16": "_Float16", "bfloat16": "sr::bfloat16"}
@@ -101,8 +129,8 @@ class _CppPrinter(Printer):
     def loop(self, loop: For, last: bool) -> Iterator[str]:
         if loop.parallel == ParallelType.Thread and not self.threaded:
             # Enough chunks to balance rows of uneven length, few enough to cost nothing.
-            chunk = loop.extent // 64 + 1
-            pragma = f"#pragma omp parallel for schedule(dynamic, {self.expression(chunk)})"
+            chunk, work = self.expression(loop.extent // 64 + 1), self.expression(_work(self.kernel, loop))
+            pragma = f"#pragma omp parallel for schedule(dynamic, {chunk}) if ({work} > {LEAST_WORK})"
             self.threaded, first = True, self.searches + 1
             lines = list(self.serial_loop(loop))
             self.threaded = False

@@ -6,7 +6,7 @@ extern "C" void argmax_by_component_(
     int64_t* __restrict__ y_,  // [k_]
     int64_t k_,
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, k_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, k_ / 64 + 1) if (n_ + (k_ + 1) + k_ > 32768)
   for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
     const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_];
     float y_value_;

@@ -7,7 +7,7 @@ extern "C" void gather_rows_(
     int64_t* __restrict__ faults_,  // [1]
     int64_t entries_,
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, n_ / 64 + 1) if (entries_ * 64 + n_ + n_ * 64 + 1 > 32768)
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
     if (!(0 <= ids_[cr_] && ids_[cr_] < entries_)) faults_[0] = 1;
     if (0 <= ids_[cr_] && ids_[cr_] < entries_) {

@@ -4,7 +4,7 @@ extern "C" void gelu_flat_(
     const float* __restrict__ x_,  // [n_ * 64]
     float* __restrict__ y_,  // [n_ * 64]
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, n_ / 64 + 1) if (n_ * 64 > 32768)
   for (int64_t crd_outer_ = 0; crd_outer_ < n_; ++crd_outer_) {  // crd of y, by 64
 #pragma omp simd
     for (int64_t crd_inner_ = 0; crd_inner_ < 64; ++crd_inner_) {  // crd of y, within 64

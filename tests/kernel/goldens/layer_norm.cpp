@@ -6,7 +6,7 @@ extern "C" void layer_norm_(
     const float* __restrict__ b_,  // [64]
     float* __restrict__ y_,  // [n_ * 64]
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, n_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, n_ / 64 + 1) if (n_ * 64 + 64 > 32768)
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
     alignas(64) float t3_mean_[8];
     alignas(64) int64_t t3_count_[8];

@@ -11,7 +11,7 @@ extern "C" void outer_product_(
     int64_t m_,
     int64_t n_,
     int64_t y_size_) {
-#pragma omp parallel for schedule(dynamic, k_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, k_ / 64 + 1) if (n_ + (k_ + 1) + m_ + y_size_ > 32768)
   for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
     const int64_t r_extent_ = q_offsets_[c_ + 1] - q_offsets_[c_];
     const int64_t r_extent2_ = s_offsets_[c_ + 1] - s_offsets_[c_];

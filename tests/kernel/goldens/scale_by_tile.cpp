@@ -9,7 +9,7 @@ extern "C" void scale_by_tile_(
     int64_t k_,
     int64_t n_) {
   int64_t near1 = 0;
-#pragma omp parallel for schedule(dynamic, offsets_by_4_[k_] / 64 + 1) firstprivate(near1)
+#pragma omp parallel for schedule(dynamic, offsets_by_4_[k_] / 64 + 1) if (n_ * 64 + (k_ + 1) + k_ * 64 > 32768) firstprivate(near1)
   for (int64_t cr_outer_ = 0; cr_outer_ < offsets_by_4_[k_]; ++cr_outer_) {  // c and r_outer of y
     const int64_t c_ = sr::search_from(near1, offsets_by_4_, k_, cr_outer_);
     const int64_t r_outer_ = cr_outer_ - offsets_by_4_[c_];

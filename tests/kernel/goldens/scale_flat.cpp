@@ -8,7 +8,7 @@ extern "C" void scale_flat_(
     int64_t k_,
     int64_t n_) {
   int64_t near1 = 0;
-#pragma omp parallel for schedule(dynamic, n_ / 64 + 1) firstprivate(near1)
+#pragma omp parallel for schedule(dynamic, n_ / 64 + 1) if (n_ * 64 + (k_ + 1) + k_ * 64 > 32768) firstprivate(near1)
   for (int64_t cr_ = 0; cr_ < n_; ++cr_) {  // c and r of y
     const int64_t c_ = sr::search_from(near1, offsets_, k_, cr_);
 #pragma omp simd

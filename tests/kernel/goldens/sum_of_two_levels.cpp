@@ -8,7 +8,7 @@ extern "C" void sum_of_two_levels_(
     int64_t k_,
     int64_t m_,
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, k_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, k_ / 64 + 1) if (k_ + 1 + (n_ + 1) + m_ + k_ > 32768)
   for (int64_t c_ = 0; c_ < k_; ++c_) {  // c of y
     const int64_t r_extent_ = offsets_[c_ + 1] - offsets_[c_];
     double y_sum_ = 0.0;
