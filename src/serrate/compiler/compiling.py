@@ -60,6 +60,8 @@ class Compiled:
     captured: tuple[Any, ...]
     writes: tuple[int, ...]
     """The arguments that the function writes to; what they hold afterwards comes behind what it returns."""
+    plain: tuple[bool, ...]
+    """For each value that is returned whether as a torch tensor."""
     recomputed: tuple[str, ...] = ()
     """The operations that the way back computes again."""
 
@@ -108,7 +110,7 @@ def compiled(
     steps = maker.steps(program)
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     forward = maker.stage(program, steps, trace.plain)
-    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
+    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written), tuple(trace.plain))
 
 
 def _evaluated(instruction: Instruction) -> Any:
@@ -163,6 +165,7 @@ class _Maker:
         compile_plans(step.planned for step in (*there, *again) if isinstance(step, Fused))
         forward = self.stage(halves.forward, there, _plain(halves.forward))
         back = self.stage(halves.back, again, _plain(halves.back), asks_guards=False)
+        plain = tuple(trace.plain)
         run = Differentiable(
             forward.run,
             back.run,
@@ -172,10 +175,10 @@ class _Maker:
             self._eagerly(results, program),
             inputs,
             program.outputs,
-            tuple(trace.plain),
+            plain,
         )
         return Compiled(
-            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), recomputed=halves.recomputed
+            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), plain, halves.recomputed
         )
 
     def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
