@@ -404,6 +404,52 @@ def products(function: Callable[..., Any]) -> int:
     return sum(each.count for each in profile.key_averages() if each.key in ("aten::mm", "aten::addmm", "aten::bmm"))
 
 
+def wiping(graph: Any, _: Any) -> Callable[..., Any]:
+    """A graph that runs as it is, and loses each tensor that nothing in it reads any more, as the memory of such a
+    tensor is used again."""
+    from functorch.compile import make_boxed_func
+
+    *nodes, output = graph.graph.nodes
+    last = {each: node for node in graph.graph.nodes for each in node.all_input_nodes}
+
+    def storage(value: Any) -> int:
+        return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
+
+    def run(*given: Any) -> Any:
+        left, known, own = iter(given), {}, []
+        for node in nodes:
+            arguments = torch.fx.node.map_arg(node.args, known.__getitem__)
+            if node.op == "placeholder":
+                known[node] = next(left)
+            else:
+                known[node] = node.target(*arguments, **node.kwargs)
+                own.append(node)
+            for each in [each for each in own if last.get(each) is node]:
+                own.remove(each)
+                value = known.pop(each)
+                if isinstance(value, torch.Tensor) and storage(value) not in set(map(storage, known.values())):
+                    value.detach().numpy().fill(-1)
+        return torch.fx.node.map_arg(output.args[0], known.__getitem__)
+
+    return make_boxed_func(run)
+
+
+@pytest.mark.parametrize(
+    "function", [*FUNCTIONS.values(), lambda x: sr.attention(x, x, x), lambda x: torch.special.i1(x.values)]
+)
+def test_nothing_is_kept_that_a_graph_writes_to_again(function):
+    from torch._dynamo.backends.common import aot_autograd
+
+    made = sr.jit(function)
+
+    def of(run: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x: [each + 1 for each in packed(run(x * 2))]
+
+    compiled = traced(of(made), aot_autograd(fw_compiler=wiping, bw_compiler=wiping))
+    for lengths in BATCHES[:2]:
+        check(compiled, of(function), rows(lengths), params=tuple(LAYER.parameters()))
+
+
 def test_two_calls_that_draw_are_not_taken_for_one():
     made = sr.jit(FUNCTIONS["dropout"])
     for backend in BACKENDS[1:]:

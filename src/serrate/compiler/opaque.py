@@ -19,7 +19,7 @@ from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.measures import Measures
 from serrate.compiler.plans import Plan, shape_of
 from serrate.compiler.spellings import tensors_in
-from serrate.compiler.tickets import record_of, ticket
+from serrate.compiler.tickets import held, record_of, ticket
 from serrate.eager.philox import replayed
 from serrate.lowering.keys import draw, key_of
 from serrate.passes.vjp import RECORD
@@ -62,6 +62,8 @@ def _forward(name: str, tensors: Sequence[torch.Tensor], keys: torch.Tensor | No
     plan.jitted.stats.calls += 1
     described, count = plan.description, len(plan.packed)
     packed, offsets = tensors[:count], tensors[count:]
+    if plan.records:
+        packed, offsets = _owned(plan, packed), [each.clone() for each in offsets]
     arguments = described.tensors_of(packed[: len(described.tensors)], described.partitions_of(offsets))
     captured = [
         filled(shell_of(each), values)
@@ -81,7 +83,21 @@ def _forward(name: str, tensors: Sequence[torch.Tensor], keys: torch.Tensor | No
             given.append(measures.partitions[output].offsets)
         else:
             given.append(torch.empty(measures.of(output), 0, dtype=torch.uint8))
-    return _unshared(given, tensors) if plan.shares else given
+    return _unshared(given, [*tensors, *packed, *held(made)]) if plan.shares else given
+
+
+def _owned(plan: Plan, packed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The packed values in memory that nobody else writes to, where records keep them. A graph uses the memory of a
+    tensor again as soon as nothing in the graph reads it; that of captured tensors is no graph's."""
+    captured = {_storage(each.values if isinstance(each, Tensor) else each) for each in plan.captured}
+    return [
+        each.clone() if number in plan.recorded and _storage(each) not in captured else each
+        for number, each in zip(plan.packed, packed, strict=True)
+    ]
+
+
+def _storage(given: torch.Tensor) -> int:
+    return given.untyped_storage()._cdata  # type: ignore[no-any-return]
 
 
 def _run(plan: Plan, arguments: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -110,10 +126,10 @@ def _packed(given: Any) -> torch.Tensor:
 
 def _unshared(made: list[torch.Tensor], given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors, each in memory of its own, as graphs take it for granted."""
-    seen = {each.untyped_storage().data_ptr() for each in given}
+    seen = set(map(_storage, given))
     for number, each in enumerate(made):
-        storage = each.untyped_storage().data_ptr()
-        if storage and storage in seen:
+        storage = _storage(each)
+        if storage in seen:
             made[number] = each.clone()
         seen.add(storage)
     return made

@@ -21,6 +21,7 @@ from serrate.compiler.gradients import Differentiable, autocast_state
 from serrate.compiler.measures import Measures, symbols_of
 from serrate.compiler.signature import Arguments, Unsupported
 from serrate.lowering.keys import DRAW
+from serrate.passes.lower_ptensor import Called
 from serrate.passes.vjp import RECORD
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Polynomial, Size
@@ -117,6 +118,15 @@ class Plan:
     def records(self) -> bool:
         """Whether torch's autograd goes back along records of library calls."""
         return any(value.type == RECORD for value in self.saved)
+
+    @cached_property
+    def recorded(self) -> frozenset[int]:
+        """The inputs that records of library calls may keep, which their makers may write to meanwhile."""
+        if not self.records:
+            return frozenset()
+        calls = [step for step in self.compiled.forward.steps if isinstance(step, Called)]
+        operands = {value for step in calls for value in step.instruction.operands}
+        return frozenset(number for number in self.packed if self.inputs[number] in operands)
 
     @cached_property
     def saved_tensors(self) -> list[Value]:

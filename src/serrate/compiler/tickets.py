@@ -7,6 +7,8 @@ of the ticket holds the record, so that both are freed together, whatever views 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -38,3 +40,11 @@ def record_of(given: torch.Tensor) -> torch.Tensor:
     if memory is None:
         raise RuntimeError("the record of a library call was freed before the way back asked for it")
     return memory.record
+
+
+def held(made: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors that the records among some tensors were made of, and those that they give."""
+    for each in made:
+        tape = getattr(each, "tape", None)
+        if tape is not None:
+            yield from tape.tensors()
