@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -44,16 +45,16 @@ def embedded(jitted: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
     found = _found(jitted, positional, options, tuple(specs), cuts)
     if found[0] is None:
         torch._dynamo.graph_break(msg=found[1])
-        return jitted.uncompiled(*arguments, **named)
+        return jitted._uncompiled(*arguments, **named)
     name, draws, call, count, returned, shapes, cut = found
     keys = DRAW(call, draws, torch.empty(0)) if draws else None
-    plan = getattr(jitted.plans, name)  # An attribute may be new, which an entry of a dict may not be.
+    plan = getattr(jitted._plans, name)  # An attribute may be new, which an entry of a dict may not be.
     captured = [plan.captured[number] for number in range(count)]
     given = [each.values if isinstance(each, Tensor) else each for each in (*tensors, *captured)]
     made = COMPILED(name, [*given, *[each._offsets for each in partitions]], keys)
     parts = [_partition(how, tensors, made) for how in cut]
     structures = [_structure(how, tensors, made, parts) for how in shapes]
-    return _returned(returned, tensors, captured, made, structures)
+    return _returned(returned, plan, tensors, captured, made, structures)
 
 
 def method_of(jitted: Any, instance: Any, owner: Any) -> Any:
@@ -159,7 +160,7 @@ def _structure(how: Any, tensors: list[Any], made: Any, partitions: list[Any]) -
     return Structure(axes)
 
 
-def _returned(how: Any, tensors: list[Any], captured: list[Any], made: Any, structures: list[Any]) -> Any:
+def _returned(how: Any, plan: Any, tensors: list[Any], captured: list[Any], made: Any, structures: list[Any]) -> Any:
     """A part of what the function returns."""
     kind = how[0]
     if kind == "constant":
@@ -178,9 +179,11 @@ def _returned(how: Any, tensors: list[Any], captured: list[Any], made: Any, stru
     if kind == "ragged":
         return Tensor(made[how[1]], structures[how[2]], how[3])
     if kind == "dict":
-        parts = [_returned(each, tensors, captured, made, structures) for each in how[2]]
+        parts = [_returned(each, plan, tensors, captured, made, structures) for each in how[2]]
         return dict(zip(how[1], parts, strict=True))
-    parts = [_returned(each, tensors, captured, made, structures) for each in how[1]]
+    parts = [_returned(each, plan, tensors, captured, made, structures) for each in how[1]]
+    if kind == "named":
+        return plan.classes[how[2]](*parts)
     return parts if kind == "list" else tuple(parts)
 
 
@@ -210,7 +213,7 @@ def _found(jitted: Any, arguments: Any, named: Any, specs: Any, cuts: Any) -> tu
         return None, where + str(error)
     except Exception as error:  # The call that runs outside of the graph raises it as it is.
         return None, f"{where}it raises {type(error).__name__}: {error}"
-    _guard(jitted, plan.outside)
+    _guard(plan)
     call = next(_calls) if plan.draws else 0
     return plan.name, plan.draws, call, len(plan.captured), plan.returned, plan.shapes, plan.partitions
 
@@ -220,7 +223,7 @@ _found._dynamo_marked_constant = True  # type: ignore[attr-defined]  # what torc
 
 def _method(jitted: Any, instance: Any, owner: Any) -> str:
     """Make the compiled method of an object, and tell its name among those of the object."""
-    return jitted.bound_to(instance, owner).name_of_method  # type: ignore[no-any-return]
+    return jitted._bound_to(instance, owner)._name_of_method  # type: ignore[no-any-return]
 
 
 _method._dynamo_marked_constant = True  # type: ignore[attr-defined]
@@ -229,26 +232,37 @@ _method._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _planned(jitted: Any, description: Description) -> Plan:
     """The plan of a call: the one that an earlier trace found, where nothing else is called."""
     made = plan_of(jitted, description)
-    for each in vars(jitted.plans).values():
+    for each in vars(jitted._plans).values():
         if each.compiled is made.compiled and each.description == description:
             return each  # type: ignore[no-any-return]
     enter(made)
-    setattr(jitted.plans, made.name, made)
+    setattr(jitted._plans, made.name, made)
     return made
 
 
-def _guard(jitted: Any, outside: Any) -> None:
+def _guard(plan: Plan) -> None:
     """Let torch.compile trace its caller again when something has changed that the function finds outside."""
     from torch._dynamo.guards import install_guard
     from torch._dynamo.source import GlobalStateSource
 
-    function = ref(jitted)
+    if plan.guard is None:  # Several calls in one graph have one guard.
+        plan.guard = _guard_of(plan)
+    install_guard(GlobalStateSource().make_guard(plan.guard))
+
+
+def _guard_of(plan: Plan) -> Callable[[Any, Any], None]:
+    """What gives torch.compile a guard that asks whether all is as it was."""
+    name, outside, function = plan.jitted._name, plan.outside, ref(plan.jitted)
 
     def is_same(_: Any) -> bool:
         kept = function()
         return kept is not None and kept._outside.key() == outside
 
     def create(builder: Any, guard: Any) -> None:
-        builder.guard_manager.root.add_lambda_guard(is_same, [f"what {jitted._name} finds outside"], guard.user_stack)
+        add, text = builder.guard_manager.root.add_lambda_guard, [f"what {name} finds outside is what it was"]
+        try:
+            add(is_same, text, guard.user_stack)
+        except TypeError:  # torch 2.9 takes no stack
+            add(is_same, text)
 
-    install_guard(GlobalStateSource().make_guard(create))
+    return create

@@ -81,8 +81,8 @@ class Jitted:
         self._outside = Outside(function)
         self._static = _places(function, static)
         self._name = _identifier(function)
-        self.plans = _Plans()
-        self.name_of_method = ""  # among the compiled methods of its object
+        self._plans = _Plans()
+        self._name_of_method = ""  # among the compiled methods of its object
         target = type(function).forward if isinstance(function, torch.nn.Module) else function
         functools.update_wrapper(self, target)
 
@@ -122,7 +122,7 @@ class Jitted:
         return _written(found, given.tensors, returned) if found.writes else returned
 
     @untraced
-    def uncompiled(self, *arguments: Any, **named: Any) -> Any:
+    def _uncompiled(self, *arguments: Any, **named: Any) -> Any:
         """A call that torch.compile leaves out of its graphs."""
         return self(*arguments, **named)
 
@@ -145,15 +145,15 @@ class Jitted:
             from serrate.compiler.embedding import method_of
 
             return method_of(self, instance, owner)
-        return self.bound_to(instance, owner)
+        return self._bound_to(instance, owner)
 
-    def bound_to(self, instance: Any, owner: Any) -> Jitted:
+    def _bound_to(self, instance: Any, owner: Any) -> Jitted:
         """The compiled function of a method of an object."""
         kept = instance.__dict__.setdefault(KEPT, _Methods())
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
-            kept[self].name_of_method = f"{self._name}_{len(kept)}"
-            setattr(kept, kept[self].name_of_method, kept[self])
+            kept[self]._name_of_method = f"{self._name}_{len(kept)}"
+            setattr(kept, kept[self]._name_of_method, kept[self])
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
         return kept[self]  # type: ignore[no-any-return]
 

@@ -299,6 +299,13 @@ def _backward_shapes(name: str, tensors: Sequence[torch.Tensor], sizes: Sequence
     return made
 
 
+def _no_second(ctx: Any, given: Any) -> Any:
+    raise RuntimeError(
+        "second derivatives of a compiled function are asked for, which is an operator in a graph of torch.compile; "
+        "call the function outside of torch.compile, where it computes them eagerly"
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------ keys
 
 
@@ -329,3 +336,4 @@ DRAW = _entered(
     "draw_keys(int call, int count, Tensor like) -> Tensor", _draw, _draw_shape, torch.Tag.nondeterministic_seeded
 )
 torch.library.register_autograd("serrate::compiled", _gradients, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("serrate::compiled_back", _no_second, lib=_LIBRARY)

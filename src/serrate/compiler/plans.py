@@ -56,6 +56,10 @@ class Plan:
     outside: Any
     """What the function found besides its arguments."""
     autocast: dict[str, torch.dtype] = field(default_factory=autocast_state)
+    classes: tuple[Any, ...] = ()
+    """The classes of named tuples that the function returns."""
+    guard: Any = None
+    """What gives torch.compile its guard (`serrate.compiler.embedding`)."""
 
     @cached_property
     def captured(self) -> tuple[Any, ...]:
@@ -190,9 +194,18 @@ def plan_of(jitted: Any, description: Description) -> Plan:
         sum(each.op == DRAW for each in program.instructions), outside,
     )  # fmt: skip
     _Layout(plan, examples).run()
-    digest = sha256(repr((str(program), found.back and str(found.back.program), plan.returned, plan.shapes)).encode())
-    plan.name = f"{jitted._name}_{digest.hexdigest()[:16]}"
+    plan.name = f"{jitted._name}_{_digest(plan)}"
     return plan
+
+
+def _digest(plan: Plan) -> str:
+    """What tells plans apart whose graphs differ: torch keeps graphs on disk, for other processes too."""
+    way_back, back = plan.differentiable, plan.compiled.back
+    outputs = [f"{each.name}: {each.type}" if isinstance(each, Value) else str(each) for each in plan.outputs]
+    gradients = None if way_back is None else (way_back.differentiable, way_back.gradients, str(plan.saved))
+    programs = str(plan.compiled.forward.program), None if back is None else str(back.program)
+    parts = programs, plan.description, outputs, gradients, plan.returned, plan.shapes, plan.partitions
+    return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class _Layout:
@@ -249,6 +262,10 @@ class _Layout:
             return "size", self._output(part)
         if type(part) in (tuple, list):
             return type(part).__name__, tuple(map(self._returned, part))
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            self.plan.classes = (*self.plan.classes, type(part))
+            number = len(self.plan.classes) - 1
+            return "named", tuple(map(self._returned, part)), number
         if isinstance(part, dict):
             return "dict", tuple(part), tuple(map(self._returned, part.values()))
         if part is None or isinstance(part, (bool, int, float, complex, str, torch.dtype, torch.device)):
