@@ -102,6 +102,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "dropout": lambda x: sr.dropout(x, 0.5) * x,
     "a slice": lambda x: x[:, :2] * 2,
     "a mask": lambda x: (x * 2)[sr.sum(x, axis=2) > 0],
+    "sizes": lambda x: (x * 2, x.shape[0], x.shape[2]),
     "scores": lambda x: x @ x.mT,
     "padded": lambda x: x.to_dense(),
     "without gradients": lambda x: sr.argmax(x, axis=1),

@@ -90,6 +90,8 @@ def _tensor(x: Any, partitions: list[Any]) -> Any:
             sizes = tuple([operator.index(size) for size in x.shape])
             return "parameter", x.dtype, x.device, x.requires_grad, sizes, (), ()
         return "torch", x.dtype, x.device, x.requires_grad, _sizes(x), (), ()
+    if type(x) is not Tensor:
+        return (None,)
     values = x.values
     axes: list[Any] = []
     order = tuple([operator.index(place) for place in x.order])
@@ -199,6 +201,8 @@ def _found(jitted: Any, arguments: Any, named: Any, specs: Any, cuts: Any) -> tu
     where = f"the compiled function {jitted._name} is called outside of the graph, since "
     if forward_ad._current_level >= 0 or _are_functorch_transforms_active():
         return None, where + "a transform of torch.func is active"
+    if any(each[0] is None for each in specs):
+        return None, where + "an argument is a result of group_by"
     if any(each[-1] == "device" for each in cuts):
         return None, where + "only a device knows the lengths of an argument"
     try:

@@ -241,7 +241,7 @@ class _Layout:
                 self._output(value)
             for axis in value.type.axes:
                 if isinstance(axis, RaggedAxis) and axis.partition not in plan.given:
-                    self._output(axis.partition)
+                    self._new(axis.partition)
         sizes = [axis for value in (*plan.saved, *plan.results) for axis in value.type.axes]
         sizes += [size for each in self.outputs for size in shape_of(each)]
         for size in sizes:
@@ -307,14 +307,18 @@ class _Layout:
             for place, axis in enumerate(value.type.axes):
                 if isinstance(axis, RaggedAxis) and axis.partition == each:
                     return self._described(each, ("argument", number, place))
-        if not each.host_born or not each.exact:
-            raise Unsupported("only a device knows the lengths of a result")
         uniform = each.uniform_length
         if isinstance(uniform, Polynomial):
             raise Unsupported("the one length of the rows of a result differs from batch to batch")
         values = each.values
         size = values if isinstance(values, int) else ("size", self._output(values))
-        return self._described(each, ("new", self._output(each), size, uniform))
+        return self._described(each, ("new", self._new(each), size, uniform))
+
+    def _new(self, each: Expression) -> int:
+        """The output for the offsets of a new partition."""
+        if not each.host_born or not each.exact:
+            raise Unsupported("only a device knows the lengths of what it makes")
+        return self._output(each)
 
     def _described(self, each: Expression, how: tuple[Any, ...]) -> int:
         self.described.append(how)
