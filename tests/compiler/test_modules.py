@@ -1,4 +1,4 @@
-"""Modules: compiled as a whole, inside of forward, with autocast, checkpointing, DDP, and inside of torch.compile."""
+"""Modules: compiled as a whole, inside of forward, with autocast, checkpointing and DDP."""
 
 from __future__ import annotations
 
@@ -294,23 +294,3 @@ def test_a_module_that_ddp_wraps_is_compiled():
         want = gradients(other)
         for name, each in gradients(module).items():
             torch.testing.assert_close(each, want[name], rtol=1e-4, atol=1e-6)
-
-
-# --------------------------------------------------------------------------------------------------- torch.compile
-
-
-def tail(x: Any) -> Any:
-    return sr.softmax(sr.gelu(x), axis=1)
-
-
-def test_other_lengths_through_torch_compile():
-    made = sr.jit(tail)
-
-    def outer(values: torch.Tensor, x: sr.Tensor) -> torch.Tensor:
-        return made(x._with(values * 2)).values + 1
-
-    torch._dynamo.reset()
-    run = torch.compile(outer, backend="eager", dynamic=True)
-    for lengths in (L, [1, 4], [2, 2, 2]):
-        x = rows(lengths)
-        torch.testing.assert_close(run(x.values, x), outer(x.values, x))

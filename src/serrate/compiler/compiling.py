@@ -61,6 +61,8 @@ class Compiled:
     captured: tuple[Any, ...]
     writes: tuple[int, ...]
     """The arguments that the function writes to; what they hold afterwards comes behind what it returns."""
+    plain: tuple[bool, ...]
+    """For each value that is returned whether as a torch tensor."""
     recomputed: tuple[str, ...] = ()
     """The operations that the way back computes again."""
 
@@ -109,7 +111,7 @@ def compiled(
     steps = maker.steps(program)
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     forward = maker.stage(program, steps, trace.plain, program.guards)
-    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written))
+    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written), tuple(trace.plain))
 
 
 def _evaluated(instruction: Instruction) -> Any:
@@ -165,6 +167,7 @@ class _Maker:
         # What rules of derivatives take for equal follows from what the function itself does.
         forward = self.stage(halves.forward, there, _plain(halves.forward), program.guards)
         back = self.stage(halves.back, again, _plain(halves.back))
+        plain = tuple(trace.plain)
         run = Differentiable(
             forward.run,
             back.run,
@@ -174,10 +177,10 @@ class _Maker:
             self._eagerly(results, program),
             inputs,
             program.outputs,
-            tuple(trace.plain),
+            plain,
         )
         return Compiled(
-            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), recomputed=halves.recomputed
+            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), plain, halves.recomputed
         )
 
     def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:

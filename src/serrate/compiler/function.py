@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from serrate.compiler import notebook, progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
@@ -31,7 +32,7 @@ from serrate.runtime import toolchain
 from serrate.schedule import Planned
 from serrate.tensor import abstract
 from serrate.tensor.tensor import Tensor
-from serrate.tensor.tracing import untraced
+from serrate.tensor.tracing import part, untraced
 
 
 @dataclass
@@ -65,6 +66,10 @@ class _Methods(dict[Any, Any]):
         return _Methods, ()
 
 
+class _Plans:
+    """How torch.compile sees the calls of a function: each `Plan` is an attribute, by its name in graphs."""
+
+
 class Jitted:
     """A compiled function. Call it as the function itself; `stats` says what it did, `lower` shows its stages."""
 
@@ -76,12 +81,17 @@ class Jitted:
         self._outside = Outside(function)
         self._static = _places(function, static)
         self._name = _identifier(function)
+        self._plans = _Plans()
+        self._name_of_method = ""  # among the compiled methods of its object
         target = type(function).forward if isinstance(function, torch.nn.Module) else function
         functools.update_wrapper(self, target)
 
-    @untraced
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """What the function gives for these arguments."""
+        if is_dynamo_compiling():
+            from serrate.compiler.embedding import embedded
+
+            return embedded(self, arguments, named)
         if (
             TRACER.get() is not None  # another trace sees what this function calls
             or abstract.current() is not None
@@ -111,6 +121,11 @@ class Jitted:
             return self._eagerly(found, given)
         return _written(found, given.tensors, returned) if found.writes else returned
 
+    @untraced
+    def _uncompiled(self, *arguments: Any, **named: Any) -> Any:
+        """A call that torch.compile leaves out of its graphs."""
+        return self(*arguments, **named)
+
     def _eagerly(self, found: Compiled, given: Arguments) -> Any:
         """What the function gives eagerly, which writes to its arguments in the end, and not if it raises."""
         if not found.writes:
@@ -126,11 +141,21 @@ class Jitted:
         """A method of an object, where the function stands in a class: each object has a compiled one of its own."""
         if instance is None:
             return self
+        if is_dynamo_compiling():
+            from serrate.compiler.embedding import method_of
+
+            return method_of(self, instance, owner)
+        return self._bound_to(instance, owner)
+
+    def _bound_to(self, instance: Any, owner: Any) -> Jitted:
+        """The compiled function of a method of an object."""
         kept = instance.__dict__.setdefault(KEPT, _Methods())
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
+            kept[self]._name_of_method = f"{self._name}_{len(kept)}"
+            setattr(kept, kept[self]._name_of_method, kept[self])
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
-        return kept[self]
+        return kept[self]  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
         return _again, (self.function, self._static)
@@ -228,6 +253,9 @@ class Jitted:
                 self.stats.kernels += stage.kernels
                 self.stats.library_calls += stage.library_calls
         return made
+
+
+part([Jitted.__call__, Jitted.__get__])
 
 
 def _again(function: Callable[..., Any], static: frozenset[Any]) -> Jitted:

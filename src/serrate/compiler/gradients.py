@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,11 +92,7 @@ class _Node(torch.autograd.Function):
             if gradient is None:
                 gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=packed[0].device)
             given.append(filled(shell, gradient))
-        with contextlib.ExitStack() as stack:  # types on the way back are those that autocast gave them
-            for device in ("cpu", "cuda"):
-                if bool(ctx.autocast) or torch.is_autocast_enabled(device):
-                    dtype = ctx.autocast.get(device)
-                    stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
+        with under_autocast(ctx.autocast):  # types on the way back are those that autocast gave them
             made = plan.back(*given)
         found: list[Any] = [None] * len(packed)
         for number, each in zip(plan.gradients, made, strict=True):
@@ -108,6 +104,17 @@ class _Node(torch.autograd.Function):
 def autocast_state() -> dict[str, torch.dtype]:
     """The devices for which autocast is on, with the dtypes that it casts to."""
     return {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
+
+
+@contextlib.contextmanager
+def under_autocast(state: dict[str, torch.dtype]) -> Iterator[None]:
+    """Autocast is on for these devices, with these dtypes, and off for all others."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if bool(state) or torch.is_autocast_enabled(device):
+                dtype = state.get(device)
+                stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
+        yield
 
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:

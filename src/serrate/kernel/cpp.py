@@ -75,19 +75,25 @@ def _with_names_again(body: tuple[Statement, ...], scan: Scan) -> tuple[Statemen
 
 def _work(kernel: Kernel, loop: For) -> Scalar:
     """How much a loop has to do: as many elements as the buffers of the kernel have, or as its loops have indices
-    together, without those loops that are as long as a row."""
+    together. Loops that are as long as a row do not count, since the elements of all rows are in a buffer."""
     sizes = list(dict.fromkeys(buffer.size for buffer in kernel.buffers))
     total = sizes[0]
     for size in sizes[1:]:
         total = total + size
-    paths: list[tuple[Statement, Scalar]] = [(loop, const(1))]
+    paths: list[tuple[Statement, Scalar, bool]] = [(loop, const(1), True)]
     known, counts = set(kernel.sizes), [total]
     while paths:
-        statement, count = paths.pop()
-        if isinstance(statement, For) and statement.extent.symbols <= known:
-            count = count * statement.extent
-            counts.append(count)
-        paths += [(inner, count) for inner in getattr(statement, "body", ())]
+        statement, count, is_counted = paths.pop()
+        if isinstance(statement, For):
+            extent = statement.extent
+            block = next((each for each in extent.args if extent.op == "minimum" and each.is_const), None)
+            if is_counted and block is not None:  # a block of a loop that has counted its blocks
+                extent = block
+            is_counted = extent.symbols <= known
+            if is_counted:
+                count = count * extent
+                counts.append(count)
+        paths += [(inner, count, is_counted) for inner in getattr(statement, "body", ())]
 
     def as_large(size: Scalar) -> int:
         given = size.substitute({each: const(1000) for each in size.symbols})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -128,6 +128,15 @@ class _Tape:
     def given(self) -> Any:
         """What the function gave, without a history."""
         return replaced(self.result, lambda part: part.detach() if isinstance(part, (Tensor, torch.Tensor)) else part)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The packed values of the leaves, and of what the function gave."""
+        for _, values, _ in self.leaves.values():
+            yield values
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        _pair(self.result, self.result, pairs)
+        for values, _ in pairs:
+            yield values
 
     def back(self, gradients: Any) -> tuple[Any, ...]:
         """The gradients of the leaves. It may be asked for again, as long as somebody keeps the tape."""

@@ -26,7 +26,7 @@ from serrate.program.types import RaggedAxis, TensorType, Value
 
 NAME = "vjp"
 
-_RECORD = TensorType(torch.uint8, torch.device("cpu"), (), None, (0,), (0,))
+RECORD = TensorType(torch.uint8, torch.device("cpu"), (), None, (0,), (0,))
 """The type of the record of a library call, which torch's autograd goes back along."""
 
 
@@ -151,7 +151,7 @@ class _Back:
         made = tuple(Value(value.type, self.names.fresh()) for value in operands)
         given: tuple[Any, ...] = (gradient, step.arguments, dict(step.named))
         if form_of(step) is None:
-            record = Value(_RECORD, self.names.fresh("record"))
+            record = Value(RECORD, self.names.fresh("record"))
             self.recorded[id(step)] = replace(step, function=parts.with_record(function), result=(step.result, record))
             given = (*given, record)
         back = parts.by_torch(function)
