@@ -37,13 +37,15 @@ def jit(function: Callable[..., Any] | None = None, *, static: Iterable[str] = (
     """
     if function is None:
         return functools.partial(jit, static=static)
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(jit(function.__func__, static=static))
     if not callable(function):
         raise TypeError(f"sr.jit compiles a function or a module, got {type(function).__name__}: {function!r:.60}")
     if isinstance(static, str):
         raise TypeError(f"static= takes a list of names, got the string {static!r}; write [{static!r}]")
-    from serrate.compiler.function import Jitted
+    from serrate.compiler.wrapped import compiled
 
-    return Jitted(function, static)
+    return compiled(function, static)
 
 
 def explain(function: Any, *arguments: Any, **named: Any) -> Lowered:

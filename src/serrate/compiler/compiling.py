@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from serrate.compiler.containers import Made, parts_of
 from serrate.compiler.gradients import Differentiable
 from serrate.compiler.hosting import Note, host_program
-from serrate.compiler.numbers import DTYPES
+from serrate.compiler.numbers import DTYPES, Limit, traced_number
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
 from serrate.lowering.forms import is_recomputed
-from serrate.lowering.keys import DRAW
+from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
 from serrate.program.guards import Guard
+from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
-from serrate.program.types import Value
+from serrate.program.sizes import Polynomial
+from serrate.program.types import RaggedAxis, Value
 from serrate.schedule import compile_plans
 from serrate.tensor.tensor import Tensor
 
@@ -60,9 +63,12 @@ class Compiled:
     """From the tensors, the loose numbers and the captured tensors to what the function returns, and what it writes."""
     captured: tuple[Any, ...]
     writes: tuple[int, ...]
-    """The arguments that the function writes to; what they hold afterwards comes behind what it returns."""
+    """The arguments that the function writes to, and then the captured tensors, which are counted behind them; what
+    they hold afterwards comes behind what it returns."""
     plain: tuple[bool, ...]
     """For each value that is returned whether as a torch tensor."""
+    limits: Mapping[int, Limit] = field(default_factory=dict)
+    """What loose numbers must be, by their places."""
     recomputed: tuple[str, ...] = ()
     """The operations that the way back computes again."""
 
@@ -96,7 +102,7 @@ def compiled(
         tensors.append(trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped))
     places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
     for place, each in zip(places, given.numbers, strict=True):
-        numbers.append(trace.number(type(each), place) if (place, -1) in loose else each)
+        numbers.append(traced_number(trace, type(each), place) if (place, -1) in loose else each)
     arguments, named = given.rebuilt(tensors, numbers)
     traced = trace.run(function, arguments, named)
     program = explicit_keys.run(traced)
@@ -105,13 +111,14 @@ def compiled(
     program, constants = fold_constants.run(program, DRAWS, _evaluated)
     trace.captured += constants
     wanted = [value for value in program.inputs if trace.needs_gradient(value)]
-    maker = _Maker(trace, name, given, function, note)
+    maker = _Maker(trace, name, given, function, note, loose)
     if wanted and torch.is_grad_enabled() and any(map(trace.needs_gradient, program.results)):
         return maker.differentiable(traced, program, wanted)
     steps = maker.steps(program)
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     forward = maker.stage(program, steps, trace.plain, program.guards)
-    return Compiled(traced, forward, None, forward.run, tuple(trace.captured), tuple(trace.written), tuple(trace.plain))
+    captured, plain = tuple(trace.captured), tuple(trace.plain)
+    return Compiled(traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits)
 
 
 def _evaluated(instruction: Instruction) -> Any:
@@ -126,19 +133,33 @@ def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> fr
     return frozenset(axis for which, axis in loose if axis >= 0 and which == shapes[number])
 
 
-def loose_inputs(given: Arguments, loose: frozenset[Place]) -> list[torch.Tensor]:
-    """The loose numbers, as a program is given them."""
+def loose_inputs(given: Arguments, loose: frozenset[Place], limits: Mapping[int, Limit]) -> list[torch.Tensor] | None:
+    """The loose numbers, as a program is given them; None if it is not right for one of them."""
     places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
-    return [
-        torch.tensor(each, dtype=DTYPES[type(each)])
-        for place, each in zip(places, given.numbers, strict=True)
-        if (place, -1) in loose
-    ]
+    found = [pair for pair in zip(places, given.numbers, strict=True) if (pair[0], -1) in loose]
+    if not all(limits[place].admits(number) for place, number in found):
+        return None
+    return [torch.tensor(number, dtype=DTYPES[type(number)]) for _, number in found]
 
 
 class _Maker:
-    def __init__(self, trace: Trace, name: str, given: Arguments, function: Callable[..., Any], note: Note) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        name: str,
+        given: Arguments,
+        function: Callable[..., Any],
+        note: Note,
+        loose: frozenset[Place],
+    ) -> None:
         self.trace, self.name, self.given, self.function, self.note = trace, name, given, function, note
+        self.loose = loose
+
+    def writes(self) -> tuple[int, ...]:
+        """The arguments, and the captured tensors behind them, that are written to."""
+        count = len(self.given.tensors)
+        others = len(self.trace.given) - len(self.trace.captured) - count
+        return tuple(number if number < count else number - others for number in self.trace.written)
 
     def steps(self, program: Program, suffix: str = "") -> tuple[Step, ...]:
         """A program, cut."""
@@ -160,7 +181,8 @@ class _Maker:
         trace, inputs = self.trace, program.inputs
         joint = vjp.joint(program, wanted, lambda op: op.implementations[-1].function)
         results = tuple(dict.fromkeys(v for v in program.results if v not in inputs))
-        joint = replace(joint, forward=replace(joint.forward, outputs=results))
+        sizes = tuple(dict.fromkeys(sizes_in(program.outputs)))
+        joint = replace(joint, forward=replace(joint.forward, outputs=(results, sizes)))
         halves = vjp.halves(joint, is_recomputed, DRAWS, self.cutter(joint.forward).given_to_calls())
         there, again = self.steps(halves.forward), self.steps(halves.back, "_back")
         compile_plans(step.planned for step in (*there, *again) if isinstance(step, Fused))
@@ -178,26 +200,45 @@ class _Maker:
             inputs,
             program.outputs,
             plain,
+            sizes,
+            tuple(trace.written),
+            any(step.op in OF_TORCH for step in program.instructions),
         )
-        return Compiled(
-            traced, forward, back, run, tuple(trace.captured), tuple(trace.written), plain, halves.recomputed
-        )
+        captured, writes = tuple(trace.captured), self.writes()
+        return Compiled(traced, forward, back, run, captured, writes, plain, trace.limits, recomputed=halves.recomputed)
 
     def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
         """From tensors, those of arguments and captured ones, to the results, by the function itself."""
-        given, count = self.given, len(self.given.tensors)
+        given, count = self.given.without_tensors(), len(self.given.tensors)
+        places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
+        is_loose = [(place, -1) in self.loose for place in places]
+        function, written = self.function, tuple(self.trace.written)
         # The captured tensors are found by the function itself; gradients reach them as they are.
 
         def run(*tensors: Any) -> list[Any]:
-            arguments, named = given.rebuilt(tensors[:count])
+            differing = iter(tensors[count:])
+            numbers = [
+                type(each)(next(differing).item()) if loose else each
+                for each, loose in zip(given.numbers, is_loose, strict=True)
+            ]
+            arguments, named = given.rebuilt(tensors[:count], numbers)
             made: dict[Value, Any] = {}
-            outputs = program.outputs[0] if self.trace.written else program.outputs
-            _match(outputs, self.function(*arguments, **named), made)
-            for number, value in zip(self.trace.written, program.outputs[1] if self.trace.written else (), strict=True):
-                made[value] = tensors[number]
+            outputs = program.outputs[0] if written else program.outputs
+            _match(outputs, function(*arguments, **named), made)
+            for number, value in zip(written, program.outputs[1] if written else (), strict=True):
+                made[value] = tensors[number]  # captured ones are written to by the function itself
             return [made[value] for value in results]
 
         return run
+
+
+def sizes_in(outputs: Any) -> Iterator[Polynomial | Expression | RaggedAxis]:
+    """The sizes and partitions among the outputs of a program."""
+    if isinstance(outputs, (Polynomial, Expression, RaggedAxis)):
+        yield outputs
+    elif isinstance(outputs, (tuple, list, dict)):
+        for part in outputs.values() if isinstance(outputs, dict) else outputs:
+            yield from sizes_in(part)
 
 
 def _plain(program: Program) -> list[bool]:
@@ -209,6 +250,11 @@ def _match(outputs: Any, returned: Any, made: dict[Value, Any]) -> None:
     """Note down which value of the outputs is which tensor."""
     if isinstance(outputs, Value):
         made[outputs] = returned
+    elif isinstance(outputs, Made):
+        found = parts_of(returned)
+        assert found is not None
+        for part, each in zip(outputs[1:], found.parts, strict=True):
+            _match(part, each, made)
     elif isinstance(outputs, dict):
         for name, part in outputs.items():
             _match(part, returned[name], made)

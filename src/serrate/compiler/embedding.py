@@ -17,9 +17,9 @@ import torch
 from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 
+from serrate.compiler.constants import KEPT
 from serrate.compiler.described import Description, PartitionSpec, TensorSpec
 from serrate.compiler.opaque import COMPILED, DRAW, enter
-from serrate.compiler.outside import KEPT
 from serrate.compiler.plans import Plan, plan_of
 from serrate.compiler.signature import Unsupported
 from serrate.tensor.identity import Identity

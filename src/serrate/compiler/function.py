@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from torch.compiler import is_dynamo_compiling
 
 from serrate.compiler import notebook, progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
+from serrate.compiler.constants import KEPT
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.lowered import Lowered
 from serrate.compiler.numbers import Pinned
-from serrate.compiler.outside import KEPT, Outside
+from serrate.compiler.outside import Outside
 from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
 from serrate.compiler.stats import Stats
@@ -111,15 +113,19 @@ class Jitted:
             return self.function(*arguments, **named)
         inputs = given.tensors
         if family.loose:
-            inputs = [*inputs, *loose_inputs(given, family.loose)]
+            numbers = loose_inputs(given, family.loose, found.limits)
+            if numbers is None:
+                self.stats.eager_calls += 1
+                return self._eagerly(found, given)
+            inputs = [*inputs, *numbers]
         if found.writes:
-            _check_aliases(found, given.tensors)
+            _check_aliases(found, [*given.tensors, *found.captured])
         try:
             returned = found.run(*inputs, *found.captured)
         except GuardFailed:
             self.stats.eager_calls += 1
             return self._eagerly(found, given)
-        return _written(found, given.tensors, returned) if found.writes else returned
+        return _written(found, [*given.tensors, *found.captured], returned) if found.writes else returned
 
     @untraced
     def _uncompiled(self, *arguments: Any, **named: Any) -> Any:
@@ -134,7 +140,9 @@ class Jitted:
         arguments, named = given.rebuilt(tensors)
         returned = self.function(*arguments, **named)
         back = {id(each): given.tensors[n] for n, each in enumerate(tensors)}
-        _write(found, given.tensors, [tensors[number] for number in found.writes])
+        for number in found.writes:
+            if number < len(tensors):
+                given.tensors[number].copy_(tensors[number])
         return replaced(returned, lambda part: back.get(id(part), part))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -147,15 +155,18 @@ class Jitted:
             return method_of(self, instance, owner)
         return self._bound_to(instance, owner)
 
-    def _bound_to(self, instance: Any, owner: Any) -> Jitted:
+    def _bound_to(self, instance: Any, owner: Any) -> Any:
         """The compiled function of a method of an object."""
-        kept = instance.__dict__.setdefault(KEPT, _Methods())
+        own = getattr(instance, "__dict__", None)
+        if not isinstance(own, dict):  # a class, or an object whose class has slots: it is an argument
+            return types.MethodType(self, instance)
+        kept = own.setdefault(KEPT, _Methods())
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
             kept[self]._name_of_method = f"{self._name}_{len(kept)}"
             setattr(kept, kept[self]._name_of_method, kept[self])
             kept[self]._static = frozenset(each - 1 if isinstance(each, int) else each for each in self._static)
-        return kept[self]  # type: ignore[no-any-return]
+        return kept[self]
 
     def __reduce__(self) -> Any:
         return _again, (self.function, self._static)
@@ -184,7 +195,7 @@ class Jitted:
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
             *autocast_state().items(),
-            *self._outside.key(),
+            self._outside.key(),
         )
         family = self._families.get(skeleton)
         if family is not None:
@@ -200,6 +211,10 @@ class Jitted:
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
         """The program of a signature that has none yet."""
+        if self._outside.communicating:
+            made: Compiled | str = f"the hooks of a {self._outside.communicating} inside communicate in each call"
+            family.programs[family.key(given)] = made
+            return made
         if family.seen is not None and not family.is_static:
             places = changed(family.seen, given.variables)
             loose = {place for place in places if place[0] not in family.pinned}
@@ -209,7 +224,6 @@ class Jitted:
                 if found is not None:
                     return found
         family.seen = given.variables
-        made: Compiled | str
         while True:
             try:
                 made = self._traced(given, family)
@@ -222,7 +236,7 @@ class Jitted:
             except CompileError as error:
                 made = _without_compiler(error)
                 break
-            except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+            except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError) as error:
                 if is_users_own(error):
                     raise
                 if family.is_static:
@@ -300,7 +314,8 @@ def _check_aliases(found: Compiled, tensors: list[Any]) -> None:
             if other != number and storage and storage == storages[number]:
                 raise ValueError(
                     f"argument {number} is written to and shares its memory with argument {other}, so that the result "
-                    f"would depend on the order of kernels; give a clone of one of them"
+                    f"would depend on the order of kernels; give a clone of one of them (what the function finds "
+                    f"outside of its arguments is counted behind them)"
                 )
 
 

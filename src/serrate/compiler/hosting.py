@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from serrate.compiler.containers import Made
+from serrate.compiler.gradients import casting
 from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
@@ -273,6 +275,7 @@ class _Writer:
                 given.append(f"{self.made.meaning('extent', _NOTHING)}.expand({self._size(feed.of)})")
             else:
                 given.append(self._contiguous(feed.of))
+        self._ask(step)
         names = [self.variable("v") for _ in step.results]
         kernels = self.made.meaning("kernels", step.planned.prepared())
         first = self.made.meaning("first", [partial(self.note, step.planned)])
@@ -285,6 +288,16 @@ class _Writer:
                 sizes = [*([] if kind.rows is None else [f"{name}.shape[0]"]), *map(self._size, kind.features)]
                 self.line(f"{name} = {name}.view({', '.join(sizes)})")
             self._note_features(value)
+
+    def _ask(self, step: Fused) -> None:
+        """Ask by name for numbers that only a device knows and that sizes of results are made of, which may wait."""
+        for value in step.results:
+            for size in value.type.features:
+                terms = () if isinstance(size, int) else size.terms
+                for symbol in {each for monomial, _ in terms for each in monomial}:
+                    of = symbol.of[0]
+                    if symbol.kind in ("longest", "total") and isinstance(of, Expression) and not of.host_born:
+                        self.line(self._symbol(symbol))
 
     def _skeleton(self, maker: Instruction) -> None:
         """Run an operation on tensors without features, for the rows of its result."""
@@ -326,6 +339,8 @@ class _Writer:
         if op is not None:
             function = op.function if function is None else op.spellings.get(function, function)
         assert function is not None
+        if instruction.autocast is not None:
+            function = under_autocast(function, dict(instruction.autocast))
         called = self.made.meaning(re.sub(r"\W+", "_", instruction.op), function)
         given = [self._argument(part) for part in instruction.arguments]
         given += [f"{name}={self._argument(part)}" for name, part in instruction.named]
@@ -392,10 +407,15 @@ class _Writer:
             return f"{self.made.meaning('unshared', unshared)}({text}, ({inputs},))"
         if isinstance(part, Polynomial):
             return self._size(part)
+        if isinstance(part, Made):
+            inside = "".join(f"{self._returned(each)}, " for each in part[1:])
+            return f"{self.made.meaning('container', part[0])}(({inside}))"
         if isinstance(part, tuple):
             inside = "".join(f"{self._returned(each)}, " for each in part)
             if hasattr(part, "_fields"):
                 return f"{self.made.meaning('made', type(part))}({inside})"
+            if hasattr(type(part), "n_sequence_fields"):
+                return f"{self.made.meaning('made', type(part))}(({inside}))"
             return f"({inside})"
         if isinstance(part, list):
             return f"[{', '.join(map(self._returned, part))}]"
@@ -417,6 +437,16 @@ def unshared(result: Any, inputs: Sequence[Any]) -> Any:
         if given is result or (storage and given.untyped_storage().data_ptr() == storage):
             return result.clone()
     return result
+
+
+def under_autocast(function: Callable[..., Any], casts: Mapping[str, torch.dtype]) -> Callable[..., Any]:
+    """The function with autocast as it was where it was called."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        with casting(casts):
+            return function(*arguments, **named)
+
+    return call
 
 
 def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from serrate.compiler.gradients import filled, shell_of, under_autocast
+from serrate.compiler.gradients import casting, filled, shell_of
 from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.measures import Measures
 from serrate.compiler.plans import Plan, shape_of
@@ -106,7 +106,7 @@ def _run(plan: Plan, arguments: Sequence[Any], inputs: Sequence[Any]) -> list[An
     try:
         if way_back is None:
             return list(tensors_in(plan.compiled.run(*inputs)))
-        results, saved, _ = way_back.forward(*inputs)
+        (results, _), saved, _ = way_back.forward(*inputs)
         return [*results, *saved]
     except GuardFailed as error:
         positional, named = plan.description.arguments_of(arguments)
@@ -143,7 +143,7 @@ def _surroundings(plan: Plan, keys: torch.Tensor | None) -> contextlib.AbstractC
         return torch.no_grad()
     stack = contextlib.ExitStack()
     stack.enter_context(torch.no_grad())
-    stack.enter_context(under_autocast(plan.autocast))
+    stack.enter_context(casting(plan.autocast))
     if plan.records:
         stack.enter_context(_Above())
     if keys is not None:

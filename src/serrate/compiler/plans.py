@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from serrate.compiler.compiling import Compiled, loose_inputs
+from serrate.compiler.containers import Made
 from serrate.compiler.described import Description
 from serrate.compiler.gradients import Differentiable, autocast_state
 from serrate.compiler.measures import Measures, symbols_of
 from serrate.compiler.signature import Arguments, Unsupported
-from serrate.lowering.keys import DRAW
+from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.passes.lower_ptensor import Called
 from serrate.passes.vjp import RECORD
 from serrate.program.partitions import Expression
@@ -188,9 +189,13 @@ def plan_of(jitted: Any, description: Description) -> Plan:
     values = [*program.inputs, *program.results]
     if any(value.type.origin is not None for value in values):
         raise Unsupported("a result of group_by goes in or out of it")
-    loose = tuple(loose_inputs(given, family.loose)) if family.loose else ()
+    if any(each.op in OF_TORCH for each in program.instructions):
+        raise Unsupported("functions of torch draw random numbers in it")
+    loose = loose_inputs(given, family.loose, found.limits) if family.loose else []
+    if loose is None:
+        raise Unsupported("its program is not right for one of the numbers that it is given")
     plan = Plan(
-        jitted, description, found, "", loose, (), frozenset(), None, (), (),
+        jitted, description, found, "", tuple(loose), (), frozenset(), None, (), (),
         sum(each.op == DRAW for each in program.instructions), outside,
     )  # fmt: skip
     _Layout(plan, examples).run()
@@ -262,7 +267,7 @@ class _Layout:
             return "size", self._output(part)
         if type(part) in (tuple, list):
             return type(part).__name__, tuple(map(self._returned, part))
-        if isinstance(part, tuple) and hasattr(part, "_fields"):
+        if isinstance(part, tuple) and hasattr(part, "_fields") and not isinstance(part, Made):
             self.plan.classes = (*self.plan.classes, type(part))
             number = len(self.plan.classes) - 1
             return "named", tuple(map(self._returned, part)), number
@@ -270,7 +275,8 @@ class _Layout:
             return "dict", tuple(part), tuple(map(self._returned, part.values()))
         if part is None or isinstance(part, (bool, int, float, complex, str, torch.dtype, torch.device)):
             return "constant", part
-        raise Unsupported(f"it returns a {type(part).__name__}")
+        kind = "container of another class than tuple, list and dict" if isinstance(part, Made) else type(part).__name__
+        raise Unsupported(f"it returns a {kind}")
 
     def _tensor(self, value: Value) -> tuple[Any, ...]:
         plain, plan = next(self.plain), self.plan

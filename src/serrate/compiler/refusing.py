@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import linecache
 import sys
+import traceback
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import torch
@@ -13,6 +15,7 @@ from serrate.errors import TracerError
 
 _OURS = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
+_FUNCTION = torch.autograd.Function.apply.__code__.co_filename
 
 
 def users_line() -> tuple[str, int, str]:
@@ -34,8 +37,27 @@ def is_users_own(error: BaseException) -> bool:
     return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
 
 
+def is_inside_of_a_function_of_autograd() -> bool:
+    """Whether the `forward` of a `torch.autograd.Function` runs now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "apply" and frame.f_code.co_filename == _FUNCTION:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def refuse(what: str, instead: str) -> NoReturn:
     """Raise a `TracerError` at the user's line."""
     file, number, text = users_line()
     shown = f": {text}" if text else ""
     raise TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}")
+
+
+def refuse_at(error: BaseException, what: str, instead: str) -> NoReturn:
+    """Raise a `TracerError` at the line of the user's that an error came from."""
+    found = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((_OURS, _TORCH))
+    ]
+    shown = f"{found[-1].filename}:{found[-1].lineno}: {found[-1].line}" if found else "a line that nobody knows"
+    raise TracerError(f"{what} inside of a function that sr.jit traces ({shown}); {instead}") from error

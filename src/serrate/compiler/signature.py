@@ -7,11 +7,16 @@ on it is an input of the program, and no signature asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import types
+from collections.abc import Hashable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
+from serrate.compiler.constants import Held, seen
+from serrate.compiler.containers import parts_of
+from serrate.compiler.outside import Outside, is_users
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -88,7 +93,21 @@ class Arguments:
         elif isinstance(part, Tensor):
             raise Unsupported(f"a {kind.__name__} is no argument of a program")
         else:
-            self.skeleton.append((kind, Held(part)))
+            self._look_inside(part)
+
+    def _look_inside(self, part: Any) -> None:
+        """Look at a thing that is no tensor, no number and no tuple, list or dict."""
+        kind = type(part)
+        if isinstance(part, (torch.nn.Module, type)) or callable(part):
+            self.skeleton.append((kind, *_found_in(part)))
+        elif isinstance(part, Iterator):
+            raise Unsupported(f"a {kind.__name__} can be read once, and a program is made by one more reading of it")
+        elif kind in (set, frozenset) or (found := parts_of(part)) is None:
+            self.skeleton.append((kind, seen(part)))
+        else:
+            self.skeleton.append((kind, found.key, len(found.parts)))
+            for each in found.parts:
+                self._look(each)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -101,7 +120,7 @@ class Arguments:
         counted = None if numbers is None else iter(numbers)
 
         def again(part: Any) -> Any:
-            if isinstance(part, (Tensor, torch.Tensor)):
+            if part is HOLE or isinstance(part, (Tensor, torch.Tensor)):
                 return next(left)
             if type(part) in (int, float, complex):
                 return part if counted is None else next(counted)
@@ -112,29 +131,46 @@ class Arguments:
                 return {name: again(each) for name, each in part.items()}
             if type(part) is slice:
                 return slice(again(part.start), again(part.stop), again(part.step))
-            return part
+            if type(part) in _PLAIN or isinstance(part, (set, frozenset)) or callable(part):
+                return part
+            found = parts_of(part)
+            return part if found is None else found.make([again(each) for each in found.parts])
 
         positional = tuple(each if place in self.static else again(each) for place, each in enumerate(self.arguments))
         return positional, {name: each if name in self.static else again(each) for name, each in self.named.items()}
+
+    def without_tensors(self) -> Arguments:
+        """The same arguments, which keep no tensor, for `rebuilt` alone."""
+        made = object.__new__(Arguments)
+        made.static, made.numbers, made.variables = self.static, self.numbers, self.variables
+        made.arguments, made.named = self.rebuilt([HOLE] * len(self.tensors))
+        return made
+
+
+HOLE = object()
+"""What stands where a tensor was."""
 
 
 class Unsupported(TypeError):
     """This error is raised for an argument that no program can be given."""
 
 
-class Held:
-    """An object as a part of a signature: told from others by its identity, and kept so that it stays its own."""
+_OUTSIDE: WeakKeyDictionary[Any, Outside] = WeakKeyDictionary()
+"""What modules and functions that are arguments find outside."""
 
-    __slots__ = ("given",)
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and other.given is self.given
-
-    def __hash__(self) -> int:
-        return id(self.given)
+def _found_in(given: Any) -> tuple[Any, int]:
+    """A module or a function as a part of a signature: which it is, and what it holds and finds outside."""
+    inner = getattr(given, "__func__", given)
+    if isinstance(inner, types.FunctionType) and not is_users(inner.__module__):
+        return Held(inner), 0
+    try:
+        outside = _OUTSIDE.get(given)
+        if outside is None:
+            outside = _OUTSIDE[given] = Outside(given, entirely=True)
+    except TypeError:  # it has no hash, or no weak references
+        outside = Outside(given, entirely=True)
+    return Held(given), outside.key()
 
 
 def masked(variables: list[Any], loose: frozenset[Place]) -> tuple[Any, ...]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from serrate.compiler.traced import TracedTorch
+from serrate.compiler.traced import OPERATORS, TracedTorch
+from serrate.compiler.traced_sizes import TracedSize
+from serrate.lowering.keys import draws_from_torch
 from serrate.ops.call import TRACER
 from serrate.ops.record import Op
 from serrate.program.types import Value
@@ -29,13 +31,15 @@ class TorchFunctions(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if TRACER.get() is not self.trace or function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
+        if TRACER.get() is not self.trace or abstract.current() is not None:
             return function(*args, **named)
-        if abstract.current() is not None:  # A type is being found, by tensors that the user's function never sees.
+        if function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
             return function(*args, **named)
-        if not any(True for _ in tensors_in((args, named))):
-            return function(*args, **named)
-        return self.trace.torch_function(function, args, named)
+        if is_symbolic((args, named)) or draws_from_torch(function, args, named):
+            return self.trace.torch_function(function, args, named)
+        made = function(*args, **named)
+        self.trace.made_inside.update((id(each), each) for each in tensors_in(made))
+        return made
 
 
 _QUESTIONS = {
@@ -52,8 +56,77 @@ _QUESTIONS = {
     torch.is_floating_point,
     torch.is_complex,
     torch.is_tensor,
+    torch.is_inference,
+    torch.Tensor.is_inference,
+    torch.is_same_size,
+    torch.Tensor.is_pinned,
+    torch.Tensor.is_shared,
+    torch.Tensor.is_set_to,
+    torch.Tensor.data_ptr,
+    torch.Tensor.element_size,
+    torch.Tensor.get_device,
+    torch.can_cast,
+    torch.result_type,
 }
 """Functions of torch that ask about a tensor, and give no tensor."""
+UNKNOWN = {
+    torch.equal,
+    torch.Tensor.equal,
+    torch.allclose,
+    torch.Tensor.allclose,
+    torch.is_nonzero,
+    torch.Tensor.is_nonzero,
+}
+"""Functions of torch that ask for elements."""
+CHANGES_SHAPE = frozenset(
+    [
+        "t_",
+        "transpose_",
+        "swapaxes_",
+        "swapdims_",
+        "squeeze_",
+        "unsqueeze_",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "as_strided_",
+        "detach_",
+        "rename_",
+        "requires_grad_",
+        "share_memory_",
+    ]
+)
+"""Functions of torch that write no elements, and change the tensor itself."""
+
+
+def is_symbolic(given: Any) -> bool:
+    """Whether tensors, or sizes that differ from call to call, are among the arguments."""
+    if isinstance(given, (Tensor, torch.Tensor, TracedSize)):
+        return True
+    parts = given.values() if isinstance(given, dict) else given if isinstance(given, (tuple, list)) else ()
+    return any(map(is_symbolic, parts))
+
+
+def writes(function: Callable[..., Any]) -> bool:
+    """Whether a function of torch writes to its first operand."""
+    name = getattr(function, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE
+
+
+def loops(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a function of torch goes step by step over an axis whose size differs from call to call."""
+    name = getattr(function, "__name__", "")
+    if name in ("gru", "lstm", "rnn_tanh", "rnn_relu"):
+        if len(arguments) != 9:  # packed sequences, whose lengths are data
+            return True
+        return isinstance(arguments[0].shape[1 if arguments[8] else 0], TracedSize)
+    if name in ("unbind", "split", "unsafe_split", "chunk", "unsafe_chunk"):
+        dim = named.get("dim", arguments[-1] if len(arguments) > (1 if name == "unbind" else 2) else 0)
+        return isinstance(arguments[0].shape[dim], TracedSize)
+    return False
+
+
+_IN_PLACE = ("__setitem__", *(f"__i{name}__" for name in OPERATORS))
 
 
 def is_plain_operand(given: Any) -> bool:

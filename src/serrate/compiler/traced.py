@@ -16,7 +16,7 @@ from serrate.compiler.refusing import refuse
 from serrate.compiler.traced_sizes import TracedPartition, traced_size
 from serrate.program.sizes import Size
 from serrate.program.sizes import product_of as times
-from serrate.program.types import RaggedAxis, TensorType, Value
+from serrate.program.types import RaggedAxis, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -34,6 +34,7 @@ _ELEMENTS = {
     "__complex__": "keep it as a 0-d tensor, which operations take in place of a number",
     "__index__": "keep it as a tensor, and use sr.take or x[index]",
     "__iter__": "use operations along the axis, or x[i] for rows that a type knows",
+    "equal": "use sr.all(x == y), which gives a tensor",
     "__contains__": "use sr.any(x == item)",
     "__array__": "use operations of sr or torch, or leave this part outside",
     "max_lengths": "to_dense() pads to the longest row by itself",
@@ -43,6 +44,7 @@ _ELEMENTS = {
     "to_packed_sequence": "leave the conversion outside",
     "__dlpack__": "leave the conversion outside",
     "backward": "call the compiled function, and backward() on what it returns",
+    "grad_fn": "gradients come from backward() outside, or torch.autograd.grad",
     "grad": "gradients come from backward() outside, or torch.autograd.grad",
     "record_stream": "leave it outside",
     "pin_memory": "leave it outside",
@@ -56,15 +58,19 @@ class Traced(Tensor):
         raise TypeError("a Traced is made by a trace")
 
     trace: Trace
+    first: Value
+    """The value that it stood for before anything was written to it."""
+    is_given: bool
+    """Whether it is an argument, or a tensor that the function found."""
     is_plain = False
     """Whether a torch tensor stands here in the user's function, so that a torch tensor leaves it."""
 
     @classmethod
-    def of(cls, value: Value, trace: Trace, is_plain: bool = False) -> Traced:
-        """What stands for a value."""
+    def of(cls, value: Value, trace: Trace, is_plain: bool = False, *, is_given: bool = False) -> Traced:
+        """What stands for a value, which `is_given` to the program if the user's function did not make it."""
         kind = TracedTorch if is_plain else TracedGrouped if value.type.origin is not None else Traced
         made = object.__new__(kind)
-        made.__dict__.update(held=value, trace=trace, writes=0, link=None)
+        made.__dict__.update(held=value, first=value, trace=trace, writes=0, link=None, stood=[], is_given=is_given)
         return made
 
     @property
@@ -84,12 +90,19 @@ class Traced(Tensor):
         link = self.__dict__["link"]
         return int(self.__dict__["writes"]) + (0 if link is None else link.base.version)
 
+    @property
+    def family(self) -> list[Value]:
+        """The values that it and its bases have stood for."""
+        link = self.__dict__["link"]
+        return [*self.__dict__["stood"], self.value, *([] if link is None else link.base.family)]
+
     def follow(self, base: Traced, derived: Callable[[Value], Value], written: Callable[[Value, Value], Value]) -> None:
         """Be a view of another tensor: what is written to one of them reaches the other."""
         self.__dict__["link"] = _Link(base, derived, written, base.version)
 
     def rebind(self, value: Value) -> None:
         """Stand for another value from now on: it was written to."""
+        self.__dict__["stood"].append(self.__dict__["held"])
         self.__dict__["held"] = value
         self.__dict__["writes"] += 1
         link = self.__dict__["link"]
@@ -98,11 +111,6 @@ class Traced(Tensor):
             link.seen = link.base.version
 
     # ------------------------------------------------------------------------------------------------------- look
-
-    @property
-    def type(self) -> TensorType:
-        """What is known of it."""
-        return self.value.type
 
     @property
     def is_ragged(self) -> bool:
@@ -227,7 +235,13 @@ class Traced(Tensor):
         """The torch tensor inside a dense tensor."""
         if self.is_ragged:
             return Tensor.torch(self)
-        return Traced.of(self.value, self.trace, is_plain=True)
+        return self.alias()
+
+    def alias(self) -> Traced:
+        """The torch tensor inside of a dense tensor: what is written to one of them reaches the other."""
+        made = Traced.of(self.value, self.trace, is_plain=True)
+        made.follow(self, lambda value: value, lambda _, value: value)
+        return made
 
     def _with(self, values: Any) -> Tensor:
         refuse("a tensor is put around other values", "use operations of sr")
@@ -289,6 +303,41 @@ class TracedTorch(Traced):
 
     is_plain = True
 
+    @property
+    def T(self) -> Any:
+        """A matrix with its two axes exchanged."""
+        return self.trace.plain_result(Tensor.T.fget(self))  # type: ignore[attr-defined]
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return self.trace.plain_result(Tensor.mT.fget(self))  # type: ignore[attr-defined]
+
+    def to(self, *arguments: Any, **named: Any) -> Any:
+        """A copy of another dtype or on another device, or the tensor itself; another tensor may say of which."""
+        if arguments and isinstance(arguments[0], (Tensor, torch.Tensor)):
+            arguments = (arguments[0].device, arguments[0].dtype, *arguments[1:])
+        return Tensor.to(self, *arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        # Methods that torch's tensors alone have are functions of torch.
+        function = _PROPERTIES.get(name, None if name.startswith("_") else getattr(torch.Tensor, name, None))
+        if not callable(function):
+            return super().__getattr__(name)
+        if name in _PROPERTIES:
+            return self.trace.torch_function(function, (self,), {})
+        return lambda *arguments, **named: self.trace.torch_function(function, (self, *arguments), named)
+
+
+_PROPERTIES: dict[str, Callable[..., Any]] = {
+    "real": torch.real,
+    "imag": torch.imag,
+    "H": torch.adjoint,
+    "mH": torch.adjoint,
+    "data": torch.Tensor.detach,
+}
+"""Attributes of torch's tensors that are tensors."""
+
 
 class TracedGrouped(Traced):
     """What `sr.group_by` gives inside of a traced function."""
@@ -328,26 +377,15 @@ def _operator(name: str) -> Callable[..., Any]:
     return operator
 
 
+OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+"""Python's operators of two operands."""
+
+
 def give_operators() -> None:
     """Give `TracedTorch` the operators that Tensor has; these are attached after its class was made."""
-    binary = (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-        "matmul",
-    )
-    for name in binary:
+    for name in OPERATORS:
         setattr(Traced, f"__i{name}__", _written(name))
-    names = [*binary, *(f"r{name}" for name in binary), *(f"i{name}" for name in binary)]
+    names = [*OPERATORS, *(f"{kind}{name}" for kind in "ri" for name in OPERATORS)]
     names += ["neg", "pos", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge"]
     for name in names:
         setattr(TracedTorch, f"__{name}__", _operator(f"__{name}__"))
@@ -361,7 +399,7 @@ def _asks_for_elements(name: str, instead: str) -> Any:
 
     asked.__name__ = name
     asked.__doc__ = "Refused: only elements tell."
-    return property(asked) if name in ("max_lengths", "grad") else asked
+    return property(asked) if name in ("max_lengths", "grad", "grad_fn") else asked
 
 
 for _name, _instead in _ELEMENTS.items():

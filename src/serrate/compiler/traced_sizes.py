@@ -17,48 +17,75 @@ class TracedSize:
     """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size."""
 
     __slots__ = ("size",)
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, size: Size) -> None:
         self.size = size
 
     def __add__(self, other: Any) -> Any:
         given = _size_of(other)
-        return NotImplemented if given is None else traced_size(sum_of(self.size, given))
+        return self._computed("add", other) if given is None else traced_size(sum_of(self.size, given))
 
-    __radd__ = __add__
+    def __radd__(self, other: Any) -> Any:
+        return self._computed("radd", other) if _size_of(other) is None else self + other
 
     def __mul__(self, other: Any) -> Any:
         given = _size_of(other)
-        return NotImplemented if given is None else traced_size(times(self.size, given))
+        return self._computed("mul", other) if given is None else traced_size(times(self.size, given))
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Any:
+        return self._computed("rmul", other) if _size_of(other) is None else self * other
 
     def __neg__(self) -> Any:
         return traced_size(times(self.size, -1))
 
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if not str(self.size).startswith("-") else self._refused()
+
     def __sub__(self, other: Any) -> Any:
         given = _size_of(other)
-        return NotImplemented if given is None else traced_size(sum_of(self.size, times(given, -1)))
+        return self._computed("sub", other) if given is None else traced_size(sum_of(self.size, times(given, -1)))
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return self._computed("rsub", other) if _size_of(other) is None else -self + other
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._computed("truediv", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._computed("rtruediv", other)
+
+    def _computed(self, name: str, other: Any) -> Any:
+        """What an operator gives with something that is no size: a number that the program computes."""
+        from serrate.compiler.numbers import size_as_number
+        from serrate.compiler.tracing import current
+
+        trace = current()
+        given = size_as_number(trace, other.size) if isinstance(other, TracedSize) else other
+        return getattr(size_as_number(trace, self.size), f"__{name}__")(given)
 
     def _asked(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
-        """Compare with another size. The same expression is the same number, and no size that a type does not know is
-        1; all else only a call knows."""
+        """Compare with another size. The same expression is the same number, and the first axis of a dense argument is
+        never 1 where it is no number; all else only a call knows."""
         given = _size_of(other)
         if given is None:
             return compare is operator.ne
         if given == self.size:
             return compare in (operator.eq, operator.le, operator.ge)
-        if given != 1 or compare not in (operator.eq, operator.ne):
+        if given != 1 or compare not in (operator.eq, operator.ne) or not self._is_never_one():
             refuse(
                 f"the size {self.size} is compared with {given}",
                 "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
                 "sr.where, or give the size as an argument that is named in static=",
             )
         return compare is operator.ne
+
+    def _is_never_one(self) -> bool:
+        from serrate.compiler.tracing import current
+
+        return self.size in current().not_one
 
     def __eq__(self, other: object) -> bool:
         return self._asked(other, operator.eq)
@@ -81,11 +108,18 @@ class TracedSize:
     def _refused(self, *_: Any) -> NoReturn:
         refuse(
             f"the size {self.size} is used as a Python number",
-            "it is known only when the function is called; sizes can be added, multiplied and given to operations, and "
-            "sr.full((), x.shape[0]) has no form: divide by sr.sum(sr.ones_like(x)) or use sr.mean",
+            "it is known only when the function is called; sizes can be added, multiplied, divided, and given to "
+            "operations",
         )
 
-    __index__ = __int__ = __float__ = __bool__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = _refused
+    def __format__(self, spec: str) -> str:
+        return str(self.size) if not spec else self._refused()
+
+    __index__ = __int__ = __float__ = __complex__ = __bool__ = __hash__ = _refused
+    __round__ = __trunc__ = __floor__ = __ceil__ = __divmod__ = __rdivmod__ = __invert__ = _refused
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refused
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = _refused
+    __or__ = __ror__ = __xor__ = __rxor__ = _refused
 
     def __repr__(self) -> str:
         return str(self.size)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import functools
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from serrate.compiler.numbers import DTYPES, TracedNumber, kind_of
-from serrate.compiler.refusing import refuse, users_line
-from serrate.compiler.spellings import TorchFunctions, as_ours, is_plain_operand, tensors_in
+from serrate.compiler.containers import opened, tensors_hidden_in
+from serrate.compiler.gradients import autocast_state
+from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
+from serrate.compiler.refusing import is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
+from serrate.compiler.spellings import (
+    UNKNOWN,
+    TorchFunctions,
+    as_ours,
+    is_plain_operand,
+    loops,
+    tensors_in,
+    writes,
+)
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
+from serrate.compiler.writing import link, link_values, write, write_by_torch
 from serrate.fusion import elementwise
-from serrate.lowering import parts, views
+from serrate.lowering import parts
+from serrate.lowering.keys import draws_from_torch
 from serrate.ops import answers
 from serrate.ops.call import TRACER
 from serrate.ops.meta import Typed, call_name, found_at_points, given_at
@@ -60,12 +73,23 @@ class Trace:
         self.given: list[Value] = []
         """The values that the program is given: arguments, then captured tensors."""
         self.captured: list[Tensor | torch.Tensor] = []
-        self._captured: dict[int, Value] = {}
+        self.standing: dict[int, Traced] = {}
+        """What stands for them; an entry is found by the identity of the tensor."""
+        self.made_inside: dict[int, Any] = {}
+        """The tensors that the function itself had torch make of nothing, by their identity."""
         self.partitions: dict[Expression, Partition] = {}
         """The partitions that the function found outside of its arguments."""
         self._differentiable: set[Value] = set()
+        self._cut: dict[Value, Value] = {}
+        """What stands for values where no gradients are recorded."""
+        self._is_asked = False
+        self._has_gradients, self._casts = torch.is_grad_enabled(), autocast_state()
         self.written: list[int] = []
-        """The numbers of the arguments that were written to; what they hold comes behind what is returned."""
+        """The numbers of the inputs that were written to; what they hold comes behind what is returned."""
+        self.not_one: set[Any] = set()
+        """The sizes that differ from call to call, and are never 1."""
+        self.limits: dict[int, Limit] = {}
+        """What numbers must be, by their places among the variables."""
         self.is_over = False
         self.arguments: list[Traced] = []
         self.plain: list[bool] = []
@@ -81,8 +105,11 @@ class Trace:
         value = Value(self.inputs.type_of(given, is_static=is_static, loose=loose), name)
         if requires_grad:
             self._differentiable.add(value)
+        self._is_asked |= given.requires_grad
+        if not value.type.axes:  # a batch of one in a dense tensor is another signature
+            self.not_one.update(size for size in value.type.features if not isinstance(size, int))
         self.given.append(value)
-        made = Traced.of(value, self, is_plain=isinstance(given, torch.Tensor))
+        made = Traced.of(value, self, is_plain=isinstance(given, torch.Tensor), is_given=True)
         self.arguments.append(made)
         return made
 
@@ -91,17 +118,37 @@ class Trace:
         trace, tracer = _CURRENT.set(self), TRACER.set(self)
         try:
             with TorchFunctions(self):
-                result = function(*arguments, **named)
-            outputs = replaced(result, self._output)
-            self.written = [n for n, each in enumerate(self.arguments) if each.value != self.given[n]]
-            if self.written:
-                self.plain += [False] * len(self.written)
-                outputs = (outputs, tuple(self.arguments[number].value for number in self.written))
+                try:
+                    result = function(*arguments, **named)
+                except TypeError as error:  # functions of C take Python's numbers alone, and name what they got instead
+                    if "TracedNumber" in str(error) and self.limits:
+                        raise Pinned(frozenset(self.limits)) from error
+                    if "TracedSize" in str(error):
+                        refuse_at(
+                            error, "a size that differs from call to call is given to a function that takes Python's "
+                            "numbers alone", "use operators, or functions of sr such as sr.zeros and sr.arange",
+                        )  # fmt: skip
+                    if "'Traced" in str(error):
+                        raise NotImplementedError(f"a function of C takes no traced tensor: {error}") from error
+                    raise
+            outputs = replaced(opened(result), self._output)
+            written = self._written()
+            if written:
+                self.written = [self.given.index(before) for before, _ in written]
+                self.plain += [False] * len(written)
+                outputs = (outputs, tuple(after for _, after in written))
         finally:
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
             self.is_over = True
         return Program(tuple(self.given), tuple(self.instructions), outputs, self.guards)
+
+    def _written(self) -> list[tuple[Value, Value]]:
+        """The inputs that were written to, and what they hold in the end."""
+        ours = [each for given, each in zip(self.captured, self.standing.values(), strict=True)
+                if id(given) not in self.made_inside]  # fmt: skip
+        pairs = [(each.first, each.value) for each in (*self.arguments, *ours)]
+        return [(before, after) for before, after in pairs if before != after]
 
     def _output(self, part: Any) -> Any:
         """A part of what the function returns."""
@@ -112,12 +159,30 @@ class Trace:
         if isinstance(part, Traced):
             self.plain.append(part.is_plain)
             # An argument is returned as itself, after it was written to, too.
-            places = [number for number, each in enumerate(self.arguments) if each is part]
-            return self.given[places[0]] if places else part.value
+            return part.first if part.is_given else part.value
         if isinstance(part, (Tensor, torch.Tensor)):
             self.plain.append(isinstance(part, torch.Tensor))
-            return self._capture(part)
+            return self._own(part)
+        if isinstance(part, (Ragged, Partition)):
+            return self.typed(part)
+        if isinstance(part, Iterator):
+            refuse(
+                f"a {type(part).__name__} is returned", "return a list or a tuple, which the compiled function fills"
+            )
+        if any(isinstance(each, (Traced, TracedSize, TracedNumber)) for each in tensors_hidden_in(part)):
+            refuse(
+                f"an object of the class {type(part).__name__} that holds tensors is returned",
+                "return tuples, lists, dicts or dataclasses, or register the class as a tree with torch",
+            )
         return part
+
+    def _own(self, given: Tensor | torch.Tensor) -> Value:
+        """A tensor that is no traced one, as it is returned: itself, or another one in each call if made inside."""
+        value = self.capture(given)
+        if id(given) not in self.made_inside:
+            return self.standing[id(given)].first
+        run = parts.of_torch(torch.clone)
+        return self.entered("torch.clone", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------------ calls
 
@@ -126,11 +191,11 @@ class Trace:
     ) -> Any:
         """What the tracer answers to a call of an operation."""
         if op.writes:
-            return self._write(op, arguments, named, spelling)
+            return write(self, op, arguments, named, spelling)
         count = len(self.instructions)
         result = self._recorded(op, arguments, named, spelling)
         if len(self.instructions) == count + 1 and isinstance(result, Traced):
-            self._link(result, arguments[0] if arguments else None, self.instructions[-1])
+            link(self, result, arguments[0] if arguments else None, self.instructions[-1])
         # torch's functions and methods of torch tensors give torch tensors.
         asks = spelling is not None or op.home == "Tensor"
         return (
@@ -140,20 +205,23 @@ class Trace:
     def _recorded(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
     ) -> Any:
-        if any(isinstance(part, TracedNumber) for part in arguments) and elementwise.is_known(op.name):
+        if any(isinstance(part, (TracedNumber, TracedSize)) for part in arguments) and elementwise.is_known(op.name):
+            arguments = tuple(
+                size_as_number(self, part.size) if isinstance(part, TracedSize) else part for part in arguments
+            )
             arguments = self._with_numbers(op, arguments)
         given, options = replaced((arguments, named), self.typed)
         file, line, _ = users_line()
         where = f"{os.path.basename(file)}:{line}"
         if spelling is None:
-            return self._wrapped(self._called(op, given, options, where))
+            return self._wrapped(self.called(op, given, options, where))
         try:
             found = record_calls(
                 op.spellings[spelling], given, options, self.names,
                 guards=self.guards, title=spelling.__name__, memo=("spelling", op.name, spelling),
             )  # fmt: skip
         except NotRecorded:
-            return self._wrapped(self._called(op, given, options, where, spelling))
+            return self._wrapped(self.called(op, given, options, where, spelling))
         self.guards = found.guards
         for each in found.instructions:
             self._enter(each, where)
@@ -174,32 +242,15 @@ class Trace:
         """A value in another dtype."""
         if value.type.dtype == dtype:
             return value
-        result: Value = self._called(TABLE["astype"], (value, dtype), {}, "")
+        result: Value = self.called(TABLE["astype"], (value, dtype), {}, "")
         return result
-
-    def arithmetic(self, name: str, *numbers: Any) -> TracedNumber:
-        """What Python computes of numbers, some of which differ from call to call."""
-        kind = float if name == "divide" and kind_of(*numbers) is int else kind_of(*numbers)
-        given = [
-            self.cast(each.value, DTYPES[kind]) if isinstance(each, TracedNumber) else kind(each) for each in numbers
-        ]
-        places = frozenset[int]().union(*(each.places for each in numbers if isinstance(each, TracedNumber)))
-        value = self._called(TABLE[name], tuple(given), {}, "")
-        return TracedNumber(value, kind, places, self)
 
     def beside_tensor(self, name: str, *operands: Any) -> Any:
         """An elementwise operation of a tensor and a number that differs from call to call."""
         made = self(TABLE[name], operands, {}, None)
         return self.plain_result(made) if all(map(is_plain_operand, tensors_in(operands))) else made
 
-    def number(self, kind: type, place: int) -> TracedNumber:
-        """What stands for a Python number that differs from call to call."""
-        made = TensorType(DTYPES[kind], torch.device("cpu"), (), None, (), (), program=self.inputs.program)
-        value = Value(made, f"number{place}")
-        self.given.append(value)
-        return TracedNumber(value, kind, frozenset({place}), self)
-
-    def _called(
+    def called(
         self,
         op: Op,
         given: tuple[Any, ...],
@@ -212,11 +263,9 @@ class Trace:
         if ours is not None:
             spelling, (given, options) = None, ours
         function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
-        return self._entered(
-            op.name, call_name(op, given, options, spelling), function, given, options, where, spelling
-        )
+        return self.entered(op.name, call_name(op, given, options, spelling), function, given, options, where, spelling)
 
-    def _entered(
+    def entered(
         self,
         name: str,
         call: Call,
@@ -261,6 +310,9 @@ class Trace:
         return found_at_points(name, at, call, self.inputs.program, guards=self.guards)
 
     def _enter(self, instruction: Instruction, where: str) -> None:
+        if torch.is_grad_enabled() is not self._has_gradients:
+            instruction = self._without_history(instruction)
+        casts = autocast_state()
         made = Instruction(
             instruction.op,
             instruction.arguments,
@@ -269,6 +321,7 @@ class Trace:
             instruction.function,
             instruction.region,
             where,
+            None if casts == self._casts else tuple(casts.items()),
         )
         self.instructions.append(made)
         if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(made.operands):
@@ -276,50 +329,34 @@ class Trace:
                 value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
             )
 
-    def _write(self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Any) -> Any:
-        """A write becomes a new value, which the tensor stands for from now on."""
-        x = arguments[0]
-        if not isinstance(x, Traced):
-            refuse(
-                f"{op.name} writes to a tensor that is no argument",
-                "give the tensor as an argument, so that the write can be made after the last kernel",
-            )
-        if spelling is not None:
-            return op.spellings[spelling](*arguments, **named)
-        file, line, _ = users_line()
-        given, options = replaced((arguments, named), self.typed)
-        function = parts.as_function(op)
-        value = self._entered(
-            f"{op.name}", call_name(op, given, options), function, given, options, f"{os.path.basename(file)}:{line}",
-            function,
-        )  # fmt: skip
-        x.rebind(value)
-        return None if op.name == "Tensor.setitem" else x
+    def _without_history(self, instruction: Instruction) -> Instruction:
+        """The instruction on operands through which no gradient flows, as under `torch.no_grad`."""
+        if not self._has_gradients:
+            if self._is_asked or any(each.requires_grad for each in self.captured):
+                raise NotImplementedError("gradients are switched on inside of a call that is made without gradients")
+            return instruction
+        if is_cut(instruction) or self._differentiable.isdisjoint(instruction.operands):
+            return instruction
+        if is_inside_of_a_function_of_autograd():
+            raise NotImplementedError("a torch.autograd.Function is called, whose way back torch alone knows")
 
-    def _link(self, view: Traced, base: Any, made: Instruction) -> None:
-        """Let a tensor that eager code would make as a view see what is written to its base, and the other way."""
-        if not isinstance(base, Traced) or made.operands[:1] != (base.value,) or not views.is_view(made):
-            return
-        where = made.where
+        def cut(part: Any) -> Any:
+            if not isinstance(part, Value) or part not in self._differentiable:
+                return part
+            if part not in self._cut:
+                self._cut[part] = self.called(TABLE["Tensor.detach"], (part,), {}, instruction.where)
+            return self._cut[part]
 
-        def derived(value: Value) -> Value:
-            arguments = (value, *made.arguments[1:])
-            return self._called(TABLE[made.op], arguments, dict(made.named), where)  # type: ignore[no-any-return]
-
-        def written(value: Value, part: Value) -> Value:
-            write = views.writer(made)
-            given = (value, part, *made.arguments[1:])
-            call = Call(f"written through {made.op}", (object(),))
-            return self._entered(  # type: ignore[no-any-return]
-                f"written through {made.op}", call, write, given, dict(made.named), where, write
-            )
-
-        view.follow(base, derived, written)
+        arguments, named = replaced((instruction.arguments, instruction.named), cut)
+        return replace(instruction, arguments=arguments, named=named)
 
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function of torch that is called with a traced tensor, or with captured ones alone."""
+        """A function of torch that is called with a traced tensor, with captured ones alone, or to draw numbers."""
         op = answers.SPELLED.get(function)
-        if op is not None:
+        is_plain = all(map(is_plain_operand, tensors_in((args, kwargs))))
+        if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):
+            return write_by_torch(self, function, args, kwargs)
+        if op is not None and not (is_plain and draws_from_torch(function, args, kwargs)):
             return self.plain_result(self(op, args, kwargs, function))
         if function in answers.QUESTIONS:
             return answers.QUESTIONS[function](*args, **kwargs)
@@ -328,11 +365,15 @@ class Trace:
         name = f"torch.{getattr(function, '__name__', function)}"
         if any(value.type.axes for value in tensors):
             return answers.answer(function, args, kwargs)
-        if getattr(function, "__name__", "").endswith("_") and not getattr(function, "__name__", "").endswith("__"):
-            refuse(f"{name} writes to its operand", "use the function without the underscore")
+        if function in UNKNOWN:
+            refuse(f"{name} is called", "use sr.all, sr.where and their like, which give tensors")
+        if function is torch.autograd.grad or function is torch.autograd.backward:
+            raise NotImplementedError("torch.autograd is called inside of the function, and a trace has no gradients")
+        if loops(function, args, kwargs):
+            raise NotImplementedError(f"{name} goes step by step over an axis whose size differs from call to call")
         file, line, _ = users_line()
         run = parts.of_torch(function)
-        result = self._entered(
+        result = self.entered(
             name, Call(name, (object(),)), run, given, options, f"{os.path.basename(file)}:{line}", run
         )
         return self._wrapped(result, is_plain=True)
@@ -340,11 +381,14 @@ class Trace:
     def part(self, x: Traced, name: str, *arguments: Any) -> Any:
         """The packed values of a tensor, its offsets or its lengths, as a torch tensor."""
         if name == "values" and not x.is_ragged:
-            return Traced.of(x.value, self, is_plain=True)
+            return x.alias()
         run = parts.PARTS[name]
         given = (x.value, *map(self.typed, arguments))
-        result = self._entered(f"x.{name}", Call(name, (object(),)), run, given, {}, "", run)
-        return self._wrapped(result, is_plain=name != "ungroup")
+        result = self.entered(f"x.{name}", Call(name, (object(),)), run, given, {}, "", run)
+        made = self._wrapped(result, is_plain=name != "ungroup")
+        if name == "values":
+            link_values(self, made, x)
+        return made
 
     # ----------------------------------------------------------------------------------------- between both worlds
 
@@ -355,7 +399,7 @@ class Trace:
                 refuse("a tensor of another trace is used", "return it from the function that made it")
             return part.value
         if isinstance(part, (Tensor, torch.Tensor)):
-            return self._capture(part)
+            return self.capture(part)
         if isinstance(part, TracedSize):
             return part.size
         if isinstance(part, TracedNumber):
@@ -373,16 +417,18 @@ class Trace:
         self.partitions[expression] = given
         return expression
 
-    def _capture(self, given: Tensor | torch.Tensor) -> Value:
+    def capture(self, given: Tensor | torch.Tensor) -> Value:
         """The value of a tensor that the function found outside of its arguments."""
-        if id(given) not in self._captured:
+        found = self.standing.get(id(given))
+        if found is None:
             value = Value(self.inputs.type_of(given, is_static=True, apart=True), f"captured{len(self.captured)}")
-            self._captured[id(given)] = value
+            found = Traced.of(value, self, is_plain=isinstance(given, torch.Tensor), is_given=True)
+            self.standing[id(given)] = found
             self.captured.append(given)
             self.given.append(value)
             if given.requires_grad:
                 self._differentiable.add(value)
-        return self._captured[id(given)]
+        return found.value
 
     def _wrapped(self, result: Any, is_plain: bool = False) -> Any:
         """A result as the function sees it."""
@@ -399,7 +445,7 @@ class Trace:
 
         def seen(part: Any) -> Any:
             if isinstance(part, Traced) and not part.is_ragged and not part.is_plain:
-                return Traced.of(part.value, self, is_plain=True)
+                return part.alias()
             return part
 
         return replaced(result, seen)

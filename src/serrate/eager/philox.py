@@ -124,6 +124,11 @@ def replayed(keys: Iterable[Key]) -> Iterator[None]:
         _replay.keys = before
 
 
+def is_seeded() -> bool:
+    """Whether keys follow from `sr.random.seed`, and not from torch's generator."""
+    return _seed is not None
+
+
 def next_key(given: Key | None) -> Key:
     """The key of a call: the one given, or the next."""
     global _calls

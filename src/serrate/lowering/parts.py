@@ -8,15 +8,21 @@ from typing import Any
 
 import torch
 
+from serrate.lowering.keys import OF_TORCH
 from serrate.ops.record import Op
 from serrate.program.program import replaced
-from serrate.tensor import broadcast, combine
+from serrate.tensor import abstract, broadcast, combine
 from serrate.tensor.tensor import Tensor, as_tensor
 
 
 def values(x: Tensor) -> torch.Tensor:
     """The packed values."""
     return x.values
+
+
+def with_values(x: Tensor, elements: Any) -> Tensor:
+    """The tensor with other values."""
+    return x._with(elements.values if isinstance(elements, Tensor) else elements)
 
 
 def offsets(x: Tensor, level: int) -> torch.Tensor:
@@ -32,6 +38,19 @@ def lengths(x: Tensor, level: int) -> torch.Tensor:
 def cu_seqlens(x: Tensor) -> torch.Tensor:
     """int32 offsets of the rows along the first axis."""
     return combine.row_offsets(x).offsets_on(x.device).to(torch.int32)
+
+
+def number(size: int) -> torch.Tensor:
+    """A size as a tensor of one element."""
+    return torch.tensor(size, dtype=torch.int64)
+
+
+def divisor(given: Any) -> torch.Tensor:
+    """A number of one element that is divided by."""
+    values: torch.Tensor = given.values if isinstance(given, Tensor) else given
+    if abstract.current() is None and not values:
+        raise ZeroDivisionError("division by zero")
+    return values.clone()
 
 
 def ungroup(grouped: Any, y: Any) -> Any:
@@ -69,6 +88,19 @@ def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@cache
+def without_writing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch that writes to its first operand, as one that gives what is written."""
+
+    def call(x: Any, *arguments: Any, **named: Any) -> Any:
+        copy = (x.values if isinstance(x, Tensor) else x).clone()
+        of_torch(function)(copy, *arguments, **named)
+        return copy
+
+    call.__name__ = getattr(function, "__name__", str(function))
+    return call
+
+
 def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
     """A gradient with the elements of x in the places where x has them."""
     given, like = as_tensor(gradient), as_tensor(x)
@@ -77,14 +109,16 @@ def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 @cache
-def with_record(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_record(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callable[..., Any]:
     """A function that gives what `function` gives, and a record of how torch's autograd goes back from there.
+
+    `asked` says of each tensor of inexact numbers, in the order in which they first occur, whether its gradient counts.
 
     The record is a tensor without elements, so that it is saved as all that a way back needs, and freed with it.
     """
 
     def call(*arguments: Any, **named: Any) -> tuple[Any, torch.Tensor]:
-        tape, record = _Tape(function, arguments, named), torch.empty(0, dtype=torch.uint8)
+        tape, record = _Tape(function, asked, arguments, named), torch.empty(0, dtype=torch.uint8)
         record.tape = tape  # type: ignore[attr-defined]
         return tape.given(), record
 
@@ -93,15 +127,21 @@ def with_record(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives the gradients of all tensors of inexact numbers that `function` is given, in the order in
-    which they first occur. torch's autograd goes back along the record of the call. The function runs again where there
-    is none, as under hooks that put other tensors in the places of those that are saved."""
+def by_torch(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callable[..., Any]:
+    """A function that gives the gradients of the tensors that are `asked` for. torch's autograd goes back along the
+    record of the call. The function runs again where there is none, as under hooks that put other tensors in the places
+    of those that are saved."""
 
     def call(gradients: Any, arguments: Any, named: Any, record: Any = None) -> tuple[Any, ...]:
         carrier = record.values if isinstance(record, Tensor) else record
         tape: _Tape | None = getattr(carrier, "tape", None)
-        return (_Tape(function, arguments, named) if tape is None else tape).back(gradients)
+        name = f"torch.{getattr(function, '__name__', '')}"
+        if tape is None and name in OF_TORCH:
+            raise RuntimeError(
+                f"the way back of {name} cannot draw its random numbers again, and hooks on saved tensors have left "
+                f"out the record of the call; use sr.dropout and sr.random"
+            )
+        return (_Tape(function, asked, arguments, named) if tape is None else tape).back(gradients)
 
     call.__name__ = f"vjp of {getattr(function, '__name__', function)}"
     return call
@@ -110,7 +150,10 @@ def by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Tape:
     """A call of a function that torch's autograd has looked at."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Any, named: Any) -> None:
+    def __init__(self, function: Callable[..., Any], asked: tuple[bool, ...], arguments: Any, named: Any) -> None:
+        self.asked, self.met = asked, 0
+        self.others: dict[int, tuple[Any, Any]] = {}
+        """The tensors whose gradients do not count, and the same without a history."""
         self.leaves: dict[int, tuple[Any, torch.Tensor, Any]] = {}
         """The tensors of inexact numbers, the values that gradients are asked for, and the same around these."""
         with torch.enable_grad():
@@ -120,7 +163,13 @@ class _Tape:
     def _leaf(self, part: Any) -> Any:
         if not isinstance(part, (Tensor, torch.Tensor)) or not (part.is_floating_point() or part.is_complex()):
             return part
+        if id(part) in self.others:
+            return self.others[id(part)][1]
         if id(part) not in self.leaves:
+            self.met += 1
+            if not self.asked[self.met - 1]:
+                self.others[id(part)] = part, _without_history(part)
+                return self.others[id(part)][1]
             values = (part.values if isinstance(part, Tensor) else part).detach().requires_grad_()
             self.leaves[id(part)] = part, values, part._with(values) if isinstance(part, Tensor) else values
         return self.leaves[id(part)][2]
@@ -151,6 +200,13 @@ class _Tape:
             gradient = torch.zeros_like(values) if each is None else each
             made.append(part._with(gradient) if isinstance(part, Tensor) else gradient)
         return tuple(made)
+
+
+def _without_history(part: Any) -> Any:
+    """The tensor itself, or one around the same elements without a history, of the same class."""
+    if not part.requires_grad:
+        return part
+    return part._with(part.values.detach()) if isinstance(part, Tensor) else part.detach()
 
 
 def _pair(result: Any, gradients: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

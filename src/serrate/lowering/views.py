@@ -14,6 +14,98 @@ from serrate.tensor.tensor import as_tensor
 _VIEWS = ("permute_dims", "expand_dims", "squeeze", "Tensor.flat", "moveaxis", "matrix_transpose")
 
 
+_PERHAPS = frozenset(
+    [
+        "reshape",
+        "broadcast_to",
+        "broadcast_arrays",
+        "unstack",
+        "split",
+        "chunk",
+        "Tensor.rows",
+        "Tensor.combine",
+        "Tensor.to",
+        "Tensor.contiguous",
+        "Tensor.detach",
+        "linalg.diagonal",
+        "view_as_nested",
+        "astype",
+    ]
+) | {
+    f"torch.{name}"
+    for name in [
+        "t",
+        "transpose",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "moveaxis",
+        "narrow",
+        "select",
+        "diagonal",
+        "view_as",
+        "view",
+        "unfold",
+        "chunk",
+        "split",
+        "tensor_split",
+        "unsafe_chunk",
+        "unsafe_split",
+        "split_with_sizes",
+        "unbind",
+        "hsplit",
+        "vsplit",
+        "dsplit",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "expand_as",
+        "reshape",
+        "reshape_as",
+        "flatten",
+        "ravel",
+        "unflatten",
+        "contiguous",
+        "detach",
+        "real",
+        "imag",
+        "adjoint",
+        "permute",
+        "as_strided",
+        "to",
+        "type",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "int",
+        "long",
+        "bool",
+        "type_as",
+        "view_as_real",
+        "view_as_complex",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "broadcast_to",
+        "broadcast_tensors",
+        "as_tensor",
+        "asarray",
+        "positive",
+        "conj",
+        "resolve_conj",
+        "resolve_neg",
+        "__getitem__",
+    ]
+}
+"""Other calls for which eager code may give views. What is written to these, or to what they show, is not followed."""
+
+
+def may_be_view(made: Instruction) -> bool:
+    """Whether eager code may give a view for a call that is not followed as one."""
+    return made.op in _PERHAPS and not is_view(made)
+
+
 def is_view(made: Instruction) -> bool:
     """Whether eager code gives a view for a call."""
     if made.op in _VIEWS:

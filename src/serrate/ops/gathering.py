@@ -72,7 +72,9 @@ def _answer_gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = Fals
 
 def _answer_take_along(input: Any, indices: Any, dim: int | None = None, out: Any = None) -> Tensor:
     refuse_out("take_along_dim", out)
-    return _answer_take(input, indices) if dim is None else _take_along_axis(input, indices, axis=dim)
+    if dim is None:  # among the packed elements, one behind the other
+        return _answer_take(input, Tensor(exact(as_tensor(indices)).values.reshape(-1)))
+    return _take_along_axis(input, indices, axis=dim)
 
 
 def _answer_take(input: Any, index: Any, out: Any = None) -> Tensor:

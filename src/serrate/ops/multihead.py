@@ -49,6 +49,10 @@ def multi_head_attention(
     if static_k is not None or static_v is not None:
         raise TypeError("static_k and static_v are not defined for sr.Tensor")
     own = query is key and key is value
+    # A compiled call gives dense tensors of Serrate's class for weights and masks.
+    in_proj_weight, in_proj_bias, bias_k, bias_v = map(_plain, (in_proj_weight, in_proj_bias, bias_k, bias_v))
+    q_proj_weight, k_proj_weight, v_proj_weight = map(_plain, (q_proj_weight, k_proj_weight, v_proj_weight))
+    attn_mask, key_padding_mask = _plain(attn_mask), _plain(key_padding_mask)
     rows = [_batch_first(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value"))]
     if abstract.differ(rows[0].shape[-1], embed_dim_to_check):
         raise ValueError(f"query must have {embed_dim_to_check} features, got {rows[0].shape[-1]}")
@@ -71,6 +75,11 @@ def multi_head_attention(
     if need_weights and seen is not None:
         seen = ops.mean(seen, axis=1) if average_attn_weights else seen
     return out.permute_dims((1, 0, 2)), seen if need_weights else None
+
+
+def _plain(x: Any) -> Any:
+    """The torch tensor inside of a dense tensor."""
+    return x.values if isinstance(x, Tensor) and not x.is_ragged else x
 
 
 def _batch_first(given: Any, name: str) -> Tensor:

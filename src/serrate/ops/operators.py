@@ -49,7 +49,7 @@ from serrate.ops import softmax as _softmax  # noqa: F401
 from serrate.ops import sorting as _sorting  # noqa: F401
 from serrate.ops import triangles as _triangles  # noqa: F401
 from serrate.ops.answers import QUESTIONS, answer
-from serrate.ops.call import call
+from serrate.ops.call import TRACER, call
 from serrate.ops.record import TABLE, members, torch_names
 from serrate.tensor import broadcast, combine, host, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -213,6 +213,11 @@ def _in_place(operation: str) -> Callable[[Tensor, Any], Any]:
             return NotImplemented
         # What is overwritten is needed for the gradient of `other`, and for that of a power.
         asked = getattr(other, "requires_grad", False) or (operation == "pow" and self.values.requires_grad)
+        if TRACER.get() is not None:  # which follows what is written
+            made = call(TABLE[operation], (self, other), {})
+            if made.ndim == self.ndim and _goes_into(made.dtype, self.dtype):
+                call(TABLE["Tensor.copy_"], (self, made), {})
+                return self
         made = call(TABLE[operation], (self.clone() if asked and torch.is_grad_enabled() else self, other), {})
         if made.shape != self.shape:
             raise ValueError(f"shape {tuple(other.shape)} does not broadcast to shape {self.shape}")

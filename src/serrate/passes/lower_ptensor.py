@@ -13,7 +13,7 @@ from typing import Any
 
 from serrate.lowering.forms import apply, form_of, has_body, is_cheap
 from serrate.lowering.fusing import Fusing, NotFused
-from serrate.lowering.keys import DRAW
+from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.derivatives import run_body
 from serrate.ops.record import TABLE
 from serrate.ops.recording import Names, NotRecorded, record_calls
@@ -25,7 +25,7 @@ from serrate.program.types import Value
 from serrate.schedule import CannotSchedule, Planned, stored_plan
 
 NAME = "lower-ptensor"
-DRAWS = frozenset({DRAW, "random.shuffle"})
+DRAWS = frozenset({DRAW, "random.shuffle"}) | OF_TORCH
 """Operations of which each call gives something else."""
 VIEWS = ("permute_dims", "expand_dims", "squeeze")
 """Operations whose eager implementation gives a view: alone, they are no kernel."""
@@ -150,7 +150,9 @@ class Cutter:
 
     def _steps(self, parts: list[Instruction]) -> tuple[Step, ...]:
         depths = self._depths(parts)
-        first = [part for part in parts if part.region in self.refused and not part.operands]
+        first = [
+            part for part in parts if part.region in self.refused and not part.operands and id(part) not in self._late
+        ]
         regions: dict[int, list[Instruction]] = {}
         calls: dict[int, list[Instruction]] = {}
         for part, at in zip(parts, depths, strict=True):
@@ -176,9 +178,16 @@ class Cutter:
         """
         depth: dict[Value, int] = {}
         found = []
+        drawn = 0
+        self._late: set[int] = set()  # draws behind one that reads a tensor, which wait for it
         for part in parts:
             at = max((depth.get(value, 0) for value in part.operands), default=0)
-            depth.update(dict.fromkeys(part.results, at + (part.region in self.refused and bool(part.operands))))
+            if part.op in DRAWS:
+                at = drawn = max(at, drawn)
+                if part.operands or self._late:
+                    self._late.add(id(part))
+            waits = bool(part.operands) or id(part) in self._late
+            depth.update(dict.fromkeys(part.results, at + (part.region in self.refused and waits)))
             found.append(at)
         called = [part for part in parts if part.region in self.refused]
         stored = {*self.program.inputs, *(value for part in called for value in (*part.operands, *part.results))}

@@ -125,7 +125,7 @@ class _Back:
         gradient = replaced(step.result, lambda part: self.found.pop(part, None) if isinstance(part, Value) else None)
         op = TABLE.get(step.op)
         if op is None or step.function is not None or op.vjp in (BY_TORCH, None):
-            self._by_torch(step, op, gradient)
+            self._by_torch(step, op, gradient, active)
             return
         try:
             made = record_calls(
@@ -134,7 +134,7 @@ class _Back:
                 guards=self.guards, title=f"the derivative of {step.op}", memo=("vjp", step.op),
             )  # fmt: skip
         except (NotRecorded, NotImplementedError):
-            self._by_torch(step, op, gradient)
+            self._by_torch(step, op, gradient, active)
             return
         self.guards = made.guards
         self.instructions += [replace(part, where=step.where) for part in made.instructions]
@@ -142,20 +142,26 @@ class _Back:
         for name, part in zip(op.operands, made.result, strict=True):
             self._add_parts(bound.arguments.get(name), part, active)
 
-    def _by_torch(self, step: Instruction, op: Op | None, gradient: Any) -> None:
+    def _by_torch(self, step: Instruction, op: Op | None, gradient: Any, active: set[Value]) -> None:
         """Let torch's autograd find the gradients of an instruction. A library call keeps a record of itself for that;
         what kernels have a form for runs again."""
         function = step.function if op is None or step.function is not None else self.eager(op)
         assert function is not None
-        operands = tuple(dict.fromkeys(value for value in step.operands if _has_gradient(value)))
+        inexact = tuple(dict.fromkeys(value for value in step.operands if _has_gradient(value)))
+        asked = tuple(value in active for value in inexact)
+        operands = tuple(value for value in inexact if value in active)
         made = tuple(Value(value.type, self.names.fresh()) for value in operands)
         given: tuple[Any, ...] = (gradient, step.arguments, dict(step.named))
         if form_of(step) is None:
             record = Value(RECORD, self.names.fresh("record"))
-            self.recorded[id(step)] = replace(step, function=parts.with_record(function), result=(step.result, record))
+            self.recorded[id(step)] = replace(
+                step, function=parts.with_record(function, asked), result=(step.result, record)
+            )
             given = (*given, record)
-        back = parts.by_torch(function)
-        self.instructions.append(Instruction(f"vjp of {step.op}", given, (), made, back, where=step.where))
+        back = parts.by_torch(function, asked)
+        self.instructions.append(
+            Instruction(f"vjp of {step.op}", given, (), made, back, where=step.where, autocast=step.autocast)
+        )
         for value, part in zip(operands, made, strict=True):
             self._add(value, part)
 

@@ -46,6 +46,9 @@ class Instruction:
     """The operation of the user's that it is a part of, with a number: "softmax#3"."""
     where: str = ""
     """The line of the user's program that called it: "model.py:12"."""
+    autocast: tuple[tuple[str, Any], ...] | None = None
+    """The devices for which autocast is on where it is called, with their dtypes; None if they are those of the whole
+    program."""
 
     @cached_property
     def operands(self) -> tuple[Value, ...]:
@@ -60,7 +63,7 @@ class Instruction:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What is computed of what, whatever the results are called and whoever asked for it."""
-        return self.op, hashable(self.arguments), hashable(self.named), self.function
+        return self.op, hashable(self.arguments), hashable(self.named), self.function, self.autocast
 
     def __str__(self) -> str:
         given = [text_of(each) for each in self.arguments]
@@ -112,6 +115,8 @@ def replaced(given: Any, change: Callable[[Any], Any]) -> Any:
         parts = [replaced(part, change) for part in given]
         if isinstance(given, tuple) and hasattr(given, "_fields"):
             return type(given)(*parts)
+        if hasattr(type(given), "n_sequence_fields"):  # as torch's functions of several results give
+            return type(given)(parts)
         return tuple(parts) if isinstance(given, tuple) else parts
     if isinstance(given, dict):
         return {name: replaced(part, change) for name, part in given.items()}

@@ -1,0 +1,108 @@
+"""Writing: what a traced function writes to tensors becomes new values, also through views of them."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from serrate.compiler.refusing import users_line
+from serrate.compiler.spellings import CHANGES_SHAPE
+from serrate.compiler.traced import Traced
+from serrate.lowering import parts, views
+from serrate.ops.meta import call_name
+from serrate.ops.record import TABLE, Op
+from serrate.program.partitions import Call
+from serrate.program.program import Instruction, replaced
+from serrate.program.types import Value
+
+if TYPE_CHECKING:
+    from serrate.compiler.tracing import Trace
+
+
+def write(trace: Trace, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Any) -> Any:
+    """A write becomes a new value, which the tensor stands for from now on."""
+    written = arguments[0]
+    x = _standing(trace, written)
+    arguments = (x, *arguments[1:])
+    if spelling is not None:
+        made = op.spellings[spelling](*arguments, **named)
+        return written if made is x else made
+    file, line, _ = users_line()
+    given, options = replaced((arguments, named), trace.typed)
+    function = parts.as_function(op)
+    value = trace.entered(
+        f"{op.name}", call_name(op, given, options), function, given, options, f"{os.path.basename(file)}:{line}",
+        function,
+    )  # fmt: skip
+    _rebind(trace, x, value)
+    return None if op.name == "Tensor.setitem" else written
+
+
+def link(trace: Trace, view: Traced, base: Any, made: Instruction) -> None:
+    """Let a tensor that eager code would make as a view see what is written to its base, and the other way."""
+    if not isinstance(base, Traced) or made.operands[:1] != (base.value,) or not views.is_view(made):
+        return
+    where = made.where
+
+    def derived(value: Value) -> Value:
+        arguments = (value, *made.arguments[1:])
+        return trace.called(TABLE[made.op], arguments, dict(made.named), where)  # type: ignore[no-any-return]
+
+    def written(value: Value, part: Value) -> Value:
+        write = views.writer(made)
+        given = (value, part, *made.arguments[1:])
+        call = Call(f"written through {made.op}", (object(),))
+        return trace.entered(  # type: ignore[no-any-return]
+            f"written through {made.op}", call, write, given, dict(made.named), where, write
+        )
+
+    view.follow(base, derived, written)
+
+
+def _standing(trace: Trace, given: Any) -> Traced:
+    """What stands for a tensor that is written to, if it is one that the function found or made, too."""
+    if isinstance(given, Traced):
+        return given
+    trace.capture(given)
+    return trace.standing[id(given)]
+
+
+def write_by_torch(trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A write of torch becomes a new value, which the tensor stands for from now on."""
+    x = _standing(trace, args[0])
+    name = f"torch.{function.__name__}"
+    if function.__name__ in CHANGES_SHAPE:
+        raise NotImplementedError(f"{name} changes what a tensor is, and not only its elements")
+    file, line, _ = users_line()
+    given, options = replaced(((x, *args[1:]), kwargs), trace.typed)
+    run = parts.without_writing(function)
+    value = trace.entered(name, Call(name, (object(),)), run, given, options, f"{os.path.basename(file)}:{line}", run)
+    _rebind(trace, x, value)
+    return None if function.__name__ == "__setitem__" else args[0]
+
+
+def _rebind(trace: Trace, x: Traced, value: Value) -> None:
+    """Let a tensor stand for what was written to it, unless that could reach tensors which nobody follows."""
+    for each in x.family:
+        for made in trace.instructions:
+            shown = made.operands[:1] == (each,)
+            if (shown or each in made.results) and views.may_be_view(made):
+                raise NotImplementedError(
+                    f"a tensor is written to that {made.op} gave or took, which may share their memory"
+                )
+    x.rebind(value)
+
+
+def link_values(trace: Trace, values: Traced, x: Traced) -> None:
+    """Let the packed values of a tensor see what is written to it, and the other way."""
+    of_values, with_values = Call("x.values", (object(),)), Call("written to x.values", (object(),))
+
+    def derived(value: Value) -> Value:
+        return trace.entered("x.values", of_values, parts.values, (value,), {}, "", parts.values)  # type: ignore[no-any-return]
+
+    def written(value: Value, part: Value) -> Value:
+        run = parts.with_values
+        return trace.entered("written to x.values", with_values, run, (value, part), {}, "", run)  # type: ignore[no-any-return]
+
+    values.follow(x, derived, written)
