@@ -25,7 +25,7 @@ extern "C" void row_sum_(
     float* __restrict__ out_,  // [K_ * 16]
     int64_t K_,
     int64_t N_) {
-#pragma omp parallel for schedule(dynamic, K_ / 64 + 1)
+#pragma omp parallel for schedule(dynamic, K_ / 64 + 1) if (K_ + 1 + N_ * 16 + K_ * 16 > 32768)
   for (int64_t c_ = 0; c_ < K_; ++c_) {  // component
     alignas(64) float total_[16];
 #pragma omp simd

@@ -14,8 +14,8 @@ import torch
 
 from serrate.eager.blocks import Lengths, Side
 from serrate.eager.contraction import Contraction
+from serrate.eager.dense_products import contracted
 from serrate.eager.labels import Labelled, check_sizes, met, nested_alike, stored_like, summed_alone
-from serrate.eager.matrices import contracted
 from serrate.eager.reducing import total
 from serrate.errors import AxisError
 from serrate.tensor import host

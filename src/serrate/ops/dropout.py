@@ -29,12 +29,12 @@ def _dropped(x: Tensor, p: float, training: bool, key: Key | None, scale: Callab
         raise TypeError(f"dropout needs floating-point or complex elements, got {x.dtype}")
     if not training or p == 0:
         return None
-    drawn = next_key(key)  # also where no element needs it, as compiled functions do
-    if x.values.numel() == 0:
-        return None
     limit = round(p * 2**32)  # of the 2³² words so many drop an element
     if limit == 2**32:
         return scale(x.values, 0.0)  # type: ignore[no-any-return]
+    drawn = next_key(key)  # also where there is no element, as compiled functions do
+    if x.values.numel() == 0:
+        return None
     kept = philox.words(drawn, 0, x.values.numel(), x.device) >= limit - 2**31
     return scale(x.values, 1 / (1 - p)).mul_(kept.view(x.values.shape))  # type: ignore[no-any-return]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from serrate.eager.matrices import linear
+from serrate.eager.dense_products import linear
 from serrate.errors import AxisError
 from serrate.ops.record import operation, ops, record
 from serrate.ops.rules import conjugate, in_dtype, reduced_to

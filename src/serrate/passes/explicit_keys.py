@@ -47,5 +47,5 @@ def draws(instruction: Instruction) -> bool:
     if bound.get("key") is not None:
         return False
     if op.name == "dropout":
-        return bool(bound.get("training", True)) and bound.get("p", 0.5) != 0
+        return bool(bound.get("training", True)) and 0 < round(bound.get("p", 0.5) * 2**32) < 2**32
     return True

@@ -6,7 +6,7 @@ extern "C" void sum_over_components_(
     float* __restrict__ y_,  // [512]
     int64_t k_,
     int64_t n_) {
-#pragma omp parallel for schedule(dynamic, 1) if (n_ * 64 + (k_ + 1) + 512 > 32768)
+#pragma omp parallel for schedule(dynamic, 1) if ((k_ + 63) / 64 * 32768 > 32768)
   for (int64_t r_ = 0; r_ < 8; ++r_) {  // r of y
     alignas(64) double y_sum_[64];
 #pragma omp simd
