@@ -415,3 +415,21 @@ def test_bad_arguments_raise_what_the_function_raises():
     with pytest.raises((ValueError, IndexError), match="axis 5"):
         made(rows(), axis=5)
     assert made(rows()).shape == (3,)
+
+
+def test_a_text_is_told_from_the_name_of_an_argument() -> None:
+    def chosen(*modes: str, x: sr.Tensor | None = None, mode: str = "") -> sr.Tensor:
+        assert x is not None
+        return x * len(modes) + len(mode)
+
+    compiled, x = sr.jit(chosen), sr.ragged([[1.0, 2.0], [3.0]])
+    assert compiled("mode", "four", x=x).tolist() == [[2.0, 4.0], [6.0]]
+    assert compiled(mode="four", x=x).tolist() == [[4.0, 4.0], [4.0]]
+
+
+def test_a_parameter_is_told_from_a_tensor_of_the_same_sizes() -> None:
+    shifted = sr.jit(lambda table, x: x + table.sum(0))
+    x = sr.from_lengths(torch.zeros(3, 2), [1, 2])
+    for table in (torch.nn.Parameter(torch.ones(8, 2), requires_grad=False), torch.ones(9, 2), torch.ones(7, 2)):
+        assert shifted(x=x, table=table).values.tolist() == [[len(table)] * 2] * 3
+    assert (shifted.stats.traces, shifted.stats.eager_calls) == (2, 0)

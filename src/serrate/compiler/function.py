@@ -7,7 +7,7 @@ import inspect
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +25,10 @@ from serrate.compiler.lowered import Lowered
 from serrate.compiler.numbers import Pinned
 from serrate.compiler.outside import Outside
 from serrate.compiler.refusing import is_users_own
-from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked
+from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked, signature_of
 from serrate.compiler.stats import Stats
 from serrate.errors import CompileError, TracerError
+from serrate.native.call_keys import KeyOf, key_function
 from serrate.ops.call import TRACER
 from serrate.program.program import replaced
 from serrate.runtime import toolchain
@@ -79,6 +80,7 @@ class Jitted:
         self.function = function
         self.stats = Stats()
         self._families: dict[Any, _Family] = {}
+        self._known: dict[Any, Compiled] = {}
         self._lock = threading.RLock()
         self._outside = Outside(function)
         self._static = _places(function, static)
@@ -102,30 +104,66 @@ class Jitted:
         ):
             return self.function(*arguments, **named)
         self.stats.calls += 1
-        try:
-            given = Arguments(arguments, named, self._static)
-        except Unsupported:
-            self.stats.eager_calls += 1
-            return self.function(*arguments, **named)
-        family, found = self._found(given)
-        if isinstance(found, str):
-            self.stats.eager_calls += 1
-            return self.function(*arguments, **named)
-        inputs = given.tensors
-        if family.loose:
-            numbers = loose_inputs(given, family.loose, found.limits)
-            if numbers is None:
+        key, tensors = self._key(arguments, named)
+        found = self._known.get(key)
+        if found is None or not _is_same(found):
+            try:
+                given = Arguments(arguments, named, self._static)
+            except Unsupported:
                 self.stats.eager_calls += 1
-                return self._eagerly(found, given)
-            inputs = [*inputs, *numbers]
+                return self.function(*arguments, **named)
+            family, asked = self._found(given)
+            if isinstance(asked, str):
+                self.stats.eager_calls += 1
+                return self.function(*arguments, **named)
+            found, tensors = asked, given.tensors
+            if family.loose:
+                numbers = loose_inputs(given, family.loose, found.limits)
+                if numbers is None:
+                    self.stats.eager_calls += 1
+                    return self._eagerly(found, given)
+                return self._run(found, arguments, named, tensors, numbers)
+            if not family.is_static:
+                self._remember(key, found)
+        return self._run(found, arguments, named, tensors)
+
+    def _run(
+        self,
+        found: Compiled,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        tensors: list[Any],
+        numbers: Sequence[torch.Tensor] = (),
+    ) -> Any:
+        """What a program gives for the tensors and the loose numbers of a call."""
         if found.writes:
-            _check_aliases(found, [*given.tensors, *found.captured])
+            _check_aliases(found, [*tensors, *found.captured])
         try:
-            returned = found.run(*inputs, *found.captured)
+            returned = found.run(*tensors, *numbers, *found.captured)
         except GuardFailed:
             self.stats.eager_calls += 1
-            return self._eagerly(found, given)
-        return _written(found, [*given.tensors, *found.captured], returned) if found.writes else returned
+            return self._eagerly(found, Arguments(arguments, named, self._static))
+        return _written(found, [*tensors, *found.captured], returned) if found.writes else returned
+
+    def _key(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """The key of a call, and the tensors among its arguments; None where only `Arguments` knows all of them."""
+        key_of = None if self._static else _key_function()
+        seen = None if key_of is None else key_of(arguments, named)
+        return (None, []) if seen is None else ((seen[0], self._surroundings()), seen[1])
+
+    def _remember(self, key: Any, found: Compiled) -> None:
+        """Let later calls of this key find their program at once."""
+        if key is None:
+            return
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known[key] = found
+
+    def _surroundings(self) -> tuple[Any, ...]:
+        """What decides about the program besides the arguments."""
+        return (
+            torch.is_grad_enabled(), torch.get_default_dtype(), *autocast_state().items(), self._outside.key()
+        )  # fmt: skip
 
     @untraced
     def _uncompiled(self, *arguments: Any, **named: Any) -> Any:
@@ -190,13 +228,7 @@ class Jitted:
 
     def _found(self, given: Arguments) -> tuple[_Family, Compiled | str]:
         """What runs a call."""
-        skeleton = (
-            *given.skeleton,
-            torch.is_grad_enabled(),
-            torch.get_default_dtype(),
-            *autocast_state().items(),
-            self._outside.key(),
-        )
+        skeleton = (*given.skeleton, *self._surroundings())
         family = self._families.get(skeleton)
         if family is not None:
             found = family.programs.get(family.key(given))
@@ -270,6 +302,15 @@ class Jitted:
 
 
 part([Jitted.__call__, Jitted.__get__])
+
+_KNOWN = 1024
+"""Keys of calls that a function remembers before it forgets all of them."""
+
+
+@functools.cache
+def _key_function() -> KeyOf | None:
+    """What makes keys of calls, if there is compiled code for it."""
+    return key_function(signature_of)
 
 
 def _again(function: Callable[..., Any], static: frozenset[Any]) -> Jitted:

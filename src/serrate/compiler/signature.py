@@ -44,7 +44,7 @@ class Arguments:
             else:
                 self._look(each)
         for name, each in named.items():
-            self.skeleton.append(name)
+            self.skeleton.append(("name", name))
             if static and name in static:
                 self.skeleton.append((type(each), _hashable(each)))
             else:
@@ -60,13 +60,17 @@ class Arguments:
                 self.skeleton.append((Tensor, values.dtype, values.device, part.order, values.requires_grad))
                 self.variables.append((1 if shape[0] == 1 else -1, *shape[1:]) if shape else ())
             else:
-                axes, partitions = structure.derived("signature", _of_structure)
+                axes, partitions = signature_of(structure)
                 known = self.partitions
                 numbers = tuple([known.setdefault(id(each), len(known)) for each in partitions])
                 self.skeleton.append(
                     (Tensor, values.dtype, values.device, part.order, values.requires_grad, axes, numbers)
                 )
                 self.variables.append(tuple(values.shape[1:]))
+        elif isinstance(part, torch.nn.Parameter):  # the size of its first axis is the same in all calls, too
+            self.tensors.append(part)
+            self.skeleton.append((torch.nn.Parameter, part.dtype, part.device, part.requires_grad, tuple(part.shape)))
+            self.variables.append(())
         elif isinstance(part, torch.Tensor):
             shape = part.shape
             self.tensors.append(part)
@@ -204,8 +208,12 @@ def changed(before: list[Any], now: list[Any]) -> set[Place]:
     return found
 
 
-def _of_structure(structure: Structure) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def signature_of(structure: Structure) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What a signature has of a structure, and its partitions, whose identity counts."""
+    return structure.derived("signature", _of_structure)
+
+
+def _of_structure(structure: Structure) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     axes: list[Any] = []
     partitions = []
     for number, axis in enumerate(structure.axes):
