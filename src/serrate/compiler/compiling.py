@@ -121,6 +121,16 @@ def compiled(
     return Compiled(traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits)
 
 
+def runnable(program: Program, name: str = "program") -> Stage:
+    """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too."""
+    program = explicit_keys.run(program)
+    steps = Cutter(program, name=name).run()
+    compile_plans(step.planned for step in steps if isinstance(step, Fused))
+    plain = [False] * len(program.results)
+    run, text = host_program(program, steps, plain, {}, lambda *_: None, program.guards)
+    return Stage(program, steps, run, text)
+
+
 def _evaluated(instruction: Instruction) -> Any:
     """What an instruction without operands gives."""
     made = TABLE[instruction.op].function(*instruction.arguments, **dict(instruction.named))

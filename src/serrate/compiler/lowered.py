@@ -66,6 +66,24 @@ class Lowered:
         """What launches the kernels and calls the libraries."""
         return "\n\n".join(stage.text for stage in self._stages())
 
+    def mlir(self, stage: str = "program") -> str:
+        """The program as MLIR text: as it was traced, or "forward", after the passes, with the way back behind it.
+
+        >>> import serrate as sr
+        >>> print(sr.jit(lambda x: sr.exp(x)).lower(sr.ragged([[0., 1.], []])).mlir().splitlines()[2].split(" -> ")[0])
+            %v0 = "ptensor.elementwise_unary_op"(%x0) {euop = "exp"} : (!ptensor.ptensor<n0 x @p0 x f32>)
+        """
+        from serrate.dialects.to_text import module_of_all
+
+        if isinstance(self.compiled, str):
+            raise ValueError(f"{self.name} has no program: {self.compiled}")
+        if stage not in ("program", "forward"):
+            raise ValueError(f'the stages that have a text are "program" and "forward", got {stage!r}')
+        if stage == "program":
+            return str(module_of_all({self.name: self.compiled.traced}))
+        names = (self.name, f"{self.name}_back")
+        return str(module_of_all({name: each.program for name, each in zip(names, self._stages(), strict=False)}))
+
     def _stages(self) -> list[Stage]:
         if isinstance(self.compiled, str):
             return []

@@ -30,7 +30,7 @@ def write(trace: Trace, op: Op, arguments: tuple[Any, ...], named: dict[str, Any
         return written if made is x else made
     file, line, _ = users_line()
     given, options = replaced((arguments, named), trace.typed)
-    function = parts.as_function(op)
+    function = parts.as_function(op.name)
     value = trace.entered(
         f"{op.name}", call_name(op, given, options), function, given, options, f"{os.path.basename(file)}:{line}",
         function,

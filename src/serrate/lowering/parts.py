@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
 
+from serrate.lowering.factories import factory
 from serrate.lowering.keys import OF_TORCH
-from serrate.ops.record import Op
+from serrate.ops.record import TABLE
 from serrate.program.program import replaced
 from serrate.tensor import abstract, broadcast, combine
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -63,20 +63,21 @@ PARTS: dict[str, Callable[..., Any]] = {
 }
 
 
-@cache
-def as_function(op: Op) -> Callable[..., Any]:
+@factory
+def as_function(name: str) -> Callable[..., Any]:
     """An operation that writes, as a function that gives what is written and leaves its operand as it is."""
+    implementation = TABLE[name].implementations[-1].function
 
     def function(x: Any, *arguments: Any, **named: Any) -> Any:
         copy = as_tensor(x).clone()
-        op.implementations[-1].function(copy, *arguments, **named)
+        implementation(copy, *arguments, **named)
         return copy
 
-    function.__name__ = op.name
+    function.__name__ = name
     return function
 
 
-@cache
+@factory
 def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of torch on dense tensors, of Serrate's class or torch's."""
 
@@ -88,7 +89,7 @@ def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@cache
+@factory
 def without_writing(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of torch that writes to its first operand, as one that gives what is written."""
 
@@ -108,7 +109,7 @@ def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
     return like._with(values.expand(like.values.shape).to(like.dtype).contiguous())
 
 
-@cache
+@factory
 def with_record(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callable[..., Any]:
     """A function that gives what `function` gives, and a record of how torch's autograd goes back from there.
 
@@ -126,7 +127,7 @@ def with_record(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callab
     return call
 
 
-@cache
+@factory
 def by_torch(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callable[..., Any]:
     """A function that gives the gradients of the tensors that are `asked` for. torch's autograd goes back along the
     record of the call. The function runs again where there is none, as under hooks that put other tensors in the places

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
+from serrate.lowering.factories import factory
 from serrate.ops.record import TABLE
 from serrate.program.program import Instruction
 from serrate.program.types import RaggedAxis
@@ -134,11 +134,12 @@ def _is_feature(x: Any, axis: Any) -> bool:
 def writer(made: Instruction) -> Callable[..., Any]:
     """A function of the base, the new elements of the view, and the other arguments of the call that made the view: the
     base with these elements in the places that the view shows."""
-    return _writer(made.op)
+    return written_through(made.op)
 
 
-@cache
-def _writer(name: str) -> Callable[..., Any]:
+@factory
+def written_through(name: str) -> Callable[..., Any]:
+    """The same for the operation of a name."""
     implementation = TABLE[name].implementations[-1].function
 
     def write(base: Any, elements: Any, *arguments: Any, **named: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.manipulation import unstack_vjp
-from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names, written
 from serrate.ops.rules import by_numbers, reduced_to
 from serrate.tensor import assignment, combine, dense, indexing, memory
 from serrate.tensor.structure import Ragged
@@ -130,6 +130,7 @@ _record(
     primitive="movement",
     vjp=by_numbers("Tensor.getitem"),
     native=(Implementation("native", picking.getitem, picking.selects),),
+    dialect=written("extract_slice", x="rhs", key="slice"),
 )
 _record(
     "setitem",
@@ -142,6 +143,7 @@ _record(
     writes=True,
     primitive="movement",
     vjp=_setitem_vjp,
+    dialect=written("insert_slice", x="rhs", key="slice", value="lhs"),
 )
 _record(
     "rows",
@@ -168,6 +170,7 @@ _record(
     vjp=_to_dense_vjp,
     errors=(("x, 0, -1", ValueError, "integers of 0 or more"), ("x, 0, None, 2", AxisError, "is not ragged")),
     native=(Implementation("native", padding.to_dense, padding.pads),),
+    dialect=written("to_dense", x="rhs"),
 )
 _record(
     "mask",
@@ -189,6 +192,7 @@ _record(
     example=(f"{_X}.flat().tolist()", "[1, 2, 3]"),
     samples=("x",),
     errors=(_NO_ARGUMENT,),
+    dialect=written("flatten", x="rhs"),
 )
 _record(
     "combine",

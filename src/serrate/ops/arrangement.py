@@ -11,7 +11,7 @@ import torch
 
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.manipulation import keep_elements, listed
-from serrate.ops.record import operation, ops
+from serrate.ops.record import operation, ops, written
 from serrate.ops.rules import by_numbers, in_dtype
 from serrate.tensor import join, rearrange
 from serrate.tensor.structure import Ragged
@@ -148,11 +148,13 @@ _record("concat", concat, "Tensors joined along `axis`; on a ragged axis row by 
         dict.fromkeys(("cat", "concat", "concatenate"), _answer_concat),
         ("[x, x], axis=0", "[x, x], axis=1", "[x, x], axis=-1"), primitive="movement", vjp=_concat_vjp,
         errors=(("[x, x], axis=5", AxisError, "axis 5 is out of range"), ("[], axis=0", ValueError, "at least one"),
-                ("[x, x[:2]], axis=1", ValueError, "must have one size")))
+                ("[x, x[:2]], axis=1", ValueError, "must have one size")),
+                dialect=written("combine", "concat", arrays="tensors"))
 _record("stack", stack, "Tensors joined along a new axis; ragged axes behind it depend on it.",
         ("sr.stack([sr.ragged([[1, 2], []]), sr.ragged([[3], [4]])]).tolist()", "[[[1, 2], []], [[3], [4]]]"),
         {"stack": _answer_stack}, ("[x, x], axis=0", "[x, x], axis=-1"), primitive="movement", vjp=_stack_vjp,
-        errors=(("[x, x], axis=5", IndexError, "axis 5 is out of range"), ("[]", ValueError, "at least one")))
+        errors=(("[x, x], axis=5", IndexError, "axis 5 is out of range"), ("[]", ValueError, "at least one")),
+        dialect=written("combine", "stack", arrays="tensors"))
 _record("split", split, "Pieces along `axis`, of one size or of given sizes; each row of a ragged axis on its own.",
         ("[p.tolist() for p in sr.split(sr.ragged([[1, 2, 3], [4]]), 2, axis=1)]", "[[[1, 2], [4]], [[3], []]]"),
         {"split": _answer_split, "chunk": _answer_chunk}, ("x, 2, axis=0", "x, 1, axis=1"),
@@ -161,12 +163,12 @@ _record("split", split, "Pieces along `axis`, of one size or of given sizes; eac
 _record("flip", flip, "Entries along `axis`, or all axes, in reverse, each row on its own.",
         ("sr.flip(sr.ragged([[1, 2], [], [3, 4, 5]]), axis=1).tolist()", "[[2, 1], [], [5, 4, 3]]"),
         {"flip": _answer_flip}, ("x, axis=0", "x, axis=1", "x"), errors=(_LATE,),
-        body=_flip_body, vjp=lambda g, out, x, *, axis: ops.flip(g, axis=axis))
+        body=_flip_body, vjp=lambda g, out, x, *, axis: ops.flip(g, axis=axis), dialect=written("flip", x="rhs"))
 _record("roll", roll, "Entries moved along `axis`, those that fall off the end of a row returning at its start.",
         ("sr.roll(sr.ragged([[1, 2], [], [3, 4, 5]]), 1, axis=1).tolist()", "[[2, 1], [], [5, 3, 4]]"),
         {"roll": _answer_roll}, ("x, 1, axis=0", "x, -2, axis=1", "x, 1, axis=-1"), primitive="movement", vjp=_roll_vjp,
         errors=(("x, 1, axis=5", AxisError, "axis 5 is out of range"),
-                ("x, (1, 2), axis=0", ValueError, "one shift per axis")))
+                ("x, (1, 2), axis=0", ValueError, "one shift per axis")), dialect=written("roll", x="rhs"))
 _record("repeat", repeat, "Each entry along `axis` repeated: an int, a count per entry, or a ragged tensor of counts.",
         ("sr.repeat(sr.ragged([[1, 2], [3]]), 2, axis=1).tolist()", "[[1, 1, 2, 2], [3, 3]]"),
         {"repeat_interleave": _answer_repeat_interleave},

@@ -12,7 +12,7 @@ from serrate.eager.attention import Call, Causal, copies, prepare, read
 from serrate.eager.attention_kernels import by_kernel
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.multihead import multi_head_attention
-from serrate.ops.record import operation, ops, record
+from serrate.ops.record import operation, ops, record, written
 from serrate.ops.reductions import accumulating, count
 from serrate.ops.scores import by_scores, gradients, like
 from serrate.tensor.layout import identical
@@ -181,4 +181,5 @@ record(
         ("x, x, x, mask=torch.ones(3, 3)", TypeError, "mask must be bool"),
         ("x, x, x, bias=torch.ones(2, 2)", ValueError, "smaller than the longest row, 3"),
     ),
+    dialect=written("attention"),
 )

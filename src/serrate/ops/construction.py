@@ -9,7 +9,7 @@ from typing import Any
 
 from serrate.eager import padding
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import ALL, Error, Implementation, operation, ops, record
+from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, written
 from serrate.ops.rules import by_numbers
 from serrate.tensor import construct, rearrange, unpad, views
 from serrate.tensor.structure import Ragged
@@ -86,6 +86,7 @@ def _from_dense_vjp(
 _record(
     construct.from_offsets,
     "Packed `values` cut at these offsets, or level by level at several of them.",
+    dialect=written("as_nested", "from_offsets"),
     primitive="movement",
     vjp=_from_offsets_vjp,
     example=("sr.from_offsets(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
@@ -107,6 +108,7 @@ _record(
 _record(
     construct.from_lengths,
     "Packed `values` cut into rows of these lengths, or level by level by several of them.",
+    dialect=written("as_nested", "from_lengths"),
     body=_from_lengths_body,
     example=("sr.from_lengths(torch.arange(4), [3, 0, 1]).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
@@ -126,6 +128,7 @@ _record(
 _record(
     construct.from_row_ids,
     "Packed `values`, each in the row that `row_ids` names, in rows that follow each other.",
+    dialect=written("as_nested", "from_row_ids"),
     body=_from_row_ids_body,
     example=("sr.from_row_ids(torch.arange(4), [0, 0, 0, 2], 3).tolist()", "[[0, 1, 2], [], [3]]"),
     samples=(
@@ -169,6 +172,7 @@ _record(
 _record(
     views.view_as_nested,
     "A view of `data` in which one axis is cut at these offsets, alike or differently for each outer index.",
+    dialect=written("as_nested", "view_as_nested"),
     primitive="movement",
     vjp=_view_as_nested_vjp,
     example=("sr.view_as_nested(torch.arange(4), [0, 3, 3, 4]).tolist()", "[[0, 1, 2], [], [3]]"),
@@ -190,6 +194,7 @@ _record(
 _record(
     unpad.from_dense,
     "A padded tensor packed; lengths, offsets, a mask or another tensor says which entries are real.",
+    dialect=written("from_dense", dense="rhs"),
     primitive="movement",
     vjp=_from_dense_vjp,
     example=("sr.from_dense(torch.tensor([[1, 2, 0], [3, 0, 0]]), lengths=[2, 1]).tolist()", "[[1, 2], [3]]"),

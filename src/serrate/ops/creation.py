@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from serrate.errors import OffsetsDeviceError, RaggednessError
-from serrate.ops.record import ALL, Error, operation, ops, record, torch_names
+from serrate.ops.record import ALL, Error, operation, ops, record, torch_names, written
 from serrate.ops.rules import reduced_to
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.layout import canonical, read_shape
@@ -254,20 +254,28 @@ def _from_tensor(
 
 # fmt: off
 _from_shape("zeros", _zeros, "Zeros of a shape, which may have ragged axes.", "[[0.0, 0.0], [], [0.0]]",
-            body=_zeros_body, flat=NO_ELEMENTS)
+            body=_zeros_body, flat=NO_ELEMENTS,
+            dialect=written("create", "zeros"))
 _from_shape("ones", _ones, "Ones of a shape, which may have ragged axes.", "[[1.0, 1.0], [], [1.0]]",
-            body=_ones_body, flat=NO_ELEMENTS)
+            body=_ones_body, flat=NO_ELEMENTS,
+            dialect=written("create", "ones"))
 _from_shape("empty", _empty, "A tensor of a shape, its elements undefined.", "(3, Ragged([2, 0, 1]))",
-            body=_zeros_body, flat=NO_ELEMENTS)
+            body=_zeros_body, flat=NO_ELEMENTS,
+            dialect=written("create", "empty"))
 _from_shape("full", _full, "One number everywhere in a shape, which may have ragged axes.", "[[7, 7], [], [7]]", ", 7",
             operands=("fill_value",), primitive="movement",
-            vjp=lambda g, out, fill_value, **_: reduced_to(g, fill_value))
+            vjp=lambda g, out, fill_value, **_: reduced_to(g, fill_value),
+            dialect=written("create", "full", fill_value="value"))
 _from_tensor("zeros_like", _zeros_like, "Zeros in the shape of x.", "[[0.0, 0.0], []]",
-             body=_zeros_like_body, flat=NO_ELEMENTS)
+             body=_zeros_like_body, flat=NO_ELEMENTS,
+             dialect=written("create_like", "zeros_like", x="rsh"))
 _from_tensor("ones_like", _ones_like, "Ones in the shape of x.", "[[1.0, 1.0], []]",
-             body=_ones_like_body, flat=NO_ELEMENTS)
+             body=_ones_like_body, flat=NO_ELEMENTS,
+             dialect=written("create_like", "ones_like", x="rsh"))
 _from_tensor("empty_like", _empty_like, "A tensor in the shape of x, its elements undefined.", "(2, Ragged([2, 0]))",
-             body=_zeros_like_body, flat=NO_ELEMENTS)
+             body=_zeros_like_body, flat=NO_ELEMENTS,
+             dialect=written("create_like", "empty_like", x="rsh"))
 _from_tensor("full_like", _full_like, "One number everywhere in the shape of x.", "[[1.0, 1.0], []]", ", 1",
-             operands=("x", "fill_value"), body=_full_like_body)
+             operands=("x", "fill_value"), body=_full_like_body,
+             dialect=written("create_like", "full_like", x="rsh", fill_value="value"))
 # fmt: on

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from serrate.ops.record import ALL, operation, ops, record
+from serrate.ops.record import ALL, operation, ops, record, written
 from serrate.ops.rules import in_dtype
 from serrate.tensor import broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -191,4 +191,5 @@ record(
     traced=True,
     samples=("x, torch.complex64", "x, x.dtype", "x, x.dtype, copy=False"),
     errors=(("x, 'float32'", TypeError, "dtype must be a torch.dtype"),),
+    dialect=written("cast", x="rhs", copy="do_copy"),
 )

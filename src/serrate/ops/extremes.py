@@ -12,7 +12,7 @@ import torch
 from serrate.eager.elementwise import apply
 from serrate.eager.reducing import AxisLike, Reduction, extreme_values, reduction, sum_values
 from serrate.eager.unsigned import comparable
-from serrate.ops.record import REAL, operation
+from serrate.ops.record import REAL, operation, written
 from serrate.ops.reductions import extreme_vjp, reduces
 from serrate.tensor import host
 from serrate.tensor.combine import exact
@@ -134,12 +134,14 @@ def _answer_extreme(largest: bool) -> Callable[..., Any]:
 _PLACE = "the result is a position"
 reduces("max", _max, torch.amax, "The greatest along `axis`; of nothing -inf or the least integer.",
         "[[1, 2], [3]]", "[2, 3]", REAL, vjp=extreme_vjp, others=("amax",),
-        answers=dict.fromkeys((torch.max, torch.Tensor.max), _answer_extreme(largest=True)))
+        answers=dict.fromkeys((torch.max, torch.Tensor.max), _answer_extreme(largest=True)),
+        dialect=written("reduce", "max", x="rhs"))
 reduces("min", _min, torch.amin, "The least along `axis`; of nothing +inf or the greatest integer.",
         "[[1, 2], [3]]", "[1, 3]", REAL, vjp=extreme_vjp, others=("amin",),
-        answers=dict.fromkeys((torch.min, torch.Tensor.min), _answer_extreme(largest=False)))
+        answers=dict.fromkeys((torch.min, torch.Tensor.min), _answer_extreme(largest=False)),
+        dialect=written("reduce", "min", x="rhs"))
 reduces("argmax", _argmax, torch.argmax, "The first position of the greatest along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[1, -1, 0]", REAL, flat=_PLACE)
+        "[[1, 2], [], [3]]", "[1, -1, 0]", REAL, flat=_PLACE, dialect=written("find_index", "argmax", x="rhs"))
 reduces("argmin", _argmin, torch.argmin, "The first position of the least along `axis`; -1 of nothing.",
-        "[[1, 2], [], [3]]", "[0, -1, 0]", REAL, flat=_PLACE)
+        "[[1, 2], [], [3]]", "[0, -1, 0]", REAL, flat=_PLACE, dialect=written("find_index", "argmin", x="rhs"))
 # fmt: on

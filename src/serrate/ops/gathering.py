@@ -12,7 +12,7 @@ from serrate.eager.addresses import depends_on, indices_beside, stretched, withi
 from serrate.eager.taking import beside_axis, key_along, same_positions, take_features, take_rows
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import ALL, TABLE, Error, Implementation, Kind, operation, ops, record, torch_names
+from serrate.ops.record import ALL, TABLE, Error, Implementation, Kind, operation, ops, record, torch_names, written
 from serrate.ops.rules import by_numbers
 from serrate.tensor import indexing
 from serrate.tensor.assignment import shares_memory
@@ -157,7 +157,7 @@ record_gathering("gather", _gather, {"gather": _answer_gather},
         "sr.gather(sr.ragged([[5, 6], [7]]), sr.ragged([[1, 0, 1], []]), axis=1).tolist()", "[[6, 5, 6], []]",
         (f"x, {ZEROS}, axis=1", f"x, {ZEROS}, axis=-1",
          f"sr.stack([x, x], axis=-1), ({ZEROS})[..., None], axis=1"),
-        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE), body=_gather_body)
+        (_NO_AXIS, _NO_INTEGERS, _FEW_AXES, _BEFORE), body=_gather_body, dialect=written("gather", x="rhs"))
 record_gathering("take_along_axis", _take_along_axis, {"take_along_dim": _answer_take_along},
         "The elements of x at `indices` along `axis`, negative ones counted from each row's end; other axes broadcast.",
         "sr.take_along_axis(sr.ragged([[5, 6], [7]]), sr.ragged([[-1, 0], []]), axis=1).tolist()", "[[6, 5], []]",

@@ -24,7 +24,7 @@ from serrate.eager.routes import (
     weight_of_copies,
 )
 from serrate.errors import RaggednessError
-from serrate.ops.record import operation, ops, record
+from serrate.ops.record import operation, ops, record, written
 from serrate.ops.rules import conjugate, parents_of, reduced_to
 from serrate.tensor import broadcast, trees
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -243,6 +243,7 @@ record(
         ("x, x[..., 0], 2", TypeError, "keys must be integers"),
         ("x, sr.positions(x, 0), -1", ValueError, "num_groups must be 0 or more"),
     ),
+    dialect=written("group_by"),
 )
 _G = "sr.group_by(x, sr.positions(x, 0) % 2, 2)"
 _KEYS = "torch.arange(2 * len(x.values)).view(-1, 2) % 3 - 1"
@@ -273,4 +274,5 @@ record(
         (f"{_G}, x", RaggednessError, "ungroup takes a tensor with the raggedness"),
         (f"{_G}, torch.ones(2)", RaggednessError, "got shape"),
     ),
+    dialect=written("ungroup"),
 )

@@ -17,7 +17,7 @@ from serrate.errors import AxisError
 from serrate.native import row_products as library
 from serrate.native.loading import reads
 from serrate.ops.einsum import batch_labels, einsum_vjp, parse
-from serrate.ops.record import Implementation, operation, ops, record
+from serrate.ops.record import Implementation, operation, ops, record, written
 from serrate.ops.rules import conjugate
 from serrate.tensor import abstract
 from serrate.tensor.partition import CPU
@@ -252,6 +252,7 @@ record(
         ("x, torch.ones(4, 2, 5)", ValueError, "axes of size 3 and 4 do not go together"),
         ("x > 0, x", TypeError, "matmul needs numbers, got torch.bool"),
     ),
+    dialect=written("matmul", x1="rhs", x2="lhs"),
 )
 record(
     "linalg",
@@ -269,6 +270,7 @@ record(
         ("x, x, axis=7", AxisError, "axis 7 is out of range"),
         ("x, torch.ones(3)", ValueError, "do not broadcast"),
     ),
+    dialect=written("vecdot", x1="rhs", x2="lhs"),
 )
 record(
     "linalg",
@@ -290,6 +292,7 @@ record(
         ("x, torch.ones(5, 3), axes=1", ValueError, "go together"),
         ("x, x, axes=((1,), (0, 1))", ValueError, "as many"),
     ),
+    dialect=written("tensor_dot", x1="rhs", x2="lhs", axes="axis"),
 )
 record(
     "linalg",
@@ -318,6 +321,7 @@ record(
     body=lambda x, /: ops.permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)),
     kinds=(*_NUMBERS, "bool"),
     errors=(("torch.ones(2)", AxisError, "at least two axes"),),
+    dialect=written("matrix_transpose", x="rhs"),
 )
 record(
     "linalg",

@@ -12,7 +12,7 @@ from serrate.eager.reducing import AxisLike, expanded, reduction
 from serrate.eager.reshaping import reshape
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.creation import home
-from serrate.ops.record import ALL, operation, ops, record, torch_names
+from serrate.ops.record import ALL, operation, ops, record, torch_names, written
 from serrate.ops.rules import in_dtype, reduced_to
 from serrate.tensor import abstract, broadcast, indexing, rearrange
 from serrate.tensor.broadcast import broadcast_shapes, lay_out, same_raggedness
@@ -294,7 +294,7 @@ _record("reshape", _reshape, "x in another shape: uniform axes split and merged,
         primitive="movement", vjp=lambda g, out, x, **_: ops.reshape(g, x.shape),
         errors=(("x, (6, 2)", RaggednessError, "x.combine"), ("x, (3, x.shape[1], 3)", ValueError, "hold 2 entries"),
                 ("x, (3, sr.Ragged([1, 2, 3]), 2)", RaggednessError, "in its place"),
-                ("x, 'ab'", TypeError, "a shape is an int or a tuple")))
+                ("x, 'ab'", TypeError, "a shape is an int or a tuple")), dialect=written("reshape", x="rhs"))
 _record("broadcast_to", _broadcast_to, "x stretched to a shape along axes of size 1, which may become ragged.",
         ("sr.broadcast_to(torch.tensor([[1], [2]]), (2, sr.Ragged([2, 1]))).tolist()", "[[1, 1], [2]]"),
         {"broadcast_to": _broadcast_to, "expand": _answer_expand,
@@ -302,7 +302,7 @@ _record("broadcast_to", _broadcast_to, "x stretched to a shape along axes of siz
         ("x, x.shape", "x, (2, *x.shape)", "torch.ones((), dtype=x.dtype), x.shape"),
         primitive="movement", vjp=lambda g, out, x, **_: reduced_to(g, x),
         errors=(("x, (3, 4, 2)", RaggednessError, "ragged in one operand"), ("x, (2,)", ValueError, "more axes"),
-                ("x, (3, x.shape[1], 5)", ValueError, "do not broadcast")))
+                ("x, (3, x.shape[1], 5)", ValueError, "do not broadcast")), dialect=written("broadcast", x="rhs"))
 _record("broadcast_arrays", _broadcast_arrays, "Tensors stretched to their common shape.",
         ("[t.tolist() for t in sr.broadcast_arrays(sr.ragged([[1, 2], []]), torch.tensor(5))]",
          "[[[1, 2], []], [[5, 5], []]]"),
@@ -328,15 +328,18 @@ _record("permute_dims", permute_dims, "The same storage with its axes in another
         {"permute": _answer_permute, "transpose": _answer_transpose, "swapaxes": _answer_transpose,
          "swapdims": _answer_transpose},
         ("x, tuple(range(x.ndim))[::-1]",), primitive="movement", vjp=_permute_vjp, operands=("x",),
-        errors=(("x, (0, 0, 1)", AxisError, "name each of the 3 axes once"),))
+        errors=(("x, (0, 0, 1)", AxisError, "name each of the 3 axes once"),),
+        dialect=written("permute_dims", x="rhs", axes="axis"))
 _record("expand_dims", expand_dims, "A new axis of size 1 at `axis`; a view.",
         ("sr.expand_dims(sr.ragged([[1, 2], [3]]), axis=1).shape", "(2, 1, Ragged([2, 1]))"),
         {"unsqueeze": _answer_unsqueeze}, ("x, axis=0", "x, axis=1", "x, axis=-1"), errors=(_LATE,),
-        body=_expand_dims_body, vjp=lambda g, out, x, *, axis: ops.squeeze(g, axis=axis))
+        body=_expand_dims_body, vjp=lambda g, out, x, *, axis: ops.squeeze(g, axis=axis),
+        dialect=written("expand_dims", x="rhs"))
 _record("squeeze", squeeze, "Axes of size 1 removed.",
         ("sr.squeeze(sr.ragged([[1, 2, 3]]), axis=0).shape", "(3,)"),
         {"squeeze": _answer_squeeze}, ("x[..., None], axis=-1", "x[None], axis=0"),
-        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")), body=_squeeze_body, vjp=_squeeze_vjp)
+        errors=(_LATE, ("x, axis=2", ValueError, "has not size 1")), body=_squeeze_body, vjp=_squeeze_vjp,
+        dialect=written("squeeze", x="rhs"))
 _record("unstack", _unstack, "The entries along a uniform axis, as a tuple.",
         ("[row.tolist() for row in sr.unstack(sr.ragged([[1, 2], []]))]", "[[1, 2], []]"),
         {"unbind": lambda input, dim=0: _unstack(input, axis=dim)}, ("x", "x[..., None], axis=-1"),

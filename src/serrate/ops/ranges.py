@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from serrate.ops.creation import NO_ELEMENTS, record_creation
-from serrate.ops.record import operation, ops
+from serrate.ops.record import operation, ops, written
 from serrate.tensor import promotion
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -150,15 +150,15 @@ def _meshgrid_body(*arrays: Any, indexing: str = "xy") -> list[Any]:
 record_creation("arange", _arange, "The numbers from start to stop, stop not included, `step` apart.",
         ("sr.arange(1, 6, 2).tolist()", "[1, 3, 5]"), samples=("6", "1, 6, 2", "6, 1"),
         operands=(), primitive="movement", flat=NO_ELEMENTS,
-        errors=(("1, 5, 0", ValueError, "the step of arange must not be 0"),))
+        errors=(("1, 5, 0", ValueError, "the step of arange must not be 0"),), dialect=written("arange"))
 record_creation("linspace", _linspace, "`num` numbers at equal distances from start to stop.",
         ("sr.linspace(0., 1., 3).tolist()", "[0.0, 0.5, 1.0]"), operands=(), body=_linspace_body, flat=NO_ELEMENTS,
         samples=("0, 1, 5", "0, 1, 5, endpoint=False", "2, 3, 1", "-3, 9, 7, dtype=torch.int32"),
-        errors=(("0, 1, -1", ValueError, "0 or more, got -1"),))
+        errors=(("0, 1, -1", ValueError, "0 or more, got -1"),), dialect=written("linspace", num="n"))
 record_creation("eye", _eye, "Ones on diagonal k of a matrix, zeros elsewhere.",
         ("sr.eye(2, 3, k=1).tolist()", "[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]"), samples=("3", "2, 3, k=-1", "2, k=5"),
         operands=(), body=_eye_body, flat=NO_ELEMENTS,
-        errors=(("2, -1", ValueError, "sizes must be 0 or more"),))
+        errors=(("2, -1", ValueError, "sizes must be 0 or more"),), dialect=written("eye"))
 record_creation("meshgrid", _meshgrid, "The coordinates of a grid, one tensor for each 1-D tensor given.",
         ("[g.tolist() for g in sr.meshgrid(sr.arange(2), sr.arange(3), indexing='ij')]",
          "[[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]"),
@@ -166,5 +166,5 @@ record_creation("meshgrid", _meshgrid, "The coordinates of a grid, one tensor fo
         samples=("sr.arange(3), torch.arange(2)", "*[torch.linspace(0, 1, n).to(x.dtype) for n in (2, 3, 1)]",
                  "torch.linspace(0, 1, 2).to(x.dtype), indexing='ij'"),
         errors=(("sr.zeros((2, 2))", ValueError, "takes 1-D tensors"), ("x, x", TypeError, "only a dense tensor"),
-                ("sr.arange(2), indexing='ab'", ValueError, "'xy' or 'ij'")))
+                ("sr.arange(2), indexing='ab'", ValueError, "'xy' or 'ij'")), dialect=written("meshgrid"))
 # fmt: on

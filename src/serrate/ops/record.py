@@ -53,6 +53,22 @@ class Implementation(NamedTuple):
     """Whether it takes these arguments; without such a question it takes any."""
 
 
+class Form(NamedTuple):
+    """How the textual form of programs, the ptensor dialect, writes an operation."""
+
+    of: str
+    """The class that it belongs to there, which may have several operations."""
+    kind: str
+    """Which operation of the class it is; empty where the class has one alone."""
+    names: dict[str, str]
+    """What the class calls parameters that the record calls otherwise."""
+
+
+def written(of: str, kind: str = "", **names: str) -> Form:
+    """The textual form of an operation: its class, which of the class it is, and the class's names of parameters."""
+    return Form(of, kind, names)
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One operation."""
@@ -99,6 +115,8 @@ class Op:
     writes: bool = False
     """Whether it writes to its first operand. To a program, that operand as it is afterwards is the result: the rule is
     given it as the result with its gradient, and the operand as it was before."""
+    dialect: Form | None = None
+    """How programs are written that call it; without one, as a call by its name."""
     traced: bool = False
     """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
     signature: inspect.Signature = field(init=False)

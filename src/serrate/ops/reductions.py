@@ -24,7 +24,7 @@ from serrate.eager.reducing import (
 )
 from serrate.eager.unsigned import summed, summed_by_torch
 from serrate.errors import AxisError
-from serrate.ops.record import ALL, NUMERIC, Kind, operation, ops, record, torch_names
+from serrate.ops.record import ALL, NUMERIC, Form, Kind, operation, ops, record, torch_names, written
 from serrate.ops.rules import conjugate, in_dtype
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -121,6 +121,7 @@ def reduces(
     vjp: Callable[..., Any] | None = None,
     flat: str = "",
     monoid: Monoid | None = None,
+    dialect: Form | None = None,
     **defaults: Any,
 ) -> None:
     """Define a reduction, which is a monoid unless it has a body: one that kernels know, or the `monoid` given.
@@ -141,6 +142,7 @@ def reduces(
         body=body,
         vjp=vjp,
         flat=flat,
+        dialect=dialect,
         example=(f"sr.{name}(sr.ragged({given}), axis=1).tolist()", gives),
         samples=("x, axis=1", "x, axis=0", "x, axis=-1, keepdims=True", "x"),
         errors=(
@@ -344,19 +346,22 @@ def _logsumexp_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) 
 # fmt: off
 _TRUTH = "the result is a truth value"
 reduces("sum", _sum, torch.sum, "The sum along `axis`; 0 of nothing. Integers sum in int64, unsigned ones in uint64.",
-        "[[1, 2], [], [3]]", "[3, 0, 3]", ALL, sums=True, vjp=_sum_vjp)
+        "[[1, 2], [], [3]]", "[3, 0, 3]", ALL, sums=True, vjp=_sum_vjp, dialect=written("reduce", "sum", x="rhs"))
 reduces("prod", _prod, torch.prod, "The product along `axis`; 1 of nothing.",
-        "[[2, 3], [], [4]]", "[6, 1, 4]", NUMERIC, sums=True, vjp=_prod_vjp)
+        "[[2, 3], [], [4]]", "[6, 1, 4]", NUMERIC, sums=True, vjp=_prod_vjp, dialect=written("reduce", "prod", x="rhs"))
 reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
-        "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body, vjp=_mean_vjp)
+        "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body, vjp=_mean_vjp,
+        dialect=written("reduce", "mean", x="rhs"))
 reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
-        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, correction=1)
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, correction=1,
+        dialect=written("reduce", "var", x="rhs"))
 reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
-        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_std_body, correction=1)
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_std_body, correction=1,
+        dialect=written("reduce", "std", x="rhs"))
 reduces("any", _any, torch.any, "Whether any along `axis` is not 0; False of nothing.",
-        "[[0, 2], [], [0]]", "[True, False, False]", ALL, flat=_TRUTH)
+        "[[0, 2], [], [0]]", "[True, False, False]", ALL, flat=_TRUTH, dialect=written("test", "any", x="rhs"))
 reduces("all", _all, torch.all, "Whether all along `axis` are not 0; True of nothing.",
-        "[[0, 2], [], [1]]", "[False, True, True]", ALL, flat=_TRUTH)
+        "[[0, 2], [], [1]]", "[False, True, True]", ALL, flat=_TRUTH, dialect=written("test", "all", x="rhs"))
 reduces("count_nonzero", _count_nonzero, torch.count_nonzero, "How many along `axis` are not 0.",
         "[[0, 2], [], [1]]", "[1, 0, 1]", ALL, body=_count_nonzero_body, flat="the result is a number of elements")
 reduces("logsumexp", _logsumexp, torch.logsumexp, "log(sum(exp(x))) along `axis`, without overflow; -inf of nothing.",

@@ -15,9 +15,10 @@ import torch
 from serrate.eager.elementwise import Elementwise
 from serrate.errors import RaggednessError
 from serrate.fusion import elementwise as fusion
+from serrate.fusion.functions import FUNCTIONS
 from serrate.fusion.scalar import Scalar, cast
 from serrate.ops.call import TRACER
-from serrate.ops.record import FLOATS, NUMERIC, Error, Kind, Op, define, operation, torch_names
+from serrate.ops.record import FLOATS, NUMERIC, Error, Form, Kind, Op, define, operation, torch_names, written
 from serrate.ops.rules import conjugate, reduced_to
 from serrate.tensor.tensor import Tensor
 
@@ -120,12 +121,22 @@ def enter(
         flat=flat,
         samples={1: ("x",), 2: ("x, x", "x, torch.ones([1] * x.ndim, dtype=x.dtype)"), 3: ("x != 0, x, x",)}[arity],
         errors={1: (_NO_TENSOR,), 2: (_OTHER_ROWS, _OTHER_SIZE), 3: (_OTHER_THIRD,)}[arity],
+        dialect=_form(name, arity),
         traced=True,
     )
     if body is not None:
         fusion.enter(
             name, arity, _expression(body, arity), function, in_floats=run.in_floats, in_own_dtype=in_own_dtype
         )
+
+
+def _form(name: str, arity: int) -> Form:
+    """How programs are written that call it: functions that give truths are tests."""
+    if arity == 3:
+        return written(name, condition="cond", x1="rhs", x2="lhs")
+    known = FUNCTIONS.get(name)
+    what = "test" if known is not None and known.result == "bool" else "op"
+    return written(f"elementwise_{'unary' if arity == 1 else 'binary'}_{what}", name, x="rhs", x1="lhs", x2="rhs")
 
 
 def _rule(vjp: Callable[..., Any]) -> Callable[..., Any]:

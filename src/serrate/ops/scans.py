@@ -29,6 +29,7 @@ from serrate.ops.record import (
     ops,
     record,
     torch_names,
+    written,
 )
 from serrate.ops.reductions import accumulating
 from serrate.ops.rules import conjugate, in_dtype, named_vjp, parents_of
@@ -298,23 +299,27 @@ record_scan("cumulative_sum", _cumulative_sum, "cumsum",
         ("sr.cumulative_sum(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 3, 6], [], [4, 9]]"),
         ALL, ("x", AxisError, "cumulative_sum needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_sum_vjp,
-        native=(Implementation("native", _compiled(running_sum), _takes(_SUMMED)),))
+        native=(Implementation("native", _compiled(running_sum), _takes(_SUMMED)),),
+        dialect=written("scan", "cumulative_sum", x="rhs"))
 record_scan("cumulative_prod", _cumulative_prod, "cumprod",
         "The product of each entry and all before it along `axis`, integers in 64 bits. `include_initial`: 1 first.",
         ("sr.cumulative_prod(sr.ragged([[1, 2, 3], [], [4, 5]]), axis=1).tolist()", "[[1, 2, 6], [], [4, 20]]"),
         ALL, ("x", AxisError, "cumulative_prod needs an axis"), sums=True, more=_INITIAL,
         primitive="scan", vjp=_cumulative_prod_vjp,
-        native=(Implementation("native", _compiled(running_product), _takes(_MULTIPLIED)),))
+        native=(Implementation("native", _compiled(running_product), _takes(_MULTIPLIED)),),
+        dialect=written("scan", "cumulative_prod", x="rhs"))
 record_scan("cummax", _cummax, "cummax",
         "The greatest of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummax(sr.ragged([[1, 3, 2], [], [4, 5]]), axis=1).values.tolist()", "[[1, 3, 3], [], [4, 5]]"),
         ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummax needs ordered elements"),
         primitive="scan", vjp=named_vjp,
-        native=(Implementation("native", _compiled_extreme(largest=True), _compares),))
+        native=(Implementation("native", _compiled_extreme(largest=True), _compares),),
+        dialect=written("scan", "cummax", x="rhs"))
 record_scan("cummin", _cummin, "cummin",
         "The least of each entry and all before it along `axis`, and the last position it stands at; NaN stays.",
         ("sr.cummin(sr.ragged([[2, 3, 1], [], [4, 5]]), axis=1).values.tolist()", "[[2, 2, 1], [], [4, 4]]"),
         ORDERED, ("x.to(torch.complex64), axis=1", TypeError, "cummin needs ordered elements"),
         primitive="scan", vjp=named_vjp,
-        native=(Implementation("native", _compiled_extreme(largest=False), _compares),))
+        native=(Implementation("native", _compiled_extreme(largest=False), _compares),),
+        dialect=written("scan", "cummin", x="rhs"))
 # fmt: on

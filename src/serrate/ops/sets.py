@@ -15,7 +15,7 @@ import torch
 from serrate.eager.runs import Along, along, ordered, sort_rows
 from serrate.errors import AxisError
 from serrate.ops.answers import refuse_out
-from serrate.ops.record import BAD_AXIS, BY_TORCH, NO_TENSOR, Kind, operation, record, torch_names
+from serrate.ops.record import BAD_AXIS, BY_TORCH, NO_TENSOR, Kind, operation, record, torch_names, written
 from serrate.tensor import abstract, bits, host
 from serrate.tensor.combine import exact
 from serrate.tensor.layout import assemble
@@ -303,19 +303,22 @@ def _record(name: str, eager: Callable[..., Any], summary: str, call: str, gives
 _record("unique_values", _unique_values,
         "The distinct elements in order; with `axis`, of each row. Each NaN is distinct.",
         "sr.unique_values(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).tolist()", "[[1, 3], [], [2]]",
-        torch=torch_names("unique"), answer=_answer_unique)
+        torch=torch_names("unique"), answer=_answer_unique, dialect=written("unique_values", x="rhs"))
 _record("unique_counts", _unique_counts,
         "The distinct elements in order and how often each occurs; with `axis`, in each row.",
-        "sr.unique_counts(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).counts.tolist()", "[[1, 2], [], [2]]")
+        "sr.unique_counts(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).counts.tolist()", "[[1, 2], [], [2]]",
+        dialect=written("unique_counts", x="rhs"))
 _record("unique_inverse", _unique_inverse,
         "The distinct elements in order, and the place of each element among them; with `axis`, in each row.",
         "sr.unique_inverse(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).inverse_indices.tolist()",
-        "[[1, 0, 1], [], [0, 0]]")
+        "[[1, 0, 1], [], [0, 0]]", dialect=written("unique_inverse", x="rhs"))
 _record("unique_all", _unique_all,
         "The distinct elements in order, where each stands first, the place of each element among them, and counts.",
-        "sr.unique_all(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).indices.tolist()", "[[1, 0], [], [0]]")
+        "sr.unique_all(sr.ragged([[3, 1, 3], [], [2, 2]]), axis=1).indices.tolist()", "[[1, 0], [], [0]]",
+        dialect=written("unique_all", x="rhs"))
 _record("nonzero", _nonzero,
         "The positions of elements that are not 0, one tensor for each axis; with `axis`, those of each row.",
         "sr.nonzero(sr.ragged([[0, 1, 5], [], [0, 2]]), axis=1).tolist()", "[[1, 2], [], [1]]",
-        torch=torch_names("nonzero"), answer=_answer_nonzero, flat="the results are positions")
+        torch=torch_names("nonzero"), answer=_answer_nonzero, flat="the results are positions",
+        dialect=written("nonzero", x="rhs"))
 # fmt: on

@@ -15,7 +15,7 @@ import torch
 from serrate.eager.reducing import Reduction
 from serrate.eager.runs import Along, Indexed, along, ordered, pick, settled
 from serrate.errors import AxisError, RaggednessError
-from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, ops, record
+from serrate.ops.record import BAD_AXIS, NO_TENSOR, Kind, operation, ops, record, written
 from serrate.ops.rules import named_vjp
 from serrate.tensor import abstract, broadcast, host, plan, select
 from serrate.tensor.combine import exact
@@ -262,6 +262,7 @@ record(
     kinds=_ORDERED,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "sort needs ordered elements")),
+    dialect=written("sort", x="rhs"),
 )
 record(
     "sorting",
@@ -275,6 +276,7 @@ record(
     kinds=_ORDERED,
     samples=("x, axis=1", "x, axis=0", "x, axis=-1, descending=True"),
     errors=(BAD_AXIS, NO_TENSOR, ("x.to(torch.complex64), axis=1", TypeError, "argsort needs ordered elements")),
+    dialect=written("argsort", x="rhs"),
 )
 record(
     "sorting",

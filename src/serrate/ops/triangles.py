@@ -9,7 +9,7 @@ import torch
 
 from serrate.errors import AxisError
 from serrate.ops.creation import number_in, record_creation
-from serrate.ops.record import operation, ops, torch_names
+from serrate.ops.record import operation, ops, torch_names, written
 from serrate.ops.rules import parents_of
 from serrate.tensor import bits
 from serrate.tensor.structure import Ragged
@@ -79,6 +79,7 @@ for _name, _eager, _gives in (("tril", _tril, "[[[1, 0], [1, 1]], [[1]]]"),
     record_creation(_name, _eager, f"x with zeros {_side} diagonal k of its last two axes, which may be ragged.",
             (f"sr.{_name}(sr.ones((2, *[sr.Ragged([2, 1])] * 2), dtype=torch.int64)).tolist()", _gives),
             torch=torch_names(_name), answer=_answer_triangle(_eager),
+            dialect=written("extract_triangle", "lower" if _name == "tril" else "upper", x="rhs"),
             body=_tril_body if _name == "tril" else _triu_body,
             samples=("x", "x, k=1", "x, k=-1"),
             errors=(("torch.ones(3)", AxisError, f"{_name} needs at least two axes"),))

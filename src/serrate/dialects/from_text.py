@@ -1,0 +1,230 @@
+"""Modules as programs: what was read is checked against the records, and is the program that was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, FileLineColLoc, IntegerAttr, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
+from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
+from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
+from serrate.dialects.terms import Node, Term
+from serrate.dialects.texts import Module, TextError
+from serrate.dialects.to_text import usual_form
+from serrate.program.guards import Guard
+from serrate.program.inputs import Inputs
+from serrate.program.program import Instruction, Program
+from serrate.program.types import Value
+
+
+def programs_of(module: Module) -> dict[str, Program]:
+    """The programs of all functions of a module, by their names."""
+    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
+    for each in module.module.ops:
+        if not isinstance(each, FuncOp):
+            raise TextError(f"a module has functions, and no {each.name}", module.where(each))
+    return {each.sym_name.data: _Reader(module, each).program() for each in functions}
+
+
+def program_of(module: Module, name: str = "") -> Program:
+    """The program that a module stands for: its function of this name, or the only one that it has.
+
+    >>> import serrate as sr
+    >>> from serrate.dialects.from_text import program_of
+    >>> from serrate.dialects.texts import parse
+    >>> text = '''
+    ... func.func @main(%x: !ptensor.ptensor<3 x f32>) -> !ptensor.ptensor<3 x f32> {
+    ...   %y = "ptensor.elementwise_unary_op"(%x) {euop = "exp"}
+    ...     : (!ptensor.ptensor<3 x f32>) -> !ptensor.ptensor<3 x f32>
+    ...   func.return %y : !ptensor.ptensor<3 x f32>
+    ... }
+    ... '''
+    >>> print(program_of(parse(text)))
+    program(x: float32[3] on cpu):
+      y: float32[3] on cpu = exp(x)
+      return y
+    """
+    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
+    found = [each for each in functions if not name or each.sym_name.data == name]
+    if len(found) != 1:
+        there = ", ".join(f"@{each.sym_name.data}" for each in functions) or "none"
+        wanted = f"the function @{name}" if name else "one function"
+        raise TextError(f"{wanted} is expected in the module, there are: {there}", module.where(module.module))
+    return _Reader(module, found[0]).program()
+
+
+class _Reader:
+    def __init__(self, module: Module, function: FuncOp) -> None:
+        self.module, self.function = module, function
+        self.scope = Scope(program=Inputs().program)
+        self.values: dict[SSAValue, Value] = {}
+        self.names: set[str] = set()
+
+    def program(self) -> Program:
+        """The program."""
+        function, operation = self.function, self.function
+        try:
+            if len(function.body.blocks) != 1:
+                raise CannotRead(f"a program is one block of operations, got {len(function.body.blocks)}")
+            for each in self._listed("partitions"):
+                if not isinstance(each, PartitionAttr):
+                    raise CannotRead(f"a partition is expected, got {each}")
+                self.scope.declare(dict(each.data))
+            guards = tuple(map(self._guard, self._listed("guards")))
+            block = function.body.block
+            inputs = self._named(block.args, self._about("names"))
+            instructions = []
+            last: Operation | None = block.last_op
+            for operation in block.ops:
+                if operation is not last:
+                    instructions.append(self._instruction(operation))
+            if not isinstance(last, ReturnOp):
+                raise CannotRead("a program ends with what it returns: func.return")
+            outputs = self._structure(self._about("outputs"), [self.values[each] for each in last.arguments])
+        except CannotRead as error:
+            raise TextError(str(error), self.module.where(operation)) from error
+        return Program(inputs, tuple(instructions), outputs, guards)
+
+    def _about(self, name: str) -> Attribute | None:
+        return self.function.attributes.get(f"ptensor.{name}")
+
+    def _listed(self, name: str) -> tuple[Attribute, ...]:
+        found = self._about(name)
+        if found is None:
+            return ()
+        if not isinstance(found, ArrayAttr):
+            raise CannotRead(f"ptensor.{name} is a list, got {found}")
+        return tuple(found.data)
+
+    def _guard(self, attribute: Attribute) -> Guard:
+        term = attribute.data if isinstance(attribute, TermAttr) else None
+        if not isinstance(term, Node) or term.head != "equal" or len(term.parts) != 2:
+            raise CannotRead(f"a guard is equal(one, other), got {attribute}")
+        return Guard(*map(self.scope.read, term.parts))
+
+    def _named(self, made: Any, names: Attribute | None) -> tuple[Value, ...]:
+        """The values of arguments or results, with their names."""
+        given = (
+            [each.data for each in names.data if isinstance(each, StringAttr)] if isinstance(names, ArrayAttr) else []
+        )
+        if given and len(given) != len(made):
+            raise CannotRead(f"{len(given)} names are given for {len(made)} values")
+        values = []
+        for number, each in enumerate(made):
+            if not isinstance(each.type, PTensor):
+                raise CannotRead(f"a value is no ptensor, but {each.type}")
+            name = given[number] if given else each.name_hint or f"unnamed{len(self.values)}"
+            while name in self.names:
+                name += "x"
+            self.names.add(name)
+            self.values[each] = Value(self.scope.type_read(each.type), name)
+            values.append(self.values[each])
+        return tuple(values)
+
+    def _structure(self, attribute: Attribute | None, values: list[Value]) -> Any:
+        """Values as they stand together."""
+        if attribute is None:
+            return values[0] if len(values) == 1 else tuple(values)
+        return self._read(attribute, values)
+
+    def _read(self, attribute: Attribute, operands: list[Value]) -> Any:
+        self.scope.operands = operands
+        return self.scope.read(term_of(attribute))
+
+    # ------------------------------------------------------------------------------------------------ instructions
+
+    def _instruction(self, operation: Operation) -> Instruction:
+        """The instruction that an operation stands for."""
+        if not isinstance(operation, PTensorOperation):
+            raise CannotRead(f"an operation of the ptensor dialect is expected, got {operation.name}")
+        attributes = dict(operation.attributes)
+        about = {name: attributes.pop(name, None) for name in ABOUT_CALLS}
+        operands = [self.values[each] for each in operation.operands]
+        results = list(self._named(operation.results, about["names"]))
+        function = None if about["function"] is None else self._read(about["function"], operands)
+        if operation.op_class.name == "call":
+            op, arguments, named = self._called(operation, attributes, operands)
+        else:
+            op, arguments, named = self._classed(operation, attributes, operands, about["form"])
+        region = "" if about["region"] is None else str(self._read(about["region"], []))
+        autocast = None if about["autocast"] is None else self._read(about["autocast"], [])
+        where = operation.location
+        line = f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
+        result = self._structure(about["results"], results)
+        return Instruction(op, arguments, named, result, function, region, line, autocast)
+
+    def _called(
+        self, operation: Operation, attributes: dict[str, Attribute], operands: list[Value]
+    ) -> tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+        callee = attributes.get("callee")
+        if not isinstance(callee, (StringAttr, TermAttr)):
+            raise CannotRead('a call says what it calls: callee = "name"')
+        given, named = attributes.get("arguments"), attributes.get("named")
+        options = {} if named is None else self._read(named, operands)
+        arguments = tuple(operands[: len(operands) - _count(named)]) if given is None else self._read(given, operands)
+        if not isinstance(arguments, tuple) or not isinstance(options, dict):
+            raise CannotRead("the arguments of a call are a tuple, and a dict of named ones")
+        return str(callee.data), arguments, tuple(options.items())
+
+    def _classed(
+        self,
+        operation: PTensorOperation,
+        attributes: dict[str, Attribute],
+        operands: list[Value],
+        form: Attribute | None,
+    ) -> tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+        of = operation.op_class
+        kind = attributes.pop(of.kind) if of.kind else StringAttr("")
+        op = record_of(of.name, kind.data if isinstance(kind, StringAttr) else "")
+        if op is None or op.dialect is None:
+            raise CannotRead(f"{operation.name} is no operation of a program, since no record belongs to its class")
+        names = {op.dialect.names.get(name, name): name for name in op.signature.parameters}
+        unknown = [name for name in attributes if name not in names]
+        if unknown:
+            raise CannotRead(
+                f"{operation.name} of {op.name} has no attribute {unknown[0]}; there are {', '.join(names)}"
+            )
+        nested = sum(map(_count, attributes.values()))
+        direct = len(operands) - nested
+        shown = usual_form(op, of, set(attributes), direct)
+        if form is not None:
+            if not isinstance(form, ArrayAttr):
+                raise CannotRead(f"the form of a call is a list of names, got {form}")
+            shown = [each.data for each in form.data if isinstance(each, StringAttr)]
+        given: dict[str, Any] = {names[name]: self._read(each, operands) for name, each in attributes.items()}
+        asked = {each.removesuffix("=") for each in shown}
+        waiting = [names[name] for name in of.operands if names.get(name) in asked and names[name] not in given]
+        if len(waiting) != direct or set(given) | set(waiting) != asked:
+            raise CannotRead(
+                f"{operation.name} has {direct} operands and the attributes {', '.join(attributes) or 'none'}, which "
+                f"are not the arguments {', '.join(shown) or 'none'}"
+            )
+        given |= zip(waiting, operands, strict=False)
+        arguments = tuple(given[each] for each in shown if not each.endswith("="))
+        named = tuple((each[:-1], given[each[:-1]]) for each in shown if each.endswith("="))
+        return op.name, arguments, named
+
+
+def _count(given: Attribute | Term | None) -> int:
+    """How many operands a part refers to."""
+    if isinstance(given, TermAttr):
+        return _count(given.data)
+    if not isinstance(given, Node):
+        return 0
+    return (given.head == "operand") + sum(map(_count, given.parts))
+
+
+def term_of(attribute: Attribute) -> Term:
+    """An attribute as a term."""
+    if isinstance(attribute, TermAttr):
+        return attribute.data
+    if isinstance(attribute, IntegerAttr):
+        if getattr(attribute.type, "bitwidth", 0) == 1:
+            return TRUE if attribute.value.data else FALSE
+        return int(attribute.value.data)
+    if isinstance(attribute, StringAttr):
+        return attribute.data
+    raise CannotRead(f"a constant is expected, got {attribute}")

@@ -1,0 +1,128 @@
+"""Texts: modules of the dialects read and printed, with errors that say file, line and column."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.ir import Attribute, Operation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.lexer import Span
+
+from serrate.dialects.attributes import PTensor
+from serrate.dialects.ptensor import PTENSOR
+from serrate.dialects.terms import UNKNOWN
+
+
+class TextError(ValueError):
+    """This error is raised for a text that is no module of the dialects, or stands for no program.
+
+    It says where the mistake is: file, line and column, which count from 1.
+    """
+
+    def __init__(self, message: str, where: str) -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+
+
+def context() -> Context:
+    """What knows all dialects that a module may have."""
+    made = Context()
+    for dialect in (Builtin, Func, PTENSOR):
+        made.load_dialect(dialect)
+    return made
+
+
+class _Parser(Parser):
+    """A parser that remembers where each operation begins."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(context(), text, name)
+        self.begins: dict[Operation, Span] = {}
+
+    def parse_optional_operation(self) -> Operation | None:
+        """Read an operation, if one begins here."""
+        begin = self._current_token.span
+        found = super().parse_optional_operation()
+        if found is not None:
+            self.begins[found] = begin
+        return found
+
+
+class Module:
+    """A module, and where its operations stand in the text that it was read from."""
+
+    def __init__(self, module: ModuleOp, begins: dict[Operation, Span] | None = None) -> None:
+        self.module = module
+        self._begins = begins or {}
+
+    def __str__(self) -> str:
+        return printed(self.module)
+
+    def where(self, operation: Operation) -> str:
+        """Where an operation stands: "file:line:column"."""
+        span = self._begins.get(operation)
+        return "" if span is None else _place(span)
+
+
+def parse(text: str, name: str = "text") -> Module:
+    """Read a module.
+
+    >>> from serrate.dialects.texts import TextError, parse
+    >>> try:
+    ...     parse('"ptensor.reduce"() {rop = "summ"} : () -> ()', "model.mlir")
+    ... except TextError as error:
+    ...     print(str(error).partition(";")[0])
+    model.mlir:1:1: ptensor.reduce has no rop summ
+    """
+    parser = _Parser(text, name)
+    try:
+        module = parser.parse_module()
+        made = Module(module, parser.begins)
+        for each in module.walk():
+            try:
+                each.verify(verify_nested_ops=False)
+            except VerifyException as error:
+                raise TextError(_first_line(error), made.where(each)) from error
+    except ParseError as error:
+        raise TextError(_first_line(error), _place(error.span)) from error
+    except RecursionError as error:
+        raise TextError("too many brackets stand inside of each other", name) from error
+    except (VerifyException, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError, AssertionError) as error:
+        if isinstance(error, TextError):
+            raise
+        raise TextError(_first_line(error), _place(parser._current_token.span)) from error
+    return made
+
+
+def parse_type(text: str) -> PTensor:
+    """Read the type of a tensor."""
+    try:
+        found: Attribute = Parser(context(), text, "type").parse_type()
+    except ParseError as error:
+        raise TextError(_first_line(error), _place(error.span)) from error
+    if not isinstance(found, PTensor):
+        raise TextError(f"{text} is no type of a tensor", "")
+    return found
+
+
+def printed(module: Operation) -> str:
+    """A module as text, with the places of the user's program."""
+    stream = StringIO()
+    Printer(stream, print_debuginfo=True).print_op(module)
+    return stream.getvalue().replace(UNKNOWN, "") + "\n"
+
+
+def _first_line(error: Exception) -> str:
+    message = error.msg if isinstance(error, ParseError) else str(error)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _place(span: Span) -> str:
+    text = span.input.content[: span.start]
+    line, column = text.count("\n") + 1, span.start - (text.rfind("\n") + 1) + 1
+    return f"{span.input.name}:{line}:{column}"

@@ -1,0 +1,187 @@
+"""This module is the command `serrate-opt`, which reads programs as MLIR text, runs passes on them, and prints them.
+
+serrate-opt FILE --pass dead-code --pass vjp      print the module after these passes; FILE may be - for standard input
+serrate-opt FILE --run INPUTS.safetensors         run the module, and print what it gives
+serrate-opt --list-passes                         name the passes
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from serrate.errors import CompileError, RaggednessError
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, vjp
+from serrate.passes.lower_ptensor import DRAWS
+from serrate.program.partitions import Expression
+from serrate.program.program import Program
+from serrate.program.types import RaggedAxis, TensorType
+from serrate.tensor.partition import Partition
+from serrate.tensor.structure import DENSE, Ragged, Structure
+from serrate.tensor.tensor import Tensor
+
+Programs = dict[str, Program]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return 0 if everything is right, 1 if not, and 2 if the command itself is wrong.
+
+    >>> from serrate.opt import main
+    >>> main(["--list-passes"])
+    common-subexpressions  what is computed twice is computed once
+    dead-code              what nobody reads is left out
+    explicit-keys          random numbers are made of keys, which the program draws
+    vjp                    each function gets a second one, which gives the gradients of its inputs
+    0
+    """
+    parser = argparse.ArgumentParser("serrate-opt", description="Run passes on programs as MLIR text.")
+    parser.add_argument("file", nargs="?", default="-", help="a file of MLIR text; - for standard input")
+    parser.add_argument(
+        "--pass", dest="passes", action="append", default=[], metavar="NAME", help="a pass, in its turn"
+    )
+    parser.add_argument("--list-passes", action="store_true", help="name the passes")
+    parser.add_argument("--verify-each", action="store_true", help="read the text again after each pass")
+    parser.add_argument("--print-ir-after-all", action="store_true", help="print the module after each pass")
+    parser.add_argument("--run", metavar="INPUTS", help="a .safetensors file with values and offsets, by their names")
+    parser.add_argument("--entry", default="main", help="the function that --run runs, if there are several")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.passes if name not in PASSES]
+    if unknown:
+        parser.error(f"there is no pass {unknown[0]}; there are {', '.join(PASSES)}")
+    if given.list_passes:
+        for name, (_, words) in PASSES.items():
+            print(f"{name:22} {words}")
+        return 0
+    try:
+        return _work(given)
+    except ModuleNotFoundError as error:
+        print(f"serrate-opt: {error.name} is missing; pip install 'serrate[opt]'", file=sys.stderr)
+    except (OSError, ValueError, TypeError, NotImplementedError, CompileError, RaggednessError) as error:
+        print(f"serrate-opt: {error}", file=sys.stderr)
+    return 1
+
+
+def _work(given: argparse.Namespace) -> int:
+    from serrate.dialects.from_text import programs_of
+    from serrate.dialects.texts import parse
+    from serrate.dialects.to_text import module_of_all
+
+    text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    programs = programs_of(parse(text, "stdin" if given.file == "-" else given.file))
+    for name in given.passes:
+        programs = PASSES[name][0](programs)
+        shown = str(module_of_all(programs))
+        if given.verify_each:
+            programs = programs_of(parse(shown, f"after {name}"))
+        if given.print_ir_after_all:
+            print(f"// ----- after {name} -----\n{shown}", file=sys.stderr)
+    if given.run is None:
+        print(module_of_all(programs), end="")
+        return 0
+    entry = next(iter(programs)) if len(programs) == 1 else given.entry
+    if entry not in programs:
+        raise ValueError(f"there is no function @{entry}; there are {', '.join(f'@{name}' for name in programs)}")
+    print(_shown(ran(programs[entry], _loaded(given.run))))
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------------- passes
+
+
+def _each(run: Callable[[Program], Program]) -> Callable[[Programs], Programs]:
+    return lambda programs: {name: run(program) for name, program in programs.items()}
+
+
+def _with_ways_back(programs: Programs) -> Programs:
+    """Each program gives what its way back reads, behind its results, and the way back stands behind it."""
+    made: Programs = {}
+    for name, program in programs.items():
+        program = explicit_keys.run(program)
+        wanted = [each for each in program.inputs if each.type.dtype.is_floating_point or each.type.dtype.is_complex]
+        if not wanted:
+            raise ValueError(f"@{name} has no input that gradients could be asked for")
+        joint = vjp.joint(program, wanted, lambda op: op.implementations[-1].function)
+        halves = vjp.halves(joint, lambda _: False, DRAWS, frozenset())
+        made |= {name: halves.forward, f"{name}_back": halves.back}
+    return made
+
+
+PASSES: dict[str, tuple[Callable[[Programs], Programs], str]] = {
+    common_subexpressions.NAME: (
+        _each(lambda program: common_subexpressions.run(program, lambda each: each.op not in DRAWS)),
+        "what is computed twice is computed once",
+    ),
+    dead_code.NAME: (_each(lambda program: dead_code.run(program, DRAWS)), "what nobody reads is left out"),
+    explicit_keys.NAME: (_each(explicit_keys.run), "random numbers are made of keys, which the program draws"),
+    vjp.NAME: (_with_ways_back, "each function gets a second one, which gives the gradients of its inputs"),
+}
+"""The passes by their names, with what they do."""
+
+
+# ------------------------------------------------------------------------------------------------------------ runs
+
+
+def ran(program: Program, given: Mapping[str, torch.Tensor]) -> Any:
+    """What a program gives for values by the names of its inputs, and offsets by those of their partitions."""
+    from serrate.compiler.compiling import runnable
+
+    partitions: dict[Expression, Partition] = {}
+    return runnable(program).run(*(_tensor(str(each.name), each.type, given, partitions) for each in program.inputs))
+
+
+def _tensor(
+    name: str, kind: TensorType, given: Mapping[str, torch.Tensor], partitions: dict[Expression, Partition]
+) -> Tensor:
+    values = _entry(given, name, "the values of an input")
+    if values.dtype != kind.dtype or values.ndim != len(kind.features) + (kind.rows is not None):
+        raise ValueError(f"the input {name} is {kind}, got values {values.dtype} of shape {tuple(values.shape)}")
+    if not kind.axes:
+        return Tensor(values, DENSE, kind.order)
+    axes: list[Any] = []
+    for axis in kind.axes:
+        if not isinstance(axis, RaggedAxis):
+            axes.append(axis)
+            continue
+        expression = axis.partition
+        if expression.kind != "input":
+            raise ValueError(f"the input {name} has rows that follow from others: {expression}")
+        if expression not in partitions:
+            offsets = _entry(given, str(expression.operands[0]), "the offsets of a partition")
+            partitions[expression] = Partition.from_offsets(offsets)
+        axes.append(Ragged(partitions[expression], axis.parents))
+    first = next(axis for axis in axes if isinstance(axis, Ragged))
+    if not isinstance(axes[0], int):  # a symbol: as many rows as the first partition has components for
+        axes[0] = first.partition.num_components // _product(axes[each] for each in first.parents[1:])
+    if first.partition.num_values > len(values):
+        raise ValueError(f"the input {name} has {len(values)} values, but offsets for {first.partition.num_values}")
+    return Tensor(values, Structure(axes), kind.order)
+
+
+def _product(sizes: Any) -> int:
+    made = 1
+    for each in sizes:
+        made *= each
+    return made
+
+
+def _entry(given: Mapping[str, torch.Tensor], name: str, what: str) -> torch.Tensor:
+    if name not in given:
+        raise ValueError(f"{name!r}, {what}, is missing among the inputs; there are {', '.join(given) or 'none'}")
+    return given[name]
+
+
+def _loaded(path: str) -> Mapping[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def _shown(result: Any) -> str:
+    if isinstance(result, (tuple, list)):
+        return "\n".join(map(_shown, result))
+    return str(result)
