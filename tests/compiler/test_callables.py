@@ -13,6 +13,7 @@ from tests.compiler.harness import same
 from torch import nn
 
 import serrate as sr
+from serrate.compiler import signature
 
 X = sr.from_lengths(torch.arange(5.0), [3, 0, 2])
 
@@ -142,3 +143,97 @@ def test_copies_and_pickles_of_compiled_modules():
         apart.function[0].weight.mul_(2)
     assert not torch.equal(apart(x).values, want.values)
     same(made(x), want)
+
+
+class Scaling:
+    def __init__(self, scale: float = 2.0) -> None:
+        self.scale = scale
+
+    @sr.jit
+    def scaled(self, x: Any) -> Any:
+        return x * self.scale
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class ScalingModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+
+    @sr.jit
+    def scaled(self, x: Any) -> Any:
+        return x * self.scale
+
+
+@pytest.mark.parametrize("kind", [Scaling, ScalingModule])
+def test_a_copy_of_an_object_has_compiled_methods_of_its_own(kind):
+    one = kind()
+    same(one.scaled(X), X * 2.0)
+    two = copy.copy(one)
+    two.scale = 5.0
+    three = copy.copy(two)
+    three.scale = 7.0
+    for _ in range(2):
+        same(two.scaled(X), X * 5.0)
+        same(three.scaled(X), X * 7.0)
+        same(one.scaled(X), X * 2.0)
+    assert one.scaled is one.scaled
+    assert one.scaled.stats.traces == two.scaled.stats.traces == 1
+    other = copy.deepcopy(one)
+    other.scale = 9.0
+    same(other.scaled(X), X * 9.0)
+
+
+class Unhashable(Scaling):
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable)
+
+
+class Equal(Scaling):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale: float = 2.0) -> None:
+        self.scale = scale
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.scale
+
+
+@pytest.mark.parametrize("kind", [Scaling, Unhashable, Equal, Slotted])
+def test_callables_as_arguments_count_by_their_identity_and_by_what_they_hold(kind, monkeypatch):
+    made = sr.jit(lambda x, call: call(x))
+    one, two = kind(2.0), kind(3.0)
+    same(made(X, one), X * 2.0)
+    same(made(X, two), X * 3.0)
+    one.scale = 4.0
+    same(made(X, one), X * 4.0)
+    same(made(X, two), X * 3.0)
+    one.scale = 2.0
+    same(made(X, one), X * 2.0)
+    assert made.stats.traces == 3
+    monkeypatch.setattr(signature, "_OTHERS", 2)
+    for scale in (5.0, 6.0, 7.0, 8.0):
+        same(made(X, kind(scale)), X * scale)
+        one.scale = scale
+        same(made(X, one), X * scale)
+
+
+def test_bound_methods_as_arguments_are_one_signature():
+    made, one = sr.jit(lambda x, call: call(x)), Slotted(2.0)
+    for _ in range(3):
+        same(made(X, one.__call__), X * 2.0)
+    one.scale = 3.0
+    same(made(X, one.__call__), X * 3.0)
+    assert made.stats.traces == 2

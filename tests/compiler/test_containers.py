@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 import types
 from typing import Any
 
@@ -195,3 +196,127 @@ def test_a_dict_of_another_order_is_another_signature_and_names_are_kept():
     made = sr.jit(lambda given: given["a"] - given["b"])
     same(made({"a": rows(), "b": rows() * 2}), rows() - rows() * 2)
     same(made({"b": rows(), "a": rows() * 2}), rows() * 2 - rows())
+
+
+def test_names_in_dicts_are_told_from_equal_ones_of_other_kinds():
+    def described(given: Any) -> Any:
+        return [each * 2 for each in given.values()], [type(name).__name__ for name in given]
+
+    for kind in (dict, collections.OrderedDict):
+        made = sr.jit(described)
+        for name in (1, True, 1.0):
+            assert made(kind({name: rows()}))[1] == [type(name).__name__]
+
+
+def test_attributes_that_exchange_their_names_are_noticed():
+    class Options:
+        def __init__(self) -> None:
+            self.a = 3.0
+
+    def scaled(x: Any, options: Any) -> Any:
+        return x * getattr(options, "a", 1.0) + getattr(options, "b", 0.0)
+
+    options, x = Options(), rows()
+    captured = sr.jit(lambda x: scaled(x, options))
+    made = sr.jit(scaled)
+    for run in (captured, lambda x: made(x, options)):
+        same(run(x), x * 3.0)
+    del options.a
+    options.b = 3.0  # type: ignore[attr-defined]
+    for run in (captured, lambda x: made(x, options)):
+        same(run(x), x + 3.0)
+
+
+@dataclasses.dataclass
+class Doubled:
+    x: Any
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.twice = self.x * 2
+        self.count = 3.0 * self.scale
+
+    @functools.cached_property
+    def thrice(self) -> Any:
+        return self.x * 3
+
+
+def test_attributes_of_a_dataclass_that_are_no_fields_count():
+    def function(given: Doubled) -> Any:
+        return given.twice * given.count + given.thrice
+
+    made = sr.jit(function)
+    for seed in range(3):
+        given = Doubled(rows(seed))
+        _ = given.thrice
+        same(made(given), function(Doubled(rows(seed))))
+    given.count = 9.0
+    same(made(given), given.twice * 9.0 + given.x * 3)
+    given.thrice = rows(6)
+    same(made(given), given.twice * 9.0 + rows(6))
+    assert made.stats.eager_calls == 0
+    same(made(Doubled(rows(7))), function(Doubled(rows(7))))
+
+
+class Dict(dict[str, Any]):
+    scale: Any
+
+
+class List(list[Any]):
+    scale: Any
+
+
+class Tuple(tuple[Any, ...]):
+    scale: Any
+
+
+@pytest.mark.parametrize("kind", [Dict, List, Tuple])
+def test_attributes_of_dicts_lists_and_tuples_of_other_classes_count(kind):
+    def function(given: Any) -> Any:
+        assert type(given) is kind
+        return (given["a"] if kind is Dict else given[0]) * given.scale
+
+    def of(seed: int, scale: Any) -> Any:
+        given = kind({"a": rows(seed)} if kind is Dict else [rows(seed)])
+        given.scale = scale
+        return given
+
+    made, captured = sr.jit(function), of(0, 2.0)
+    outside = sr.jit(lambda x: function(captured) + x)
+    for seed, scale in enumerate((2.0, 3.0, 4.0, torch.tensor(5.0), torch.tensor(6.0))):
+        same(made(of(seed, scale)), function(of(seed, scale)))
+        captured.scale = scale
+        same(outside(rows(1)), function(captured) + rows(1))
+    assert made.stats.eager_calls == 0
+    got, want = sr.jit(lambda given: given)(of(0, 2.0)), of(0, 2.0)
+    assert type(got) is kind
+    assert got.scale == want.scale
+
+
+def test_what_makes_the_missing_entries_of_a_dict_counts():
+    def function(given: Any) -> Any:
+        return given["a"] * given["b"]
+
+    def ones() -> float:
+        return 1.0
+
+    made = sr.jit(function)
+    for seed, factory in enumerate((ones, lambda: 2.0, ones)):
+        given = collections.defaultdict(factory, a=rows(seed))
+        same(made(given), rows(seed) * factory())
+    captured = collections.defaultdict(ones)
+    outside = sr.jit(lambda x: x * captured.default_factory())
+    same(outside(rows()), rows())
+    captured.default_factory = lambda: 3.0
+    same(outside(rows()), rows() * 3.0)
+
+
+def test_attributes_that_are_the_entries_of_a_dict_are_exchanged_with_them():
+    class Attributes(dict[str, Any]):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(**named)
+            self.__dict__ = self
+
+    made = sr.jit(lambda given: given.x * given["scale"])
+    for seed in range(3):
+        same(made(Attributes(x=rows(seed), scale=2.0)), rows(seed) * 2.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.compiler.harness import same
@@ -237,3 +240,100 @@ def test_long_numbers_and_divisions_by_zero_are_those_of_python():
     with pytest.raises(ZeroDivisionError):
         inverse(X, 0.0)
     assert inverse.stats.traces == 2
+
+
+def by_class(x, n):
+    return x * n if isinstance(n, (int, float)) else x + 1000
+
+
+def by_text(x, n):
+    return x * {"2.0": 2, "3.0": 3, "4.0": 4}[str(n)] + len(f"{n} {n!r}") + n.is_integer()
+
+
+def by_caught_int(x, n):
+    try:
+        return x * int(n)
+    except Exception:
+        return x * 0
+
+
+def by_abstract_class(x, n):
+    return x * n if isinstance(n, numbers.Real) else x
+
+
+@pytest.mark.parametrize("function", [by_class, by_text, by_caught_int, by_abstract_class])
+def test_what_asks_for_a_number_that_changes_is_told(function):
+    made, x = sr.jit(function), sr.ragged([[1.0, 2.0], [], [3.0]])
+    for number in (2.0, 3.0, 4.0):
+        assert made(x, number).tolist() == function(x, number).tolist()
+
+
+def caught_error(x):
+    try:
+        return x / float(sr.sum(x))
+    except Exception:
+        return x
+
+
+def suppressed_error(x):
+    with contextlib.suppress(TypeError):
+        return x * int(x.shape[0])
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        caught_error,
+        suppressed_error,
+        lambda x: x * 2 if x.shape[0] > 1.5 else x,
+        lambda x: x * 2 if x.shape[0] <= math.inf else x,
+        lambda x: x * 2 if x.shape[0] >= np.int64(2) else x,
+        lambda x: x * len(f"{x.shape[0]}"),
+        lambda x: x * len(str(x.shape[0])),
+        lambda x: x * 2 if x.shape[1] == sr.ragged([[1.0, 2.0], [], [3.0]]).shape[1] else x,
+    ],
+)
+def test_what_only_a_call_knows_is_an_error_also_where_the_function_catches_it(function):
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    with pytest.raises(sr.errors.TracerError):
+        sr.jit(function)(x)
+
+
+def test_two_arguments_whose_rows_are_compared_are_refused_unless_they_share_them():
+    function = sr.jit(lambda x, y: x * 2 if x.shape[1] == y.shape[1] else x * 3)
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    assert function(x, x + 1).tolist() == [[2.0, 4.0], [], [6.0]]
+    with pytest.raises(sr.errors.TracerError, match="whether the rows of two tensors have the same lengths"):
+        function(x, sr.ragged([[1.0, 2.0], [], [3.0]]))
+
+
+def test_a_size_that_is_compared_with_a_tensor_gives_a_tensor():
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    function = sr.jit(lambda x, t: (x.shape[0] > t, x.shape[0] == t, t <= x.shape[0]))
+    numbers = torch.arange(5)
+    for got, want in zip(function(x, numbers), (numbers < 3, numbers == 3, numbers <= 3), strict=True):
+        assert got.tolist() == want.tolist()
+
+
+def inverse_or_nothing(x):
+    try:
+        return torch.linalg.cholesky(x)
+    except RuntimeError:
+        return x * 0
+
+
+def quotient_or_nothing(x, n, m):
+    try:
+        return x * (1 / (n - m))
+    except ZeroDivisionError:
+        return x * 0
+
+
+def test_errors_of_a_call_that_the_function_catches_take_its_other_branch():
+    function = sr.jit(inverse_or_nothing)
+    for x in (torch.eye(3), -torch.eye(3), torch.eye(3) * 4):
+        torch.testing.assert_close(function(x), inverse_or_nothing(x))
+    quotient, x = sr.jit(quotient_or_nothing), sr.ragged([[1.0, 2.0], [], [3.0]])
+    for n, m in ((2.0, 1.0), (3.0, 5.0), (4.0, 4.0), (7.0, 3.0)):
+        assert quotient(x, n, m).tolist() == quotient_or_nothing(x, n, m).tolist()

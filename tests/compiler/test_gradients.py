@@ -110,6 +110,59 @@ def test_gradients_of_a_batch_without_rows_and_of_other_lengths():
     assert made.stats.traces == 1
 
 
+def test_a_gradient_that_torch_knows_to_be_0_is_right():
+    x = leaf(X)
+    sr.jit(block)(x).values.sgn().sum().backward()  # whose gradient has no memory
+    assert x.values.grad is not None
+    assert not x.values.grad.any()
+
+
+def test_rows_that_go_back_from_groups_have_gradients_and_so_have_the_weights_of_their_groups():
+    values, keys = torch.linspace(-1, 1, 10, dtype=torch.float64).view(5, 2), torch.tensor([0, 2, 1, 2, 0])
+
+    def back_from_groups(values: Any) -> Any:
+        groups = sr.group_by(values, keys, 3)
+        return groups.ungroup(sr.sin(groups) * 2)
+
+    agree_with_gradients(back_from_groups, values)
+    several = torch.tensor([[0, 1], [1, 2], [2, 0], [-1, 1], [1, 1]])
+
+    def weighted(values: Any, weights: Any) -> Any:
+        groups = sr.group_by(values, several, 3, weights=weights)
+        return groups.ungroup(sr.sin(groups) * 2)
+
+    agree_with_gradients(weighted, values, torch.linspace(0.1, 1, 10, dtype=torch.float64).view(5, 2))
+
+
+@pytest.mark.parametrize("moved", [lambda x: sr.flip(x, axis=1), lambda x: sr.concat([x, x[:, :1]], axis=1)])
+def test_running_products_along_an_axis_that_others_depend_on_have_gradients(moved):
+    x = sr.from_lengths(torch.linspace(-1, 2, 16, dtype=torch.float64).view(8, 2), [[3, 1], [2, 1, 4, 1]])
+    made = agree_with_gradients(lambda x: sr.cumulative_prod(moved(x), axis=1), x)
+    assert made.stats.eager_calls == 0
+
+
+PADDED = {
+    "sums": lambda x: sr.from_dense(sr.cumulative_sum(x.to_dense(0.25), axis=1), like=x),
+    "products": lambda x: sr.from_dense(sr.cumulative_prod(x.to_dense(0.25), axis=1), like=x),
+    "products of sums": lambda x: sr.from_dense(
+        sr.cumulative_prod(sr.cumulative_sum(x.to_dense(0.25), axis=1), axis=1), like=x
+    ),
+    "some rows": lambda x: sr.from_dense(sr.cumulative_sum(x[1:].to_dense(0.25), axis=1), like=x[1:]),
+    "joined rows": lambda x: (lambda y: sr.from_dense(sr.cumulative_sum(y.to_dense(0.25), axis=1), like=y))(
+        sr.concat([x, x[:, :1]], axis=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_scans_of_padded_rows_are_compiled_with_their_way_back(name):
+    made = agree_with_gradients(PADDED[name], X)
+    for lengths in ([1, 5], [4], [0, 2, 1, 3]):
+        x = sr.from_lengths(torch.rand(sum(lengths), 3, dtype=torch.float64), lengths)
+        same(made(x), PADDED[name](x))
+    assert made.stats.eager_calls == 0
+
+
 def test_what_is_saved_is_freed_after_backward():
     x = leaf(X)
     kept = sr.jit(block)(x)
@@ -128,6 +181,31 @@ def test_a_saved_argument_that_is_written_to_is_noticed():
         y.values.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         got.values.backward()
+
+
+def test_an_argument_that_the_way_back_does_not_read_may_be_written_to():
+    made = sr.jit(lambda x, y: (x + y) * (x + y))
+    x, y = leaf(X), X._with(X.values.clone())
+    got, added = sr.sum(made(x, y)), sr.jit(lambda x, y: x + y)(x, y)
+    y.values.add_(1)
+    added.values.sum().backward(retain_graph=True)
+    torch.testing.assert_close(x.values.grad, torch.ones_like(X.values))
+    (gradient,) = torch.autograd.grad(added.values.square().sum(), x.values, create_graph=True)
+    assert gradient.requires_grad
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(got.values, x.values, create_graph=True)
+
+
+def test_arguments_are_freed_after_backward():
+    x, y = leaf(X), X.values.clone()
+    got = sr.jit(lambda x, y: x + y)(x, X._with(y))
+    kept = weakref.ref(y)
+    del y
+    gc.collect()
+    assert kept() is not None  # for a second derivative
+    got.values.sum().backward()
+    gc.collect()
+    assert kept() is None
 
 
 def test_saved_tensor_hooks_see_what_is_saved():
@@ -169,6 +247,81 @@ def test_double_backward_is_that_of_the_eager_form(name):
         assert first.requires_grad
         found.append((first.detach(), *torch.autograd.grad(first.square().sum(), [x.values, way])))
     for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def second(run: Any, x: torch.Tensor, *, autocast: bool = False) -> tuple[Any, ...]:
+    """A result, its gradient, and that of the sum of the squares of this one."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        out = run(x)
+    (first,) = torch.autograd.grad((out.to(x.dtype) ** 3).sum(), x, create_graph=True)
+    return out.detach(), first.detach(), *torch.autograd.grad(first.square().sum(), x)
+
+
+def test_double_backward_casts_as_the_call_did():
+    weights = torch.linspace(-1, 1, 16, dtype=torch.bfloat16).view(4, 4)  # which x meets under autocast alone
+
+    def cast(x: Any) -> Any:
+        return torch.tanh(x @ weights)
+
+    found = [second(run, torch.linspace(-2, 2, 20).view(5, 4).requires_grad_(), autocast=True)
+             for run in (sr.jit(cast), cast)]  # fmt: skip
+    assert found[0][0].dtype is torch.bfloat16
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0.05, atol=0.05)
+
+
+def test_double_backward_writes_to_no_statistics():
+    found = []
+    for compile in (sr.jit, lambda module: module):
+        module = torch.nn.BatchNorm1d(4).double()
+        x = torch.linspace(-2, 2, 20, dtype=torch.float64).view(5, 4).square().requires_grad_()
+        found.append((*second(compile(module), x), *(each.clone() for each in module.buffers())))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_double_backward_writes_to_nothing_a_second_time_and_reads_what_the_call_read():
+    found = []
+    for compile in (sr.jit, lambda function: function):
+        factor, steps = torch.tensor([2.0, 3.0], dtype=torch.float64), torch.zeros((), dtype=torch.int64)
+
+        def scaled(x: Any, factor: torch.Tensor = factor, steps: torch.Tensor = steps) -> Any:
+            factor.mul_(2)
+            steps.add_(1)
+            return x * x * factor
+
+        made = compile(scaled)
+        x = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.float64, requires_grad=True)
+        found.append((*second(made, x), factor.clone(), steps.clone()))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_double_backward_of_a_function_that_writes_to_its_argument():
+    def moved(x: Any, state: Any) -> Any:
+        y = x * x * state
+        with torch.no_grad():
+            state += 1
+        return y
+
+    made, state = sr.jit(moved), torch.tensor([2.0, 3.0], dtype=torch.float64)
+    found = second(lambda x: made(x, state), torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True))
+    before = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    wanted = second(lambda x: x * x * before, torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True))
+    torch.testing.assert_close(state, before + 1)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_double_backward_under_hooks_on_saved_tensors():
+    x = leaf(X)
+    with torch.autograd.graph.save_on_cpu():
+        got = sr.jit(block)(x).values
+    (first,) = torch.autograd.grad(got.sum(), x.values, create_graph=True)
+    (wanted,) = torch.autograd.grad(block(x).values.sum(), x.values, create_graph=True)
+    torch.testing.assert_close(first, wanted)
+    for mine, theirs in zip(*(torch.autograd.grad(each.sum(), x.values) for each in (first, wanted)), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 

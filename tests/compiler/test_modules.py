@@ -294,3 +294,23 @@ def test_a_module_that_ddp_wraps_is_compiled():
         want = gradients(other)
         for name, each in gradients(module).items():
             torch.testing.assert_close(each, want[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [torch.manual_seed, sr.random.seed])
+def test_a_call_that_turns_out_to_run_eagerly_draws_once(seed):
+    def function(x, mask, bias):
+        return sr.dropout(x, 0.5)[mask] + bias
+
+    compiled, x = sr.jit(function), torch.arange(1.0, 5.0)
+    compiled(x, torch.tensor([True, True, True, False]), torch.ones(3))
+    masked = x, torch.tensor([True, False, False, False]), torch.ones(3)
+    found = []
+    try:
+        for each in (compiled, function):
+            seed(1)
+            found.append((sr.asarray(each(*masked)).tolist(), sr.random.uniform((3,)).tolist(), torch.rand(2).tolist()))
+    finally:
+        sr.random.seed(None)
+    assert compiled.stats.eager_calls == 1
+    assert found[0][:2] == found[1][:2]
+    assert seed is sr.random.seed or found[0] == found[1]

@@ -136,3 +136,43 @@ def test_kernels_are_not_compiled_again_for_another_function_of_the_same_kernels
         before = toolchain.counts()
         made(x)
         assert (toolchain.counts() == before) is bool(number)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls, self.is_even, self.last, self.seen = 0, True, None, []
+
+    def step(self, x):
+        self.calls += 1
+        self.seen.append(self.calls)
+        self.is_even = not self.is_even
+        self.last = x * self.calls
+        return x + self.calls if self.is_even else x - self.calls
+
+
+def appended(x, made):
+    made.append(x * 2)
+    return x
+
+
+def entered(x, made):
+    made["twice"] = x * 2
+    return made.pop("x") + x
+
+
+def test_what_a_function_changes_besides_tensors_is_changed_in_each_call():
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    eager, compiled = Counter(), Counter()
+    step = sr.jit(compiled.step)
+    for _ in range(6):
+        assert step(x).tolist() == eager.step(x).tolist()
+        assert (compiled.calls, compiled.is_even, compiled.seen) == (eager.calls, eager.is_even, eager.seen)
+        assert compiled.last.tolist() == eager.last.tolist()
+    for function, kept in ((appended, list), (entered, dict)):
+        made = sr.jit(function)
+        for _ in range(3):
+            one, other = (kept() if kept is list else {"x": x} for _ in range(2))
+            assert made(x, one).tolist() == function(x, other).tolist()
+            assert len(one) == len(other) == 1
+        assert made.stats.eager_calls == 3
+        assert "changes a container" in made.lower(x, [] if kept is list else {"x": x}).reason

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.compiler.harness import agree, compiled, same
@@ -433,3 +435,118 @@ def test_a_parameter_is_told_from_a_tensor_of_the_same_sizes() -> None:
     for table in (torch.nn.Parameter(torch.ones(8, 2), requires_grad=False), torch.ones(9, 2), torch.ones(7, 2)):
         assert shifted(x=x, table=table).values.tolist() == [[len(table)] * 2] * 3
     assert (shifted.stats.traces, shifted.stats.eager_calls) == (2, 0)
+
+
+def test_a_size_of_one_means_something_of_its_own_after_others_changed():
+    y = torch.rand(2, 7)
+    assert traces(lambda x: x * 2, *((torch.rand(2, size),) for size in (3, 5, 1, 7, 0, 1))) == 4
+    assert traces(lambda x: x + y, *((torch.rand(2, size),) for size in (7, 1, 7, 1))) == 2
+    assert traces(lambda x: sr.softmax(x, axis=1) * 2, *((rows(L, size),) for size in (3, 5, 1, 7, 0, 1))) == 4
+
+
+def test_another_rank_is_another_signature_after_sizes_became_inputs():
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    shapes = [(2, 3, 4), (2, 3, 5), (2, 3), (2, 3, 6), (2,), (2, 4)]
+    traces(doubled, *((torch.rand(shape),) for shape in shapes))
+    traces(doubled, *((sr.asarray(torch.rand(shape)),) for shape in shapes))
+    traces(doubled, *((rows(L, *shape[1:]),) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0, -0.0, 0, False],
+        [(1,), (1.0,), (True,)],
+        [range(0, 3, 2), range(0, 4, 2)],
+        [{1: 2}, {1.0: 2}, {True: 2}, {1: 2.0}],
+        [np.arange(2), np.arange(2.0), np.arange(1, 3)],
+    ],
+    ids=["zeros", "ones", "ranges", "names", "arrays"],
+)
+def test_static_arguments_are_told_from_equal_ones_of_other_kinds(values):
+    def described(x: Any, s: Any) -> Any:
+        return x * 2, str(s)
+
+    made, x = sr.jit(described, static=["s"]), rows()
+    for each in values * 2:
+        assert made(x, each)[1] == str(each)
+        assert made(x, s=each)[1] == str(each)
+    assert made.stats.traces <= 2 * len(values)
+
+
+def test_static_arguments_that_are_changed_in_place_are_other_ones():
+    class Options:
+        def __init__(self) -> None:
+            self.scale = 2.0
+
+    def scaled(x: Any, s: Any) -> Any:
+        scale = s.scale if isinstance(s, Options) else s() if callable(s) else s["scale"] if type(s) is dict else s[0]
+        return x * scale
+
+    factor = 2.0
+    made, x = sr.jit(scaled, static=["s"]), rows()
+    options, entries, names, array = Options(), [2.0], {"scale": 2.0}, np.array([2.0, 3.0])
+    for each in (options, entries, names, array, lambda: factor):
+        same(made(x, each), x * 2.0)
+    options.scale = entries[0] = names["scale"] = array[0] = factor = 5.0
+    for each in (options, entries, names, array):
+        same(made(x, each), x * 5.0)
+
+
+def test_equal_static_tuples_lists_and_frozen_dataclasses_are_one_signature():
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        scale: float
+        shape: tuple[int, ...] = (1, 2)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Slotted:
+        scale: float
+
+    made, x = sr.jit(lambda x, s: x * len(str(s)), static=["s"]), rows()
+    for values in (
+        [(1, "a"), (1, "a")],
+        [[1, 2], [1, 2]],
+        [{"a": (1,)}, {"a": (1,)}],
+        [Options(2.0), Options(2.0)],
+        [Slotted(2.0), Slotted(2.0)],
+        [Options(3.0, (2,)), Options(3.0, (2,))],
+    ):
+        before = made.stats.traces
+        for each in values:
+            same(made(x, each), x * len(str(each)))
+        assert made.stats.traces == before + 1
+
+
+def test_arrays_of_numpy_count_by_their_elements():
+    array = np.array([1.0, 2.0])
+    by_argument, by_global = sr.jit(lambda x, a: x * float(a[0])), sr.jit(lambda x: x * float(array[0]))
+    x = rows()
+    for value in (1.0, 5.0, 1.0):
+        array[0] = value
+        same(by_argument(x, array), x * value)
+        same(by_argument(x, array.copy()), x * value)
+        same(by_global(x), x * value)
+    assert (by_argument.stats.traces, by_global.stats.traces) == (2, 2)
+
+
+def test_large_arrays_of_numpy_make_a_function_run_eagerly():
+    array = np.ones(100_000)
+    by_argument, by_global = sr.jit(lambda x, a: x * float(a[0])), sr.jit(lambda x: x * float(array[0]))
+    x = rows()
+    for value in (1.0, 5.0):
+        array[0] = value
+        same(by_argument(x, array), x * value)
+        same(by_global(x), x * value)
+    assert "800000 bytes" in by_argument.lower(x, array).reason
+    assert "800000 bytes" in by_global.lower(x).reason
+
+
+@pytest.mark.parametrize("sizes", [(3, 5, 1, 7, 0, 1), (1, 3, 5, 1), (5, 3, 0, 1)])
+def test_an_axis_of_size_one_can_be_squeezed_after_other_sizes_became_inputs(sizes):
+    squeezed = sr.jit(lambda x: x.squeeze(1))
+    for size in sizes:
+        x = torch.randn(2, size)
+        torch.testing.assert_close(squeezed(x), x.squeeze(1))

@@ -59,6 +59,23 @@ def test_methods_keep_their_gradients():
     agree_with_gradients(lambda a: (a.erfc() * a.T.t(), a.lerp(a * 2, 0.5).logsumexp(1)), D)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: a.sign() * a,
+        lambda a: a.sgn() * a,
+        lambda a: (a @ a.mT + torch.eye(3)).det(),
+        lambda a: tuple((a @ a.mT + torch.eye(3)).slogdet()),
+        lambda a: tuple(a.sort()),
+        lambda a: a.remainder(2.0) * a,
+    ],
+    ids=["sign", "sgn", "det", "slogdet", "sort", "remainder"],
+)
+def test_methods_that_torch_differentiates_keep_their_gradients(function):
+    made = agree_with_gradients(function, D)
+    assert made.stats.eager_calls == 0, made.lower(D).reason
+
+
 def test_what_functions_of_c_cannot_take_runs_eagerly_with_the_reason():
     made = sr.jit(lambda a: torch.Tensor.exp(a) * 2)
     same(made(D), D.exp() * 2)

@@ -73,6 +73,15 @@ def test_tensors_on_different_devices_are_refused_with_both_sides() -> None:
         parse(right.replace('ebop = "add"', 'ebop = "add", device = "cuda:0"'))
 
 
+@pytest.mark.parametrize("wrong", ['"', '"' + "a" * 10_000, '"\\', '"\\q' + "ab" * 5_000 + '"', '"a\nb"'])
+def test_quotes_that_do_not_end_are_found_at_once(wrong: str) -> None:
+    right = text()
+    for place in (right.index("{"), right.index("rop"), len(right)):
+        with pytest.raises(TextError, match=r"^file.mlir:\d+:\d+: a text in quotes does not end in its line"):
+            parse(right[:place] + wrong + right[place:].replace('"', ""), "file.mlir")
+    assert str(parse(f"// it's \"\n{right}")) == right
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_edits_at_random_give_a_program_or_an_error_with_a_place(seed: int) -> None:
     random = Random(seed)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 import threading
 from typing import Any
 
@@ -133,3 +136,29 @@ def test_what_has_no_text_says_so() -> None:
         if part is not object:
             with pytest.raises(CannotWrite, match=r"has no text|has no name|another thing"):
                 module_of(Program((x,), (step,), x))
+
+
+def test_compiled_functions_run_without_xdsl() -> None:
+    program = """
+        import sys
+        sys.modules["xdsl"] = None  # as if it were not installed
+        import serrate as sr
+        x = sr.ragged([[1.0, 2.0], [3.0]])
+        made = sr.jit(lambda x: sr.softmax(x * 2, axis=1))
+        assert made(x).shape == x.shape
+        assert "softmax" in str(sr.explain(made, x))
+        try:
+            made.lower(x).mlir()
+        except ModuleNotFoundError as error:
+            assert "pip install 'serrate[opt]'" in str(error), error
+        else:
+            raise AssertionError("there is a text without xDSL")
+        from serrate.opt import main
+        assert main(["--list-passes"]) == 0
+        assert main(["/dev/null"]) == 1
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'serrate[opt]'" in done.stderr

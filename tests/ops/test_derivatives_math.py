@@ -209,3 +209,82 @@ def test_a_rule_that_forgets_an_attribute_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(TABLE, "huber_loss", wrong)
     with pytest.raises(AssertionError):
         agree_with_autograd(lambda x, y: sr.huber_loss(x, y, delta=0.3), ragged(2), ragged(2, seed=1))
+
+
+# ------------------------------------------------------------------------------------------------- degenerate elements
+
+INF, NAN = math.inf, math.nan
+ODD = [[1.0, NAN, -2.0, 5.0], [3.0], [], [INF, -INF], [0.0, -0.0]]
+"""Rows with elements at which functions have no derivative."""
+SHARES = [[0.0, 1.0, 0.5], [1.0, 0.0]], [[0.0, 0.0, 0.5], [1.0, 1.0]]
+"""Probabilities, and what they are compared with."""
+
+DEGENERATE: dict[str, tuple[Any, Any, tuple[list[list[float]], ...]]] = {
+    "clip": (lambda x: sr.clip(x, min=-1, max=3), lambda x: x.clamp(-1, 3), (ODD,)),
+    "clip below": (lambda x: sr.clip(x, min=-1), lambda x: x.clamp(min=-1), (ODD,)),
+    "clip above": (lambda x: sr.clip(x, max=3), lambda x: x.clamp(max=3), (ODD,)),
+    "abs": (sr.abs, torch.abs, (ODD,)),
+    "l1_loss": (
+        lambda x, y: sr.l1_loss(x, y, reduction="none"),
+        lambda x, y: F.l1_loss(x, y, reduction="none"),
+        ([[1.0, NAN, 2.0]], [[0.0, 1.0, NAN]]),
+    ),
+    "binary_cross_entropy": (
+        lambda x, y: sr.binary_cross_entropy(x, y, reduction="none"),
+        lambda x, y: F.binary_cross_entropy(x, y, reduction="none"),
+        SHARES,
+    ),
+    "var": (
+        lambda x: sr.var(x, axis=1, correction=2),
+        lambda x: x.var(0, correction=2),
+        ([[1.0, 2.0, 4.0], [1.0, 5.0], [3.0, 3.0]],),
+    ),
+    "norm": (
+        lambda x: sr.norm(x, axis=1, ord=INF),
+        lambda x: torch.linalg.vector_norm(x, INF),
+        ([[1.0, NAN, -2.0], [3.0, -3.0], [0.0, 0.0], [INF, -INF]],),
+    ),
+    "norm of absolute values": (
+        lambda x: sr.norm(x, axis=1, ord=1),
+        lambda x: torch.linalg.vector_norm(x, 1),
+        ([[1.0, NAN, -2.0], [3.0, -3.0], [0.0, 0.0]],),
+    ),
+}  # fmt: skip
+
+
+def nested(rows: list[list[float]]) -> sr.Tensor:
+    """Rows of float64."""
+    flat = torch.tensor([each for row in rows for each in row], dtype=torch.float64)
+    return sr.from_lengths(flat, [len(row) for row in rows])
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_gradients_at_degenerate_elements_are_those_of_torch(name: str) -> None:
+    function, of_torch, given = DEGENERATE[name]
+    operands = [nested(rows) for rows in given]
+    out, back = pullback(function, *operands)
+    got = back(sr.ones_like(out))
+    rows = [[torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in x] for x in given]
+    for each in zip(*rows, strict=True):
+        of_torch(*each).sum().backward()
+    for mine, leaves in zip(got, rows, strict=True):
+        want = torch.cat([each.grad if each.grad is not None else each.detach() for each in leaves])
+        torch.testing.assert_close(mine.values, want, equal_nan=True, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 2.0, 1.0, 1.0], dtype=torch.float64)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_of_ignored_targets_alone_has_the_gradient_0(weight: Any, smoothing: float) -> None:
+    x, target = ragged(4), sr.zeros_like(ragged(), dtype=torch.int64)
+    _, back = pullback(
+        lambda x: sr.cross_entropy(x.mT, target, weight=weight, ignore_index=0, label_smoothing=smoothing), x
+    )
+    (got,) = back(sr.asarray(torch.ones((), dtype=torch.float64)))
+    assert not got.values.any()
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_variances_with_a_correction(name: str) -> None:
+    agree_with_autograd(lambda x: TABLE[name].function(x, axis=2, correction=1), ragged(3))
+    agree_with_autograd(lambda x: TABLE[name].function(x, axis=(1, 2), correction=1.5, keepdims=True), ragged(3)[::2])

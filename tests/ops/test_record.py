@@ -17,6 +17,7 @@ from tests.ops.matrix import arguments
 from tests.ops.samples import DTYPES, sample
 
 import serrate as sr
+from serrate.dialects.ptensor import record_of
 from serrate.ops import answers, document, operators, stubs
 from serrate.ops.call import call
 from serrate.ops.derivatives import pullback
@@ -62,6 +63,7 @@ def test_every_field_is_read_by_code(watched: Watched, monkeypatch: pytest.Monke
     torch.softmax(x, 1)
     meta(TABLE["softmax"], (Inputs().type_of(x),), {"axis": 1})
     pullback(lambda x: sr.softmax(x, axis=1), x)
+    record_of("reduce", "sum")
     unread = {f.name for f in dataclasses.fields(Op)} - Watched.read - read_by_define()
     assert unread <= BY_TESTS
 

@@ -48,6 +48,14 @@ def test_draws_of_random_numbers_are_not_one():
 
 
 def test_results_are_renamed_in_what_is_returned():
-    program = program_of(lambda x: (sr.exp(x), {"again": sr.exp(x)}), RAGGED)
+    program = program_of(lambda x: (sr.sin(sr.exp(x)), {"again": sr.exp(x)}), RAGGED)
     made = common_subexpressions.run(program, lambda each: True)
-    assert made.outputs[0] is made.outputs[1]["again"]
+    assert names(made) == ["exp", "sin"]
+    assert made.outputs[1]["again"] is made.instructions[0].result
+
+
+def test_two_results_that_are_returned_stay_two():
+    program = program_of(lambda x: (sr.exp(x), {"again": sr.exp(x)}, sr.exp(x) + 1), RAGGED)
+    made = common_subexpressions.run(program, lambda each: True)
+    assert names(made) == ["exp", "exp", "add"]
+    assert made.outputs[0] is not made.outputs[1]["again"]

@@ -208,3 +208,14 @@ def test_a_long_chain_of_norms() -> None:
     begin = time.thread_time()
     assert len(plan(fusion).steps) == 1
     assert time.thread_time() - begin < 5
+
+
+def test_a_tensor_as_long_as_the_longest_row_is_stored_for_the_next_kernel() -> None:
+    fusion = Fusion()
+    x = nested(fusion)
+    sums = fusion.scan("sum", fusion.to_dense(x, value=0.25), 1)
+    fusion.output(fusion.from_dense(sums, x.domain.kept), "y")
+    planned = plan(fusion)
+    assert len(planned.steps) > 1
+    agree(planned, rows([2, 0, 3]))
+    agree(planned, rows([1]))

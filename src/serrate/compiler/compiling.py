@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from serrate.compiler.containers import Made, parts_of
+from serrate.compiler.containers import Made, held_by, parts_of
 from serrate.compiler.gradients import Differentiable
 from serrate.compiler.hosting import Note, host_program
 from serrate.compiler.numbers import DTYPES, Limit, traced_number
@@ -72,6 +72,8 @@ class Compiled:
     recomputed: tuple[str, ...] = ()
     """The operations that the way back computes again."""
 
+    draws: bool = field(init=False)
+    """Whether a call draws random numbers, perhaps before it finds that it has to be made eagerly."""
     captured_as: tuple[Any, ...] = field(init=False)
     """What the captured tensors were like when they were traced."""
 
@@ -79,6 +81,8 @@ class Compiled:
         packed = [each.values if isinstance(each, Tensor) else each for each in self.captured]
         seen = tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
         object.__setattr__(self, "captured_as", seen)
+        draws = any(step.op in DRAWS for step in self.forward.program.instructions)
+        object.__setattr__(self, "draws", draws)
 
 
 def compiled(
@@ -104,7 +108,10 @@ def compiled(
     for place, each in zip(places, given.numbers, strict=True):
         numbers.append(traced_number(trace, type(each), place) if (place, -1) in loose else each)
     arguments, named = given.rebuilt(tensors, numbers)
+    before = held_by((arguments, named))
     traced = trace.run(function, arguments, named)
+    if held_by((arguments, named)) != before:
+        raise NotImplementedError("the function changes a container that it is given, and not only tensors in it")
     program = explicit_keys.run(traced)
     program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
     program = dead_code.run(program, DRAWS)
@@ -140,7 +147,8 @@ def _evaluated(instruction: Instruction) -> Any:
 def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> frozenset[int]:
     """The axes of a tensor whose sizes are loose, counted as `Inputs.type_of` counts them."""
     shapes = [place for place, each in enumerate(given.variables) if isinstance(each, tuple)]
-    return frozenset(axis for which, axis in loose if axis >= 0 and which == shapes[number])
+    found = [(which, axis) for which, axis in loose if axis >= 0 and which == shapes[number]]
+    return frozenset(axis for which, axis in found if given.variables[which][axis] > 1)  # 0 and 1 mean something
 
 
 def loose_inputs(given: Arguments, loose: frozenset[Place], limits: Mapping[int, Limit]) -> list[torch.Tensor] | None:

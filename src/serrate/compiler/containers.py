@@ -6,6 +6,7 @@ lists and dicts alone; a result of another kind is a `Made` there, which says ho
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import types
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torch.utils import _pytree as pytree
 
+from serrate.compiler.constants import KEPT, Held, alike
 from serrate.tensor.tensor import Tensor
 
 
@@ -42,29 +44,71 @@ def parts_of(given: Any) -> Parts | None:
     kind = type(given)
     if kind in (tuple, list, dict) or isinstance(given, (Tensor, type)):
         return None
-    if isinstance(given, dict):
-        return Parts(tuple(given), tuple(given.values()), _Refilled(given))
     if isinstance(given, (set, frozenset)):
         return Parts(None, tuple(given), kind)
+    if isinstance(given, dict):
+        return _with_attributes(given)
     if kind in pytree.SUPPORTED_NODES and not (isinstance(given, tuple) and hasattr(given, "_fields")):
         parts, context = pytree.SUPPORTED_NODES[kind].flatten_fn(given)
-        return Parts(_key(context), tuple(parts), _Unflattened(kind, context))
-    if dataclasses.is_dataclass(given):
+        return Parts(alike(context), tuple(parts), _Unflattened(kind, context))
+    if isinstance(given, (tuple, list)):
+        return None if is_sequence(given) else _with_attributes(given)
+    if dataclasses.is_dataclass(kind):
         names = tuple(each.name for each in dataclasses.fields(given) if hasattr(given, each.name))
+        names += tuple(name for name in attributes_of(given) if name not in names)
         return Parts(names, tuple(getattr(given, name) for name in names), _Replaced(given, names))
     return None
 
 
+def is_sequence(given: Any) -> bool:
+    """Whether a thing is a tuple or a list, of any class, that has nothing but its entries."""
+    kind = type(given)
+    return kind is tuple or kind is list or (isinstance(given, (tuple, list)) and not attributes_of(given))
+
+
+def attributes_of(given: Any) -> dict[str, Any]:
+    """The attributes that an object itself has, as far as they are not those of `sr.jit`."""
+    own = getattr(given, "__dict__", None)
+    return {name: each for name, each in own.items() if name != KEPT} if isinstance(own, dict) else {}
+
+
+def names_of(given: dict[Any, Any]) -> tuple[Any, ...]:
+    """The names in a dict as a part of a signature, in their order."""
+    return tuple([name if type(name) is str else alike(name) for name in given])
+
+
+def _with_attributes(given: Any) -> Parts:
+    """The parts of a dict, a list or a tuple of a class of its own: its entries, and then its attributes."""
+    attributes = attributes_of(given)
+    names = names_of(given) if isinstance(given, dict) else len(given)
+    entries = given.values() if isinstance(given, dict) else given
+    made_by = _factory(given.default_factory) if isinstance(given, collections.defaultdict) else None
+    return Parts((names, tuple(attributes), made_by), (*entries, *attributes.values()), _Refilled(given))
+
+
+def _factory(given: Any) -> Any:
+    """What makes the missing entries of a dict as a part of a signature: functions of equal code are the same."""
+    if isinstance(given, types.FunctionType) and not given.__closure__:
+        return Held(given.__code__), Held(given.__globals__), alike((given.__defaults__, given.__kwdefaults__))
+    return alike(given)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Refilled:
-    """Makes a dict of a class of its own, with other values."""
+    """Makes a dict, a list or a tuple of a class of its own, with other entries and attributes."""
 
     given: Any
 
     def __call__(self, parts: Any) -> Any:
-        made = copy.copy(self.given)
-        for name, part in zip(self.given, parts, strict=True):
-            dict.__setitem__(made, name, part)
+        given, count = self.given, len(self.given)
+        made: Any = tuple.__new__(type(given), parts[:count]) if isinstance(given, tuple) else copy.copy(given)
+        if isinstance(given, dict):
+            for name, part in zip(given, parts[:count], strict=True):
+                dict.__setitem__(made, name, part)
+        elif isinstance(given, list):
+            list.__setitem__(made, slice(None), parts[:count])
+        if names := attributes_of(given):
+            vars(made).update(zip(names, parts[count:], strict=True))
         return made
 
 
@@ -91,17 +135,6 @@ class _Replaced:
         for name, part in zip(self.names, parts, strict=True):
             object.__setattr__(made, name, part)
         return made
-
-
-def _key(context: Any) -> Any:
-    """The context of a tree as a part of a signature."""
-    if isinstance(context, (list, tuple)):
-        return tuple(map(_key, context))
-    try:
-        hash(context)
-    except TypeError:
-        return repr(context)
-    return context
 
 
 def opened(given: Any) -> Any:
@@ -131,6 +164,16 @@ def has_made(given: Any) -> bool:
     return any(map(has_made, parts))
 
 
+def held_by(given: Any) -> Any:
+    """What containers hold, one inside of another: other parts in the same places are another result."""
+    if isinstance(given, dict):
+        return type(given), tuple((name, held_by(part)) for name, part in given.items())
+    if isinstance(given, (tuple, list)):
+        return type(given), tuple(map(held_by, given))
+    found = None if isinstance(given, (set, frozenset)) else parts_of(given)
+    return id(given) if found is None else (id(given), tuple(map(held_by, found.parts)))
+
+
 def tensors_hidden_in(given: Any) -> Iterator[Any]:
     """What an object that is no container holds itself, if it is an object of a class with attributes."""
     if isinstance(given, (types.FunctionType, types.ModuleType, type)):
@@ -143,6 +186,8 @@ def tensors_hidden_in(given: Any) -> Iterator[Any]:
 def _again(given: Any, parts: list[Any]) -> Any:
     if isinstance(given, tuple) and hasattr(given, "_fields"):
         return type(given)(*parts)
+    if hasattr(type(given), "n_sequence_fields"):  # as torch's functions of several results give
+        return type(given)(parts)
     return tuple(parts) if isinstance(given, tuple) else parts
 
 

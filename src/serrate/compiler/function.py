@@ -27,6 +27,7 @@ from serrate.compiler.outside import Outside
 from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked, signature_of
 from serrate.compiler.stats import Stats
+from serrate.eager import philox
 from serrate.errors import CompileError, TracerError
 from serrate.native.call_keys import KeyOf, key_function
 from serrate.ops.call import TRACER
@@ -61,6 +62,10 @@ class _Family:
 
 class _Methods(dict[Any, Any]):
     """The compiled methods of an object. A copy of the object has none yet."""
+
+    def __init__(self, instance: Any = None) -> None:
+        super().__init__()
+        self.instance = instance
 
     def __deepcopy__(self, memo: Any) -> _Methods:
         return _Methods()
@@ -138,9 +143,12 @@ class Jitted:
         """What a program gives for the tensors and the loose numbers of a call."""
         if found.writes:
             _check_aliases(found, [*tensors, *found.captured])
+        before = philox.state() if found.draws else None
         try:
             returned = found.run(*tensors, *numbers, *found.captured)
-        except GuardFailed:
+        except _RAISED:  # The function itself raises what eager code raises, or catches it.
+            if before is not None:
+                philox.restore(before)
             self.stats.eager_calls += 1
             return self._eagerly(found, Arguments(arguments, named, self._static))
         return _written(found, [*tensors, *found.captured], returned) if found.writes else returned
@@ -198,7 +206,9 @@ class Jitted:
         own = getattr(instance, "__dict__", None)
         if not isinstance(own, dict):  # a class, or an object whose class has slots: it is an argument
             return types.MethodType(self, instance)
-        kept = own.setdefault(KEPT, _Methods())
+        kept = own.setdefault(KEPT, _Methods(instance))
+        if kept.instance is not instance:  # a shallow copy has those of what it is a copy of
+            kept = own[KEPT] = _Methods(instance)
         if self not in kept:
             kept[self] = Jitted(self.function.__get__(instance, owner), ())
             kept[self]._name_of_method = f"{self._name}_{len(kept)}"
@@ -243,8 +253,8 @@ class Jitted:
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
         """The program of a signature that has none yet."""
-        if self._outside.communicating:
-            made: Compiled | str = f"the hooks of a {self._outside.communicating} inside communicate in each call"
+        if self._outside.reason:
+            made: Compiled | str = self._outside.reason
             family.programs[family.key(given)] = made
             return made
         if family.seen is not None and not family.is_static:
@@ -256,6 +266,7 @@ class Jitted:
                 if found is not None:
                     return found
         family.seen = given.variables
+        outside, is_changed = self._outside.found(), False
         while True:
             try:
                 made = self._traced(given, family)
@@ -275,6 +286,12 @@ class Jitted:
                     made = f"{type(error).__name__}: {error}"
                     break
                 family.is_static, family.loose = True, frozenset()
+            finally:
+                if not outside.holds():  # the call that follows does again what the trace did
+                    outside.restore()
+                    is_changed = True
+        if is_changed and not isinstance(made, str):
+            made = "the function changes what it finds outside of its arguments, and not only tensors"
         family.programs[family.key(given)] = made
         return made
 
@@ -303,6 +320,8 @@ class Jitted:
 
 part([Jitted.__call__, Jitted.__get__])
 
+_RAISED = (GuardFailed, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError)
+"""What a call may raise before anything is written; it is then made once more, by the function itself."""
 _KNOWN = 1024
 """Keys of calls that a function remembers before it forgets all of them."""
 

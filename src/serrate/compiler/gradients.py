@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from serrate.program.partitions import Expression
 from serrate.program.program import replaced
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, Value
+from serrate.tensor.assignment import shares_memory
 from serrate.tensor.tensor import Tensor
 
 Shell = Tensor | None
@@ -61,10 +63,11 @@ class Differentiable:
         given = tensors
         if self.written:
             tensors = tuple(each.clone() if n in self.written else each for n, each in enumerate(tensors))
-        packed = [tensor.values if isinstance(tensor, Tensor) else tensor for tensor in tensors]
+        packed = [_packed(tensor) for tensor in tensors]
         shells: list[Any] = []
         sizes: list[Any] = []
-        made = _Node.apply(self, tensors, shells, sizes, *packed)  # type: ignore[no-untyped-call]
+        lasting = [weakref.ref(_packed(tensor)) for tensor in given]
+        made = _Node.apply(self, tensors, shells, sizes, lasting, *packed)  # type: ignore[no-untyped-call]
         known: dict[Value, Any] = dict(zip(self.inputs, given, strict=True))
         known |= {value: filled(shell, each) for value, shell, each in zip(self.results, shells, made, strict=True)}
         plain, asked = iter(self.plain), dict(zip(self.sizes, sizes, strict=True))
@@ -88,19 +91,28 @@ class Differentiable:
 class _Node(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, plan: Differentiable, tensors: Sequence[Any], shells: list[Any], sizes: list[Any], *packed: Any
+        ctx: Any,
+        plan: Differentiable,
+        tensors: Sequence[Any],
+        shells: list[Any],
+        sizes: list[Any],
+        lasting: Sequence[weakref.ref[torch.Tensor]],
+        *packed: Any,
     ) -> Any:
         ctx.state = torch.get_rng_state() if plan.draws else None
         (results, asked), saved, keys = plan.forward(*tensors)
         sizes += asked
         shells += map(shell_of, results)
-        values = tuple(each.values if isinstance(each, Tensor) else each for each in results)
+        values = tuple(map(_packed, results))
         ctx.plan, ctx.shells = plan, [shell_of(each) for each in saved]
-        ctx.results, ctx.tensors = shells, [shell_of(each) for each in tensors]
-        ctx.save_for_backward(*(each.values if isinstance(each, Tensor) else each for each in saved), *packed)
-        ctx.count = len(saved)
+        ctx.results, ctx.tensors, ctx.lasting = shells, [shell_of(each) for each in tensors], lasting
+        kept, ctx.count = list(map(_packed, saved)), len(saved)
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+            ctx.save_for_backward(*kept, _Inputs(packed, kept).carrier())
+        else:  # which put other tensors in the places of those that are saved, and let go of these
+            ctx.save_for_backward(*kept, *packed)
         ctx.sizes, ctx.dtypes = [each.shape for each in values], [each.dtype for each in values]
-        ctx.autocast = autocast_state()
+        ctx.device, ctx.autocast = packed[0].device, autocast_state()
         ctx.keys = [key_of(seed, call) for seed, call in zip(keys[::2], keys[1::2], strict=True)]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(each for number, each in enumerate(values) if number not in plan.differentiable))
@@ -112,20 +124,61 @@ class _Node(torch.autograd.Function):
         kept = ctx.saved_tensors
         saved, packed = kept[: ctx.count], kept[ctx.count :]
         if torch.is_grad_enabled():
-            return (None, None, None, None, *_eagerly(plan, ctx, packed, gradients))
+            inputs: _Inputs | None = getattr(packed[0], "inputs", None)
+            packed = packed if inputs is None else inputs.checked()
+            return (*_NO_GRADIENTS, *_eagerly(plan, ctx, packed, gradients))
         given = [filled(shell, each) for shell, each in zip(ctx.shells, saved, strict=True)]
         for number in plan.differentiable:
             gradient, shell = gradients[number], ctx.results[number]
-            if gradient is None:
-                gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=packed[0].device)
+            if gradient is None or gradient._is_zerotensor():  # which has no memory that a kernel could read
+                gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=ctx.device)
             given.append(filled(shell, gradient))
         with casting(ctx.autocast):  # types on the way back are those that autocast gave them
             made = plan.back(*given)
-        found: list[Any] = [None] * len(packed)
+        found: list[Any] = [None] * len(ctx.tensors)
         for number, each in zip(plan.gradients, made, strict=True):
-            if ctx.needs_input_grad[4 + number]:
-                found[number] = each.values if isinstance(each, Tensor) else each
-        return (None, None, None, None, *found)
+            if ctx.needs_input_grad[len(_NO_GRADIENTS) + number]:
+                found[number] = _packed(each)
+        return (*_NO_GRADIENTS, *found)
+
+
+_MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation"
+_NO_GRADIENTS = (None,) * 5
+"""The gradients of what a node is given besides tensors."""
+
+
+class _Inputs:
+    """The tensors that a call was given, for derivatives of derivatives; the way back itself reads only some of them.
+
+    They are kept as they are, so that the others may be written to after the call. A tensor without elements carries
+    them, so that they are freed with what is saved.
+    """
+
+    def __init__(self, packed: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> None:
+        self.packed = packed
+        self.versions = [None if each.is_inference() else each._version for each in packed]
+        numbers = {id(each): number for number, each in enumerate(packed)}
+        is_told = all(id(each) in numbers for each in saved)
+        self.read = {numbers[id(each)] for each in saved} if is_told else set(range(len(packed)))
+        """Those that derivatives may depend on: what the way back reads, and all if it reads what was made of them."""
+
+    def carrier(self) -> torch.Tensor:
+        """A tensor that can be saved."""
+        made = torch.empty(0, dtype=torch.uint8)
+        made.inputs = self  # type: ignore[attr-defined]
+        return made
+
+    def checked(self) -> Sequence[torch.Tensor]:
+        """The tensors, if those that derivatives depend on are what they were."""
+        for number in sorted(self.read):
+            before, each = self.versions[number], self.packed[number]
+            if before is not None and each._version != before:
+                raise RuntimeError(
+                    f"{_MODIFIED}: tensor {number} that a compiled function was given, of shape {list(each.shape)}, is "
+                    f"at version {each._version}; expected version {before} instead. A derivative of its derivative "
+                    f"runs the function again; give it a clone, or write to one"
+                )
+        return self.packed
 
 
 def autocast_state() -> dict[str, torch.dtype]:
@@ -146,18 +199,26 @@ def casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:
     """The gradients with a history of their own, which the function itself gives."""
-    tensors = [filled(shell, each) for shell, each in zip(ctx.tensors, packed, strict=True)]
+    given = [each.clone() if number in plan.written else each for number, each in enumerate(packed)]
+    tensors = [filled(shell, each) for shell, each in zip(ctx.tensors, given, strict=True)]
+    lasting = [each() for each in ctx.lasting]
+    written = [(each, packed[n]) for n, each in enumerate(lasting) if each is not None and n in plan.written]
+    clones = [given[number] for number in plan.written]
     with contextlib.ExitStack() as stack:
+        stack.enter_context(casting(ctx.autocast))
+        stack.enter_context(_unchanged([each for each in lasting if each is not None and not each.requires_grad]))
+        stack.enter_context(_as_before(written))
+        stack.enter_context(_saving_clones([*clones, *(each for each, _ in written)]))
         if ctx.state is not None:  # the generator gives the same numbers, and the same keys, once more
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.set_rng_state(ctx.state)
         if ctx.state is None or is_seeded():
             stack.enter_context(replayed(ctx.keys))
         results = plan.eagerly(*tensors)
-    wanted = [number for number in range(len(packed)) if ctx.needs_input_grad[4 + number]]
+    wanted = [number for number in range(len(packed)) if ctx.needs_input_grad[len(_NO_GRADIENTS) + number]]
     outs, grads = [], []
     for result, gradient in zip(results, gradients, strict=True):
-        values = result.values if isinstance(result, Tensor) else result
+        values = _packed(result)
         if gradient is not None and values.requires_grad:
             outs.append(values)
             grads.append(gradient)
@@ -167,6 +228,62 @@ def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gra
         for number, each in zip(wanted, made, strict=True):
             found[number] = each
     return found
+
+
+@contextlib.contextmanager
+def _unchanged(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let tensors hold in the end what they hold now, whatever is written to them, as statistics of a norm are. Their
+    versions stay, since nobody sees a change."""
+    now = [each.detach().clone() for each in tensors]
+    try:
+        yield
+    finally:
+        for each, values in zip(tensors, now, strict=True):
+            if not _has_elements(each.detach(), values):
+                each.data.copy_(values)
+
+
+def _has_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same elements; NaN equals itself."""
+    if one.is_floating_point() or one.is_complex():
+        return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    return torch.equal(one, other)
+
+
+@contextlib.contextmanager
+def _as_before(written: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
+    """Let tensors that a function writes to hold what they held before the call, until it has run again."""
+    with _unchanged([each for each, _ in written]):
+        for each, values in written:
+            each.data.copy_(values.detach())
+        yield
+
+
+@contextlib.contextmanager
+def _saving_clones(written: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let autograd save clones of tensors that are written to, since a call writes in the end, and its way back reads
+    what was there before. Writes to what it saves of others are noticed, as they are without hooks."""
+    if not written:
+        yield
+        return
+
+    def saved(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        x = x.detach().clone() if any(shares_memory(x, each) for each in written) else x
+        return x, x._version
+
+    def read(kept: tuple[torch.Tensor, int]) -> torch.Tensor:
+        if kept[0]._version != kept[1]:
+            raise RuntimeError(f"{_MODIFIED}: it is made in a compiled function, which runs again for this derivative")
+        return kept[0]
+
+    with torch.autograd.graph.saved_tensors_hooks(saved, read):
+        yield
+
+
+def _packed(given: Any) -> torch.Tensor:
+    """The packed values of a tensor of either class."""
+    values: torch.Tensor = given.values if isinstance(given, Tensor) else given
+    return values
 
 
 def shell_of(given: Any) -> Shell:

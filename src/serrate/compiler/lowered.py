@@ -73,8 +73,11 @@ class Lowered:
         >>> print(sr.jit(lambda x: sr.exp(x)).lower(sr.ragged([[0., 1.], []])).mlir().splitlines()[2].split(" -> ")[0])
             %v0 = "ptensor.elementwise_unary_op"(%x0) {euop = "exp"} : (!ptensor.ptensor<n0 x @p0 x f32>)
         """
-        from serrate.dialects.to_text import module_of_all
-
+        try:
+            from serrate.dialects.to_text import module_of_all
+        except ModuleNotFoundError as error:
+            message = f"{error.name} is missing, which writes programs as text; pip install 'serrate[opt]'"
+            raise ModuleNotFoundError(message, name=error.name) from error
         if isinstance(self.compiled, str):
             raise ValueError(f"{self.name} has no program: {self.compiled}")
         if stage not in ("program", "forward"):

@@ -93,7 +93,9 @@ class Measures:
             if all(self.tells(inner) for size in sizes for inner in symbols_of(size)):
                 numbers = [self.of(size) for size in sizes]
                 return torch.sym_min(*numbers) if symbol.kind == "least" else torch.sym_max(*numbers)  # type: ignore[no-untyped-call]
-        elif symbol.kind in ("values", "longest", "total") and of[0] in self.partitions:
+        elif (
+            isinstance(of[0], Expression) and of[0] in self.partitions and symbol.kind in ("values", "longest", "total")
+        ):
             partition = self.partitions[of[0]]
             return {"values": partition.num_values, "longest": partition.max_length, "total": partition.total}[
                 symbol.kind

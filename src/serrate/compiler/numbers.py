@@ -7,12 +7,13 @@ axis, a size or a branch, is a `Pinned`: the function is traced again, with the 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
-from serrate.compiler.refusing import refuse
+from serrate.compiler.refusing import is_users_frame, note, refuse
 from serrate.lowering import parts
 from serrate.ops.record import TABLE
 from serrate.program.partitions import Call
@@ -27,7 +28,7 @@ DTYPES = {int: torch.int64, float: torch.float64, complex: torch.complex128}
 """What numbers are given as."""
 
 
-class Pinned(Exception):
+class Pinned(BaseException):
     """This exception ends a trace: the number at this place among the variables must be known when it is traced."""
 
     def __init__(self, places: frozenset[int]) -> None:
@@ -90,7 +91,7 @@ class TracedNumber:
                 "it is known only when the function is called; it can be added, multiplied, divided, and given to "
                 "operations",
             )
-        raise Pinned(self.places)
+        raise note(Pinned(self.places))
 
     def __neg__(self) -> Any:
         return arithmetic(self.trace, "negative", self)
@@ -98,8 +99,17 @@ class TracedNumber:
     def __pos__(self) -> Any:
         return self
 
-    def __repr__(self) -> str:
-        return f"<traced number {self.value.name}>"
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Its class: a user's function that asks, as by `isinstance`, has to know the number."""
+        if is_users_frame(sys._getframe(1)):
+            self.pin()
+        return TracedNumber
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") or not hasattr(self.kind, name):
+            raise AttributeError(f"a {self.kind.__name__} has no attribute {name!r}")
+        self.pin()
 
 
 def _operator(name: str, reflected: bool) -> Callable[[TracedNumber, Any], Any]:
@@ -141,7 +151,7 @@ for _python, _name in _OPERATORS.items():
     setattr(TracedNumber, f"__r{_python}__", _operator(_name, reflected=True))
 for _python, _name in _COMPARISONS.items():
     setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))
-for _python in (*_REFUSED.split(), "or", "ror", "xor", "rxor", "invert", "format"):
+for _python in (*_REFUSED.split(), "or", "ror", "xor", "rxor", "invert", "format", "str", "repr"):
     setattr(TracedNumber, f"__{_python}__", TracedNumber.pin)
 
 

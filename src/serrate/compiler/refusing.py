@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 
@@ -15,7 +16,27 @@ from serrate.errors import TracerError
 
 _OURS = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
+_Error = TypeVar("_Error", bound=BaseException)
 _FUNCTION = torch.autograd.Function.apply.__code__.co_filename
+
+
+NOTED: ContextVar[list[BaseException] | None] = ContextVar("serrate refusals", default=None)
+"""What ends the trace of this thread, also where the user's function catches it: no other branch is the right one."""
+
+
+def note(error: _Error) -> _Error:
+    """An error that ends the trace in any case."""
+    noted = NOTED.get()
+    if noted is not None:
+        noted.append(error)
+    return error
+
+
+def is_users_frame(frame: FrameType | None) -> bool:
+    """Whether a frame, or the one that asks in its place for classes, is of the user's program."""
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate", "<string>"))
 
 
 def users_line() -> tuple[str, int, str]:
@@ -51,7 +72,7 @@ def refuse(what: str, instead: str) -> NoReturn:
     """Raise a `TracerError` at the user's line."""
     file, number, text = users_line()
     shown = f": {text}" if text else ""
-    raise TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}")
+    raise note(TracerError(f"{what} inside of a function that sr.jit traces ({file}:{number}{shown}); {instead}"))
 
 
 def refuse_at(error: BaseException, what: str, instead: str) -> NoReturn:

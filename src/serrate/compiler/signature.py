@@ -7,16 +7,17 @@ on it is an input of the program, and no signature asks for it.
 
 from __future__ import annotations
 
+import threading
 import types
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
-from serrate.compiler.constants import Held, seen
-from serrate.compiler.containers import parts_of
-from serrate.compiler.outside import Outside, is_users
+from serrate.compiler.constants import Held, Unreadable, alike, seen
+from serrate.compiler.containers import is_sequence, names_of, parts_of
+from serrate.compiler.naming import is_users
+from serrate.compiler.outside import Outside
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
@@ -40,13 +41,13 @@ class Arguments:
         self.partitions: dict[int, int] = {}
         for place, each in enumerate(arguments):
             if static and place in static:
-                self.skeleton.append((type(each), _hashable(each)))
+                self._look_at_static(each)
             else:
                 self._look(each)
         for name, each in named.items():
             self.skeleton.append(("name", name))
             if static and name in static:
-                self.skeleton.append((type(each), _hashable(each)))
+                self._look_at_static(each)
             else:
                 self._look(each)
 
@@ -57,14 +58,16 @@ class Arguments:
             self.tensors.append(part)
             if structure is DENSE:
                 shape = values.shape
-                self.skeleton.append((Tensor, values.dtype, values.device, part.order, values.requires_grad))
+                self.skeleton.append(
+                    (Tensor, values.dtype, values.device, part.order, values.requires_grad, len(shape))
+                )
                 self.variables.append((1 if shape[0] == 1 else -1, *shape[1:]) if shape else ())
             else:
                 axes, partitions = signature_of(structure)
                 known = self.partitions
                 numbers = tuple([known.setdefault(id(each), len(known)) for each in partitions])
                 self.skeleton.append(
-                    (Tensor, values.dtype, values.device, part.order, values.requires_grad, axes, numbers)
+                    (Tensor, values.dtype, values.device, part.order, values.requires_grad, values.ndim, axes, numbers)
                 )
                 self.variables.append(tuple(values.shape[1:]))
         elif isinstance(part, torch.nn.Parameter):  # the size of its first axis is the same in all calls, too
@@ -74,7 +77,7 @@ class Arguments:
         elif isinstance(part, torch.Tensor):
             shape = part.shape
             self.tensors.append(part)
-            self.skeleton.append((torch.Tensor, part.dtype, part.device, part.requires_grad))
+            self.skeleton.append((torch.Tensor, part.dtype, part.device, part.requires_grad, len(shape)))
             self.variables.append((1 if shape[0] == 1 else -1, *shape[1:]) if shape else ())
         elif kind is float or kind is int or kind is complex:
             self.numbers.append(part)
@@ -82,12 +85,12 @@ class Arguments:
             self.variables.append(repr(part) if kind is not int else part)
         elif kind in _PLAIN:
             self.skeleton.append(part)
-        elif isinstance(part, (tuple, list)):
+        elif is_sequence(part):
             self.skeleton.append((kind, len(part)))
             for each in part:
                 self._look(each)
         elif kind is dict:
-            self.skeleton.append((dict, tuple(part)))
+            self.skeleton.append((dict, names_of(part)))
             for each in part.values():
                 self._look(each)
         elif kind is slice:
@@ -107,11 +110,16 @@ class Arguments:
         elif isinstance(part, Iterator):
             raise Unsupported(f"a {kind.__name__} can be read once, and a program is made by one more reading of it")
         elif kind in (set, frozenset) or (found := parts_of(part)) is None:
-            self.skeleton.append((kind, seen(part)))
+            self.skeleton.append((kind, _constant(part)))
         else:
             self.skeleton.append((kind, found.key, len(found.parts)))
             for each in found.parts:
                 self._look(each)
+
+    def _look_at_static(self, part: Any) -> None:
+        """Look at an argument that is a part of the signature with all that it holds."""
+        is_found = isinstance(part, (torch.nn.Module, type)) or callable(part)
+        self.skeleton.append((type(part), _found_in(part) if is_found else _constant(part, is_static=True)))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -128,7 +136,7 @@ class Arguments:
                 return next(left)
             if type(part) in (int, float, complex):
                 return part if counted is None else next(counted)
-            if isinstance(part, (tuple, list)):
+            if is_sequence(part):
                 parts = [again(each) for each in part]
                 return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
             if type(part) is dict:
@@ -159,26 +167,42 @@ class Unsupported(TypeError):
     """This error is raised for an argument that no program can be given."""
 
 
-_OUTSIDE: WeakKeyDictionary[Any, Outside] = WeakKeyDictionary()
-"""What modules and functions that are arguments find outside."""
+_OUTSIDE: dict[tuple[int, ...], tuple[Any, Outside]] = {}
+"""What modules and functions that are arguments find outside, by their identity; they are kept as long as this is."""
+_OTHERS = 1024
+"""How many of them are kept before the one that came first is forgotten."""
+_lock = threading.Lock()
 
 
-def _found_in(given: Any) -> tuple[Any, int]:
+def _found_in(given: Any) -> tuple[Any, ...]:
     """A module or a function as a part of a signature: which it is, and what it holds and finds outside."""
     inner = getattr(given, "__func__", given)
     if isinstance(inner, types.FunctionType) and not is_users(inner.__module__):
         return Held(inner), 0
+    parts = (given.__self__, inner) if isinstance(given, types.MethodType) else (given,)
+    key = tuple(map(id, parts))
+    kept = _OUTSIDE.get(key)
+    if kept is None:
+        with _lock:
+            if len(_OUTSIDE) >= _OTHERS:
+                del _OUTSIDE[next(iter(_OUTSIDE))]
+            kept = _OUTSIDE[key] = given, Outside(given, entirely=True)
+    number = kept[1].key()
+    if kept[1].reason:
+        raise Unsupported(kept[1].reason)
+    return (*map(Held, parts), number)
+
+
+def _constant(given: Any, *, is_static: bool = False) -> Any:
+    """A thing that is no tensor as a part of a signature."""
     try:
-        outside = _OUTSIDE.get(given)
-        if outside is None:
-            outside = _OUTSIDE[given] = Outside(given, entirely=True)
-    except TypeError:  # it has no hash, or no weak references
-        outside = Outside(given, entirely=True)
-    return Held(given), outside.key()
+        return alike(given) if is_static else seen(given)
+    except Unreadable as error:
+        raise Unsupported(str(error)) from error
 
 
 def masked(variables: list[Any], loose: frozenset[Place]) -> tuple[Any, ...]:
-    """The variables that are a part of the signature: all but the loose ones."""
+    """The variables that are a part of the signature: all but the loose ones, and of these the sizes of 0 and 1."""
     if not loose:
         return tuple(variables)
     made = list(variables)
@@ -187,7 +211,7 @@ def masked(variables: list[Any], loose: frozenset[Place]) -> tuple[Any, ...]:
             made[which] = None
         else:
             sizes = list(made[which])
-            sizes[place] = -1
+            sizes[place] = sizes[place] if sizes[place] <= 1 else -1
             made[which] = tuple(sizes)
     return tuple(made)
 
@@ -233,12 +257,3 @@ def _first(given: Tensor | torch.Tensor) -> int:
         return first if isinstance(first, int) else -1
     shape = given.values.shape if isinstance(given, Tensor) else given.shape
     return shape[0] if shape else -1
-
-
-def _hashable(given: Any) -> Hashable:
-    """A static argument by its value, or by its identity where it has no hash."""
-    try:
-        hash(given)
-    except TypeError:
-        return Held(given)
-    return given  # type: ignore[no-any-return]

@@ -57,7 +57,7 @@ class Traced(Tensor):
     def __init__(self) -> None:
         raise TypeError("a Traced is made by a trace")
 
-    trace: Trace
+    _trace: Trace
     first: Value
     """The value that it stood for before anything was written to it."""
     is_given: bool
@@ -70,13 +70,13 @@ class Traced(Tensor):
         """What stands for a value, which `is_given` to the program if the user's function did not make it."""
         kind = TracedTorch if is_plain else TracedGrouped if value.type.origin is not None else Traced
         made = object.__new__(kind)
-        made.__dict__.update(held=value, first=value, trace=trace, writes=0, link=None, stood=[], is_given=is_given)
+        made.__dict__.update(held=value, first=value, _trace=trace, writes=0, link=None, stood=[], is_given=is_given)
         return made
 
     @property
     def value(self) -> Value:
         """The value that it stands for now."""
-        if self.trace.is_over:
+        if self._trace.is_over:
             refuse("a traced tensor is used after its trace has ended", "return it from the function instead")
         link = self.__dict__["link"]
         if link is not None and link.seen != link.base.version:
@@ -189,7 +189,7 @@ class Traced(Tensor):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow into it, as far as the trace knows."""
-        return self.trace.needs_gradient(self.value)
+        return self._trace.needs_gradient(self.value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refused: which arguments need gradients is decided outside."""
@@ -198,7 +198,7 @@ class Traced(Tensor):
     @property
     def is_leaf(self) -> bool:
         """Whether it has no history: it is an argument."""
-        return self.trace.is_input(self.value)
+        return self._trace.is_input(self.value)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -210,17 +210,17 @@ class Traced(Tensor):
     @property
     def values(self) -> Any:  # type: ignore[override]
         """The packed values, as a dense tensor that can be computed with."""
-        return self.trace.part(self, "values")
+        return self._trace.part(self, "values")
 
     @property
     def offsets(self) -> Any:
         """The offsets of each ragged level, as tensors that can be computed with."""
-        return tuple(self.trace.part(self, "offsets", level) for level in range(len(self.value.type.partitions)))
+        return tuple(self._trace.part(self, "offsets", level) for level in range(len(self.value.type.partitions)))
 
     @property
     def lengths(self) -> Any:
         """The lengths of each ragged level, as tensors that can be computed with."""
-        return tuple(self.trace.part(self, "lengths", level) for level in range(len(self.value.type.partitions)))
+        return tuple(self._trace.part(self, "lengths", level) for level in range(len(self.value.type.partitions)))
 
     @property
     def structure(self) -> Any:  # type: ignore[override]
@@ -229,7 +229,7 @@ class Traced(Tensor):
 
     def cu_seqlens(self) -> Any:
         """int32 offsets of the rows along the first axis."""
-        return self.trace.part(self, "cu_seqlens")
+        return self._trace.part(self, "cu_seqlens")
 
     def torch(self) -> Any:
         """The torch tensor inside a dense tensor."""
@@ -239,7 +239,7 @@ class Traced(Tensor):
 
     def alias(self) -> Traced:
         """The torch tensor inside of a dense tensor: what is written to one of them reaches the other."""
-        made = Traced.of(self.value, self.trace, is_plain=True)
+        made = Traced.of(self.value, self._trace, is_plain=True)
         made.follow(self, lambda value: value, lambda _, value: value)
         return made
 
@@ -306,12 +306,12 @@ class TracedTorch(Traced):
     @property
     def T(self) -> Any:
         """A matrix with its two axes exchanged."""
-        return self.trace.plain_result(Tensor.T.fget(self))  # type: ignore[attr-defined]
+        return self._trace.plain_result(Tensor.T.fget(self))  # type: ignore[attr-defined]
 
     @property
     def mT(self) -> Any:
         """The last two axes exchanged."""
-        return self.trace.plain_result(Tensor.mT.fget(self))  # type: ignore[attr-defined]
+        return self._trace.plain_result(Tensor.mT.fget(self))  # type: ignore[attr-defined]
 
     def to(self, *arguments: Any, **named: Any) -> Any:
         """A copy of another dtype or on another device, or the tensor itself; another tensor may say of which."""
@@ -325,8 +325,8 @@ class TracedTorch(Traced):
         if not callable(function):
             return super().__getattr__(name)
         if name in _PROPERTIES:
-            return self.trace.torch_function(function, (self,), {})
-        return lambda *arguments, **named: self.trace.torch_function(function, (self, *arguments), named)
+            return self._trace.torch_function(function, (self,), {})
+        return lambda *arguments, **named: self._trace.torch_function(function, (self, *arguments), named)
 
 
 _PROPERTIES: dict[str, Callable[..., Any]] = {
@@ -344,14 +344,14 @@ class TracedGrouped(Traced):
 
     def ungroup(self, y: Any, /) -> Any:
         """The entries of y in the rows they came from."""
-        return self.trace.part(self, "ungroup", y)
+        return self._trace.part(self, "ungroup", y)
 
 
 def _written(name: str) -> Callable[..., Any]:
     """An operator in place: what it computes is written to the tensor, whose shape and dtype stay."""
 
     def operator(self: Traced, other: Any) -> Any:
-        made = getattr(Traced, f"__{name}__")(self, other)
+        made = getattr(type(self), f"__{name}__")(self, other)
         if made is NotImplemented:
             return made
         if made.ndim != self.ndim:
@@ -363,15 +363,27 @@ def _written(name: str) -> Callable[..., Any]:
     return operator
 
 
+_OF_TORCH: dict[str, Callable[..., Any]] = {"floordiv": torch.floor_divide, "mod": torch.remainder}
+"""Operators of torch tensors that the array API computes differently at zeros and infinite numbers."""
+
+
 def _operator(name: str) -> Callable[..., Any]:
     """An operator of torch tensors: the left operand decides whether it gives such a tensor."""
     is_reflected = name.startswith("__r")
+    of_torch = _OF_TORCH.get(name.strip("_").removeprefix("r"))
 
     def operator(self: TracedTorch, *others: Any) -> Any:
+        is_plain = all(isinstance(each, (TracedTorch, torch.Tensor)) for each in others)
+        if of_torch is not None and (is_plain or not isinstance(others[0], Tensor)):
+            pair = (others[0], self) if is_reflected else (self, others[0])
+            return self._trace.torch_function(of_torch, pair, {})
+        if is_plain:
+            promoted = self._trace.as_torch_promotes((self, *others))
+            self, others = promoted[0], promoted[1:]
         made = getattr(Traced, name)(self, *others)
         if is_reflected and isinstance(others[0], Tensor) and not isinstance(others[0], TracedTorch):
             return made
-        return made if made is NotImplemented else self.trace.plain_result(made)
+        return made if made is NotImplemented else self._trace.plain_result(made)
 
     operator.__name__ = name
     return operator

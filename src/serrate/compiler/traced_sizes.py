@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+import numpy as np
+import torch
 
 from serrate.compiler.refusing import refuse
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Size, sum_of
 from serrate.program.sizes import product_of as times
 from serrate.tensor.partition import Partition
+from serrate.tensor.tensor import Tensor
 
 
 class TracedSize:
@@ -66,17 +71,19 @@ class TracedSize:
         given = size_as_number(trace, other.size) if isinstance(other, TracedSize) else other
         return getattr(size_as_number(trace, self.size), f"__{name}__")(given)
 
-    def _asked(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
+    def _asked(self, other: Any, compare: Callable[[Any, Any], bool]) -> Any:
         """Compare with another size. The same expression is the same number, and the first axis of a dense argument is
-        never 1 where it is no number; all else only a call knows."""
+        never 1 where it is no number; all else only a call knows. A comparison with a tensor is a tensor."""
+        if isinstance(other, (Tensor, torch.Tensor)):
+            return self._computed(compare.__name__, other)
         given = _size_of(other)
-        if given is None:
-            return compare is operator.ne
+        if given is None and not isinstance(other, (numbers.Number, np.generic)) and not is_number(other):
+            return compare is operator.ne if compare in (operator.eq, operator.ne) else NotImplemented
         if given == self.size:
             return compare in (operator.eq, operator.le, operator.ge)
         if given != 1 or compare not in (operator.eq, operator.ne) or not self._is_never_one():
             refuse(
-                f"the size {self.size} is compared with {given}",
+                f"the size {self.size} is compared with {other if given is None else given}",
                 "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
                 "sr.where, or give the size as an argument that is named in static=",
             )
@@ -87,22 +94,22 @@ class TracedSize:
 
         return self.size in current().not_one
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> Any:
         return self._asked(other, operator.eq)
 
-    def __ne__(self, other: object) -> bool:
+    def __ne__(self, other: object) -> Any:
         return self._asked(other, operator.ne)
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Any) -> Any:
         return self._asked(other, operator.lt)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Any) -> Any:
         return self._asked(other, operator.le)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Any) -> Any:
         return self._asked(other, operator.gt)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Any) -> Any:
         return self._asked(other, operator.ge)
 
     def _refused(self, *_: Any) -> NoReturn:
@@ -112,9 +119,7 @@ class TracedSize:
             "operations",
         )
 
-    def __format__(self, spec: str) -> str:
-        return str(self.size) if not spec else self._refused()
-
+    __str__ = __format__ = _refused  # a text of it would be another one in each call
     __index__ = __int__ = __float__ = __complex__ = __bool__ = __hash__ = _refused
     __round__ = __trunc__ = __floor__ = __ceil__ = __divmod__ = __rdivmod__ = __invert__ = _refused
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refused
@@ -128,6 +133,13 @@ class TracedSize:
 def traced_size(size: Size) -> Any:
     """A size as a function sees it: a number, if it is one."""
     return size if isinstance(size, int) else TracedSize(size)
+
+
+def is_number(given: Any) -> bool:
+    """Whether something is a Python number that differs from call to call."""
+    from serrate.compiler.numbers import TracedNumber
+
+    return isinstance(given, TracedNumber)
 
 
 def _size_of(given: Any) -> Size | None:
@@ -161,8 +173,16 @@ class TracedPartition(Partition):
         return traced_size(self.expression.values)
 
     def same_as(self, other: Partition) -> bool:
-        """Whether both are the same expression."""
-        return isinstance(other, TracedPartition) and other.expression == self.expression
+        """Whether both are the same expression; whether others are equal only a call knows."""
+        if not isinstance(other, TracedPartition) or other.expression != self.expression:
+            self._refuse_to_compare()
+        return True
+
+    def _refuse_to_compare(self) -> NoReturn:
+        refuse(
+            "whether the rows of two tensors have the same lengths is asked for",
+            "operations on both raise an error if they have not; tensors that are made of each other share their rows",
+        )
 
     def __eq__(self, other: object) -> bool:
         return self.same_as(other) if isinstance(other, Partition) else NotImplemented

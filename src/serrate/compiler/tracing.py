@@ -14,7 +14,7 @@ import torch
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
-from serrate.compiler.refusing import is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
+from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
     UNKNOWN,
     TorchFunctions,
@@ -58,6 +58,22 @@ def current() -> Trace:
     if found is None:
         refuse("a traced tensor is used after its trace has ended", "return it from the function instead")
     return found
+
+
+_OTHER_VALUES = ("floor_divide", "remainder")
+"""Functions of elements that torch and the array API compute differently at zeros and infinite numbers."""
+
+
+def _promoted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A tensor of the dtype that torch gives for both, with as many axes as the one that has more."""
+    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other))
+
+
+def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
+    """The dtype that the tensors among the operands of an elementwise operation have together."""
+    tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
+    chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
+    return functools.reduce(promotion.promote, [each.dtype for each in chosen]) if chosen else None
 
 
 class Trace:
@@ -116,6 +132,8 @@ class Trace:
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Program:
         """The program of a function of these arguments."""
         trace, tracer = _CURRENT.set(self), TRACER.set(self)
+        noted: list[BaseException] = []
+        noting = NOTED.set(noted)
         try:
             with TorchFunctions(self):
                 try:
@@ -132,12 +150,15 @@ class Trace:
                         raise NotImplementedError(f"a function of C takes no traced tensor: {error}") from error
                     raise
             outputs = replaced(opened(result), self._output)
+            if noted:
+                raise noted[0]
             written = self._written()
             if written:
                 self.written = [self.given.index(before) for before, _ in written]
                 self.plain += [False] * len(written)
                 outputs = (outputs, tuple(after for _, after in written))
         finally:
+            NOTED.reset(noting)
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
             self.is_over = True
@@ -198,9 +219,9 @@ class Trace:
             link(self, result, arguments[0] if arguments else None, self.instructions[-1])
         # torch's functions and methods of torch tensors give torch tensors.
         asks = spelling is not None or op.home == "Tensor"
-        return (
-            self.plain_result(result) if asks and all(map(is_plain_operand, tensors_in((arguments, named)))) else result
-        )
+        if not asks or not all(map(is_plain_operand, tensors_in((arguments, named)))):
+            return result
+        return self.as_torch_returns(spelling, self.plain_result(result))
 
     def _recorded(
         self, op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None
@@ -209,6 +230,10 @@ class Trace:
             arguments = tuple(
                 size_as_number(self, part.size) if isinstance(part, TracedSize) else part for part in arguments
             )
+            narrow = self._narrow(op, arguments)
+            if narrow is not None:  # torch computes with the number itself, and rounds the result to the half type
+                made = self._recorded(op, self._with_numbers(op, arguments, torch.float32), named, spelling)
+                return self._wrapped(self.cast(made.value, narrow)) if made.dtype is torch.float32 else made
             arguments = self._with_numbers(op, arguments)
         given, options = replaced((arguments, named), self.typed)
         file, line, _ = users_line()
@@ -227,13 +252,21 @@ class Trace:
             self._enter(each, where)
         return self._wrapped(found.result)
 
-    def _with_numbers(self, op: Op, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _narrow(self, op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
+        """The half type of the operands beside a number that differs from call to call, where torch does not round the
+        number to it: where a tensor is multiplied or divided by the number."""
+        right = isinstance(arguments[-1], TracedNumber)
+        scales = op.name == "multiply" and (right or all(map(is_plain_operand, tensors_in(arguments))))
+        dtype = _chosen(op, arguments)
+        if not (scales or (op.name == "divide" and right)) or dtype not in (torch.float16, torch.bfloat16):
+            return None
+        return None if any(isinstance(part, TracedNumber) and part.kind is complex for part in arguments) else dtype
+
+    def _with_numbers(self, op: Op, arguments: tuple[Any, ...], dtype: torch.dtype | None = None) -> tuple[Any, ...]:
         """The operands of an elementwise operation, with tensors of the right dtype for numbers."""
-        tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
-        chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
-        if not chosen:
+        dtype = _chosen(op, arguments) if dtype is None else dtype
+        if dtype is None:
             return arguments
-        dtype = functools.reduce(promotion.promote, [each.dtype for each in chosen])
         return tuple(
             Traced.of(part.beside(dtype), self) if isinstance(part, TracedNumber) else part for part in arguments
         )
@@ -350,10 +383,36 @@ class Trace:
         arguments, named = replaced((instruction.arguments, instruction.named), cut)
         return replace(instruction, arguments=arguments, named=named)
 
+    def as_torch_promotes(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Operands of a function of elements, torch tensors all: as torch has it, a 0-d tensor decides about the dtype
+        of a result only by its kind."""
+        tensors = [each for each in operands if isinstance(each, (Tensor, torch.Tensor))]
+        if not any(each.ndim == 0 for each in tensors) or len({each.dtype for each in tensors}) < 2:
+            return operands
+        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype) for each in tensors]
+        with torch._C.DisableTorchFunction():
+            dtype = functools.reduce(_promoted, samples).dtype
+
+        def cast(each: Any) -> Any:
+            if not isinstance(each, (Tensor, torch.Tensor)) or each.ndim or each.dtype == dtype:
+                return each
+            return Traced.of(self.cast(self.typed(each), dtype), self, is_plain=True)
+
+        return tuple(map(cast, operands))
+
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of torch that is called with a traced tensor, with captured ones alone, or to draw numbers."""
         op = answers.SPELLED.get(function)
         is_plain = all(map(is_plain_operand, tensors_in((args, kwargs))))
+        if is_plain and op is not None and op.name in _OTHER_VALUES and not kwargs:
+            args = tuple(map(self.typed, self.as_torch_promotes(args)))
+            run = parts.of_elements(function, op.name)
+            name = f"torch.{op.name}"
+            file, line, _ = users_line()
+            where = f"{os.path.basename(file)}:{line}"
+            return self._wrapped(self.entered(name, Call(name, (object(),)), run, args, {}, where, run), is_plain=True)
+        if is_plain and op is not None and op.name != "where" and elementwise.is_known(op.name):
+            args = self.as_torch_promotes(args)
         if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):
             return write_by_torch(self, function, args, kwargs)
         if op is not None and not (is_plain and draws_from_torch(function, args, kwargs)):
@@ -395,7 +454,7 @@ class Trace:
     def typed(self, part: Any) -> Any:
         """A part of arguments as instructions have it."""
         if isinstance(part, Traced):
-            if part.trace is not self:
+            if part._trace is not self:
                 refuse("a tensor of another trace is used", "return it from the function that made it")
             return part.value
         if isinstance(part, (Tensor, torch.Tensor)):
@@ -439,6 +498,11 @@ class Trace:
             return traced_size(part) if isinstance(part, Polynomial) else part
 
         return replaced(result, seen)
+
+    def as_torch_returns(self, function: Callable[..., Any] | None, result: Any) -> Any:
+        """Several results of a function of torch tensors, in the tuple of torch's that has the function's name."""
+        kind = getattr(torch.return_types, getattr(function, "__name__", ""), None)
+        return result if kind is None or not hasattr(result, "_fields") else kind(list(result))
 
     def plain_result(self, result: Any) -> Any:
         """A result as torch's callers expect it: without a ragged axis, a torch tensor."""

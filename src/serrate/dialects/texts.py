@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 from xdsl.context import Context
@@ -11,7 +12,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Span
+from xdsl.utils.lexer import Input, Span
 
 from serrate.dialects.attributes import PTensor
 from serrate.dialects.ptensor import PTENSOR
@@ -78,6 +79,7 @@ def parse(text: str, name: str = "text") -> Module:
     ...     print(str(error).partition(";")[0])
     model.mlir:1:1: ptensor.reduce has no rop summ
     """
+    _check_quotes(text, name)
     parser = _Parser(text, name)
     try:
         module = parser.parse_module()
@@ -96,6 +98,18 @@ def parse(text: str, name: str = "text") -> Module:
             raise
         raise TextError(_first_line(error), _place(parser._current_token.span)) from error
     return made
+
+
+_QUOTED = re.compile(r"""//[^\n]*|"(?:[^"\\\n\f\v\r]++|\\[\\"nt]|\\[0-9A-Fa-f]{2})*+(")?""")
+"""A comment, or a text in quotes, whose end is there or not."""
+
+
+def _check_quotes(text: str, name: str) -> None:
+    """Refuse a text in quotes that does not end in its line: xDSL takes a time for it that grows exponentially."""
+    for found in _QUOTED.finditer(text):
+        if found[0].startswith('"') and found[1] is None:
+            place = Span(found.start(), found.end(), Input(text, name))
+            raise TextError("a text in quotes does not end in its line, or has an unknown escape", _place(place))
 
 
 def parse_type(text: str) -> PTensor:

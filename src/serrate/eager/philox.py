@@ -124,6 +124,19 @@ def replayed(keys: Iterable[Key]) -> Iterator[None]:
         _replay.keys = before
 
 
+def state() -> tuple[torch.Tensor, int | None, int]:
+    """What the next keys follow from."""
+    return torch.get_rng_state(), _seed, _calls
+
+
+def restore(before: tuple[torch.Tensor, int | None, int]) -> None:
+    """Draw the keys again that followed from an earlier state."""
+    global _seed, _calls
+    torch.set_rng_state(before[0])
+    with _lock:
+        _seed, _calls = before[1:]
+
+
 def is_seeded() -> bool:
     """Whether keys follow from `sr.random.seed`, and not from torch's generator."""
     return _seed is not None

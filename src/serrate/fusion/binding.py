@@ -38,7 +38,7 @@ class _Arrays(dict[str, torch.Tensor]):
         self.run = run
 
     def __missing__(self, name: str) -> torch.Tensor:
-        known = {} if self.run.fusion is None else raggedness_of(self.run.fusion.tensors)
+        known = {} if self.run.fusion is None else raggedness_of(self.run.fusion)
         if name not in known or isinstance(known[name], Stored):
             raise KeyError(name)
         self[name] = known[name].offsets(self, self.run.sizes)
@@ -269,11 +269,13 @@ def stored_raggedness(fusion: Fusion) -> list[Stored]:
     return [raggedness for raggedness in found if isinstance(raggedness, Stored)]
 
 
-def raggedness_of(tensors: Sequence[TensorView]) -> dict[str, Raggedness]:
-    """The raggedness of all axes of tensors, and what that is based on, by the names of the arrays of offsets. Where an
-    array is given that is named like offsets that follow from others, it is those that follow."""
+def raggedness_of(fusion: Fusion) -> dict[str, Raggedness]:
+    """The raggedness of all axes of the tensors of a fusion, and what that is based on, by the names of the arrays of
+    offsets. Where an array is given that is named like offsets that follow from others, it is those that follow."""
     found: dict[str, Raggedness] = {}
-    for tensor in tensors:
+    for rows in fusion.lengths:
+        _add(rows, found)
+    for tensor in fusion.tensors:
         domain = tensor.domain
         axes = (*domain.root, *domain.logical, *domain.loop, *domain.allocation)
         made = (axis for step in history(axes) for axis in (*step.inputs, *step.outputs))

@@ -11,6 +11,7 @@ import torch
 from serrate.fusion.axes import IterDomain, ragged
 from serrate.fusion.domain import TensorDomain
 from serrate.fusion.drawing import drawn
+from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.randomness import Randomness
 from serrate.fusion.rewriting import Rewriting
 from serrate.fusion.scalar import Scalar
@@ -43,6 +44,7 @@ class Fusion(Scattering, Randomness, Rewriting):
         self._names: set[str] = set()  # of tensors
         self._sizes: set[str] = set()  # names of sizes
         self._strides: set[str] = set()  # names of strides, and of what else a call says of an input that has some
+        self.lengths: tuple[Raggedness, ...] = ()  # what extents of given tensors are read from
 
     # Making tensors
 

@@ -8,11 +8,13 @@ are their running sum, which torch computes where the extents are: nothing waits
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from serrate.fusion.axes import ragged
+from serrate.fusion.binding import raggedness_of
 from serrate.fusion.domain import TensorDomain, history
 from serrate.fusion.fusion import Fusion
+from serrate.fusion.raggedness import Raggedness
 from serrate.fusion.types import Memory
 from serrate.fusion.view import TensorView
 
@@ -130,7 +132,8 @@ def part_of(fusion: Fusion, given: Collection[str], results: Sequence[str]) -> F
     outputs: y
     """
     loaded = {name for name in given if name not in results}
-    needed = _needed_of(fusion, loaded, results)
+    known = raggedness_of(fusion)
+    needed = _needed_of(fusion, loaded, results, known)
     tensors = [tensor for tensor in fusion.tensors if tensor in needed or tensor in fusion.inputs]
     made = fusion.clone(tensors)
     for tensor in made.tensors:
@@ -142,10 +145,19 @@ def part_of(fusion: Fusion, given: Collection[str], results: Sequence[str]) -> F
     named = {tensor.name: tensor for tensor in made.tensors}
     made.inputs = [named[tensor.name] for tensor in fusion.inputs] + [t for t in made.tensors if t.name in loaded]
     made.outputs = [named[name] for name in results]
+    made.lengths = tuple(dict.fromkeys(rows for tensor in made.tensors for rows in _lengths_of(tensor, known)))
     return made
 
 
-def _needed_of(fusion: Fusion, loaded: Collection[str], results: Iterable[str]) -> set[TensorView]:
+def _lengths_of(tensor: TensorView, known: Mapping[str, Raggedness]) -> list[Raggedness]:
+    """The raggedness that extents of regular axes of a tensor are read from, as that of the longest row is."""
+    nodes = (node for axis in tensor.domain.kept if not axis.is_ragged for node in axis.extent.walk())
+    return [known[node.value] for node in nodes if node.op == "load" and node.value in known]
+
+
+def _needed_of(
+    fusion: Fusion, loaded: Collection[str], results: Iterable[str], known: Mapping[str, Raggedness]
+) -> set[TensorView]:
     """The tensors that some are computed of where others are loaded, and those that hold offsets of their axes."""
     named = {tensor.name: tensor for tensor in fusion.tensors}
     needed, stack = set[TensorView](), [named[name] for name in results]
@@ -154,7 +166,8 @@ def _needed_of(fusion: Fusion, loaded: Collection[str], results: Iterable[str]) 
         if tensor in needed:
             continue
         needed.add(tensor)
-        stack += [named[name] for name in arrays_of(tensor) if name in named]
+        read = {name for rows in _lengths_of(tensor, known) for name in rows.base_arrays}
+        stack += [named[name] for name in arrays_of(tensor) | read if name in named]
         if tensor.name not in loaded and tensor.definition is not None:
             stack += tensor.definition.inputs
     return needed

@@ -218,7 +218,7 @@ class ArgumentReader(GeneratedFunction):
 
     def _given_arrays(self, names: Iterable[str]) -> list[str]:
         """The arrays that are given among some, and those that the others follow from."""
-        derived = raggedness_of(self.fusion.tensors)
+        derived = raggedness_of(self.fusion)
         found = [
             (name,) if name in self.arrays else derived[name].base_arrays
             for name in names

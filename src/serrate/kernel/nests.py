@@ -36,7 +36,7 @@ class Nests:
         bounds = [axis.bound for tensor in phased.fusion.tensors for axis in tensor.domain.logical]
         sizes = {str(size.value) for bound in bounds for size in bound.symbols}
         taken = {tensor.name for tensor in phased.fusion.tensors} | sizes | {name}
-        taken |= raggedness_of(phased.fusion.tensors).keys()
+        taken |= raggedness_of(phased.fusion).keys()
         _check_names(taken)
         taken = set(map(word, taken))
         has_boxes = any(tensor.box_axes for tensor in phased.needed)

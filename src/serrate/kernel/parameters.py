@@ -20,7 +20,7 @@ def parameters(
     """The buffers a body uses (inputs, offsets that follow from others, outputs, workspaces), its sizes, and how those
     offsets follow."""
     used = _names(body)
-    known = raggedness_of(phased.fusion.tensors)
+    known = raggedness_of(phased.fusion)
     tensors = {tensor.name: tensor for tensor in phased.fusion.tensors}
     derived: dict[str, Raggedness] = {}
     buffers = [Buffer(t.name, t.dtype, _size(t, None)) for t in phased.fusion.inputs if t.name in used]

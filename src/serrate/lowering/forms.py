@@ -79,6 +79,9 @@ def _operand(made: Fusing, given: Any) -> Any:
     raise NotFused(f"{given!r:.40} is no operand of a kernel")
 
 
+_DIVISIONS = ("floor_divide", "remainder")
+
+
 def _elementwise(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
     op = TABLE[instruction.op]
     names = list(op.signature.parameters)
@@ -87,6 +90,11 @@ def _elementwise(made: Fusing, instruction: Instruction, given: dict[str, Any]) 
     options = {name: given[name] for name in names[arity:] if given[name] != op.signature.parameters[name].default}
     if any(isinstance(each, Value) for each in options.values()):
         raise NotFused(f"an option of {op.name} is a tensor")
+    if op.name in _DIVISIONS and instruction.region.partition("#")[0] == op.name:
+        of_floats = instruction.result.type.dtype.is_floating_point
+        divisor = given[names[1]]
+        if not of_floats and (not isinstance(divisor, int) or divisor == 0):
+            raise NotFused("whole numbers are divided by what may be 0, which is an error that kernels do not report")
     return made.fusion.elementwise(op.name, *operands, **options)
 
 

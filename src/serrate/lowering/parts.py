@@ -9,6 +9,8 @@ import torch
 
 from serrate.lowering.factories import factory
 from serrate.lowering.keys import OF_TORCH
+from serrate.ops.answers import SPELLED
+from serrate.ops.grouping import Grouped
 from serrate.ops.record import TABLE
 from serrate.program.program import replaced
 from serrate.tensor import abstract, broadcast, combine
@@ -90,6 +92,18 @@ def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @factory
+def of_elements(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function of torch of elements, whose results have the types of those of an operation."""
+    implementation, run = TABLE[name].implementations[-1].function, of_torch(function)
+
+    def call(*arguments: Any) -> Any:
+        return run(*arguments) if abstract.current() is None else implementation(*arguments)
+
+    call.__name__ = getattr(function, "__name__", name)
+    return call
+
+
+@factory
 def without_writing(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of torch that writes to its first operand, as one that gives what is written."""
 
@@ -159,7 +173,8 @@ class _Tape:
         """The tensors of inexact numbers, the values that gradients are asked for, and the same around these."""
         with torch.enable_grad():
             given, options = replaced((arguments, named), self._leaf)
-            self.result = function(*given, **options)
+            op = SPELLED.get(function)  # a method of torch's tensors takes no others, and what answers for it does
+            self.result = (function if op is None else op.spellings[function])(*given, **options)
 
     def _leaf(self, part: Any) -> Any:
         if not isinstance(part, (Tensor, torch.Tensor)) or not (part.is_floating_point() or part.is_complex()):
@@ -172,7 +187,7 @@ class _Tape:
                 self.others[id(part)] = part, _without_history(part)
                 return self.others[id(part)][1]
             values = (part.values if isinstance(part, Tensor) else part).detach().requires_grad_()
-            self.leaves[id(part)] = part, values, part._with(values) if isinstance(part, Tensor) else values
+            self.leaves[id(part)] = part, values, _around(part, values) if isinstance(part, Tensor) else values
         return self.leaves[id(part)][2]
 
     def given(self) -> Any:
@@ -198,16 +213,24 @@ class _Tape:
         ) if pairs else [None] * len(packed)  # fmt: skip
         made = []
         for (part, values, _), each in zip(self.leaves.values(), found, strict=True):
-            gradient = torch.zeros_like(values) if each is None else each
+            # torch says that a gradient is 0 by a tensor without memory, too.
+            gradient = torch.zeros_like(values) if each is None or each._is_zerotensor() else each
             made.append(part._with(gradient) if isinstance(part, Tensor) else gradient)
         return tuple(made)
+
+
+def _around(part: Tensor, values: torch.Tensor) -> Tensor:
+    """A tensor around other values, of the same class: one of groups still knows where its rows came from."""
+    if isinstance(part, Grouped):
+        return Grouped(values, part.structure, part.order, part.team, route=part.route)
+    return part._with(values)
 
 
 def _without_history(part: Any) -> Any:
     """The tensor itself, or one around the same elements without a history, of the same class."""
     if not part.requires_grad:
         return part
-    return part._with(part.values.detach()) if isinstance(part, Tensor) else part.detach()
+    return _around(part, part.values.detach()) if isinstance(part, Tensor) else part.detach()
 
 
 def _pair(result: Any, gradients: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -180,7 +180,7 @@ def _cross_entropy_vjp(
     distributed = target.is_floating_point()
     share, even = 1 - label_smoothing, label_smoothing / x.shape[axis]
     if distributed:
-        chosen, wanted = None, target * share + even
+        chosen, counted, wanted = None, None, target * share + even
     else:
         chosen = _chosen(target, ignore_index, x)
         counted = ops.expand_dims(ops.not_equal(target, ignore_index), axis=axis)
@@ -192,7 +192,7 @@ def _cross_entropy_vjp(
         g = ops.expand_dims(g, axis=axis)
     elif reduction == "mean":
         total = count(of_all, None) if distributed else ops.sum(_shares(target, ignore_index, weights, x))
-        g = g / total
+        g = g / total if distributed else ops.where(counted, g / total, 0)  # nothing at all may count
     to_x = g * (ops.exp(logarithms) * ops.expand_dims(of_all, axis=axis) - weighted)
     to_target = g * (-share * logarithms if weight is None else -share * logarithms * weights) if distributed else None
     to_weight = None

@@ -9,7 +9,7 @@ import torch
 from serrate.eager import meanings
 from serrate.eager.elementwise import Elementwise, apply, operands_of
 from serrate.ops.record import ALL, FLOAT, INTEGER, NUMERIC, REAL, ops, torch_names
-from serrate.ops.rules import conjugate
+from serrate.ops.rules import conjugate, slope_of_size
 from serrate.ops.scalar import binary, enter, torch_dtype, unary
 from serrate.tensor import bits, broadcast, promotion
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -102,8 +102,8 @@ def _clip_vjp(g: Any, out: Any, x: Any, min: Any, max: Any) -> tuple[Any, Any, A
     below = None if min is None else x < min
     above = None if max is None else x > max
     for_x = g
-    for beyond in (below, above):
-        for_x = for_x if beyond is None else ops.where(beyond, 0, for_x)
+    for inside in (None if min is None else x >= min, None if max is None else x <= max):  # NaN is not
+        for_x = for_x if inside is None else ops.where(inside, for_x, 0)
     cut = None if below is None else ops.where(below, g, 0)
     if cut is not None and above is not None:  # a lower bound above the upper one gives the upper one
         cut = ops.where(ops.maximum(x, min) > max, 0, cut)
@@ -162,7 +162,7 @@ def _copysign_vjp(g: Any, out: Any, x1: Any, x2: Any) -> tuple[Any, None]:
 # ------------------------------------------------------------------------------------------------ one operand
 
 unary("abs", torch.abs, "Absolute value.", "[[-1., 2.], []]", "[[1.0, 2.0], []]", NUMERIC, ("absolute",),
-      vjp=lambda g, out, x: g * ops.sign(x))
+      vjp=lambda g, out, x: g * slope_of_size(x))
 unary("acos", torch.acos, "Inverse cosine.", "[[1.], []]", "[[0.0], []]", others=("arccos",), meaning=meanings.acos,
       derivative=lambda out, x: -ops.rsqrt(1 - x * x))
 unary("acosh", torch.acosh, "Inverse hyperbolic cosine.", "[[1.], []]", "[[0.0], []]", others=("arccosh",),

@@ -13,7 +13,7 @@ from serrate.eager.elementwise import apply
 from serrate.errors import RaggednessError
 from serrate.ops.record import TABLE, operation, ops, record
 from serrate.ops.reductions import count
-from serrate.ops.rules import reduced_to
+from serrate.ops.rules import reduced_to, slope_of_size
 from serrate.tensor.combine import zeroed
 from serrate.tensor.tensor import Tensor, as_tensor
 
@@ -211,7 +211,7 @@ def _smooth_l1(x: Any, y: Any, beta: float = 1.0) -> Any:
 
 def _smooth_l1_slope(x: Any, y: Any, beta: float = 1.0) -> tuple[Any, ...]:
     d = x - y
-    return _opposite(ops.where(ops.abs(d) < beta, d / beta, ops.sign(d)) if beta else ops.sign(d))
+    return _opposite(ops.where(ops.abs(d) < beta, d / beta, ops.sign(d)) if beta else slope_of_size(d))
 
 
 def _huber(x: Any, y: Any, delta: float = 1.0) -> Any:
@@ -235,8 +235,7 @@ def _binary(x: Any, y: Any) -> Any:
 
 
 def _binary_slopes(x: Any, y: Any) -> tuple[Any, ...]:
-    of_one, of_zero = _logarithms(x)
-    return (x - y) / ops.clip(x * (1 - x), min=_LEAST_SHARE), of_zero - of_one
+    return (x - y) / ops.clip(x * (1 - x), min=_LEAST_SHARE), ops.log1p(-x) - ops.log(x)
 
 
 def _logits(x: Any, y: Any, pos_weight: Any = None) -> Any:
@@ -265,7 +264,7 @@ _elementwise(
     F.l1_loss,
     "|input - target|, its mean by default.",
     lambda x, y: ops.abs(x - y),
-    lambda x, y: _opposite(ops.sign(x - y)),
+    lambda x, y: _opposite(slope_of_size(x - y)),
 )
 
 

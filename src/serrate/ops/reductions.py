@@ -236,14 +236,31 @@ def _mean_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, keepdims: bool) -> An
 
 
 def _var_body(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    wide = accumulating(x)
-    once = wide - ops.expand_like(ops.mean(wide, axis=axis), wide, axis=axis)
-    centred = once - ops.expand_like(ops.mean(once, axis=axis), wide, axis=axis)  # the first mean is rounded
-    many = count(x, axis)
-    left = max(many - correction, 0.0) if isinstance(many, int) else ops.maximum(many - float(correction), 0.0)
-    squares = ops.sum(centred * centred, axis=axis)
-    made = squares / (ops.astype(left, wide.dtype) if isinstance(left, Tensor) else left)
+    centred = _centred(accumulating(x), axis)
+    made = ops.sum(centred * centred, axis=axis) / _left(x, axis, correction)
     return _kept(ops.astype(made, x.dtype), x, axis, keepdims)
+
+
+def _centred(x: Any, axis: AxisLike) -> Any:
+    """Elements less their mean."""
+    once = x - ops.expand_like(ops.mean(x, axis=axis), x, axis=axis)
+    return once - ops.expand_like(ops.mean(once, axis=axis), x, axis=axis)  # the first mean is rounded
+
+
+def _left(x: Any, axis: AxisLike, correction: float) -> Any:
+    """How many elements each result has, less a correction."""
+    many = count(x, axis)
+    if isinstance(many, int):
+        return max(many - correction, 0.0)
+    return ops.astype(ops.maximum(many - float(correction), 0.0), ACCUMULATE.get(x.dtype, x.dtype))
+
+
+def _var_vjp(g: Any, out: Any, x: Any, *, axis: AxisLike, correction: float, keepdims: bool) -> Any:
+    """The mean changes with each element, but moves the squares of distances from it by 0 in all: this is left out,
+    since shares may be infinite."""
+    shares = 2 * accumulating(_dropped(g, x, axis, keepdims)) / _left(x, axis, correction)
+    centred = _centred(accumulating(x), axis)
+    return in_dtype(ops.expand_like(shares, centred, axis=axis) * centred, x.dtype)
 
 
 def _std_body(x: Any, /, *, axis: AxisLike = None, correction: float = 0.0, keepdims: bool = False) -> Any:
@@ -353,7 +370,7 @@ reduces("mean", _mean, torch.mean, "The mean along `axis`; NaN of nothing.",
         "[[1., 2.], [3.]]", "[1.5, 3.0]", ("float", "complex"), body=_mean_body, vjp=_mean_vjp,
         dialect=written("reduce", "mean", x="rhs"))
 reduces("var", _var, torch.var, "The variance along `axis`, divided by count - correction; NaN of nothing.",
-        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, correction=1,
+        "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_var_body, vjp=_var_vjp, correction=1,
         dialect=written("reduce", "var", x="rhs"))
 reduces("std", _std, torch.std, "The standard deviation along `axis`; NaN of nothing.",
         "[[1., 3.], [3.]]", "[1.0, 0.0]", ("float",), body=_std_body, correction=1,

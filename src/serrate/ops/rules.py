@@ -87,3 +87,8 @@ def named_vjp(g: Any, out: Any, x: Any, *, axis: int, **_: Any) -> Any:
 def total_beside(x: Any, axis: int | Sequence[int]) -> Any:
     """The sum along the axis beside each element that is in it."""
     return ops.expand_like(ops.sum(x, axis=axis), x, axis=axis)
+
+
+def slope_of_size(x: Any) -> Any:
+    """The derivative of the absolute value, which is 0 at 0 and at NaN, as in torch."""
+    return ops.sign(x) if x.is_complex() else ops.where(ops.isnan(x), 0, ops.sign(x))

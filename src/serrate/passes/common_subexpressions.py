@@ -14,7 +14,8 @@ NAME = "common-subexpressions"
 
 def run(program: Program, is_repeatable: Callable[[Instruction], bool]) -> Program:
     """The program in which equal instructions are one. An instruction that is not repeatable, such as a draw of random
-    numbers, is equal to no other."""
+    numbers, is equal to no other. Results that the program gives stay as many as they are: each has its own memory."""
+    given = set(program.results)
     known: dict[Any, Instruction] = {}
     same: dict[Value, Value] = {}
 
@@ -33,7 +34,8 @@ def run(program: Program, is_repeatable: Callable[[Instruction], bool]) -> Progr
                 before = known.setdefault(made.key, made)
             except TypeError:  # an argument has no hash, so that nothing is known to equal it
                 before = made
-            if before is not made:
+            both_given = not given.isdisjoint(made.results) and not given.isdisjoint(before.results)
+            if before is not made and not both_given:
                 same.update(zip(made.results, before.results, strict=True))
                 continue
         kept.append(made)

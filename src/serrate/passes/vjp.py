@@ -7,7 +7,7 @@ as far as that costs less than computing it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,9 @@ class _Back:
         self.found: dict[Value, Value] = {}
 
     def run(self) -> Joint:
-        steps = [part for each in self.program.instructions for part in self._with_rules(each)]
+        weights = {step.result: _weights(step) for step in self.program.instructions if step.op == "group_by"}
+        given = [_as_operation(each, weights) for each in self.program.instructions]
+        steps = [part for each in given for part in self._with_rules(each)]
         forward = replace(self.program, instructions=tuple(steps))
         active = set(self.wanted)
         reached = set(self.wanted)  # a result that does not change with them has gradients, too, which are 0
@@ -258,6 +260,21 @@ def halves(
     forward = replace(given.forward, outputs=(given.forward.outputs, tuple(saved), keys))
     forward = dead_code.run(common_subexpressions.run(forward, lambda step: step.op not in draws), draws)
     return Halves(forward, inside, tuple(saved), tuple(step.op for step in recomputed))
+
+
+def _as_operation(step: Instruction, weights: Mapping[Value, Any]) -> Instruction:
+    """An instruction, or for rows that go back from groups the operation, which is told the weights of the groups:
+    they have gradients, too."""
+    if step.function is not parts.ungroup:
+        return step
+    groups, y = step.arguments
+    return replace(step, op="Grouped.ungroup", arguments=(groups, y, weights.get(groups)), function=None)
+
+
+def _weights(step: Instruction) -> Any:
+    """The weights that rows are grouped with."""
+    bound = TABLE[step.op].signature.bind(*step.arguments, **dict(step.named))
+    return bound.arguments.get("weights")
 
 
 def _is_exact(value: Value) -> bool:

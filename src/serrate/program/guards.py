@@ -41,8 +41,10 @@ class Known:
 
     def _same_partitions(self, one: Expression, other: Expression) -> None:
         one, other = self.partition(one), self.partition(other)
-        if other.kind == "input" and one.kind != "input":
-            one, other = other, one  # what an operation made is the one that is replaced, if one of them is
+        if (one.kind != "input", one.depth) > (other.kind != "input", other.depth):
+            # What an operation made is the one that is replaced, and of two of these the one that took more of them:
+            # in the place of the other one, it would grow with each partition that is taken for equal.
+            one, other = other, one
         self.partitions[other] = one
         self._same_sizes(one.components, other.components)
         self._same_sizes(one.values, other.values)

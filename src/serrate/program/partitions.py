@@ -9,7 +9,7 @@ whose elements decide about it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ def _expressions(parts: Any) -> Iterator[Expression]:
     """The expressions in the arguments of a call."""
     if isinstance(parts, Expression):
         yield parts
+    elif isinstance(parts, Call):
+        yield from _expressions(parts.arguments)
     elif isinstance(parts, tuple):
         for part in parts:
             yield from _expressions(part)
@@ -44,7 +46,7 @@ def _expressions(parts: Any) -> Iterator[Expression]:
         yield from _expressions(parts.partition)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expression:
     """A partition in a type; equal expressions are the same partition.
 
@@ -56,9 +58,9 @@ class Expression:
     """"input", the name of a method of `Partition` that made it, or the name of the operation that did."""
     operands: tuple[Hashable, ...]
     """What it was made of: expressions, sizes, attributes, and for an input its name."""
-    components: Size = field(compare=False)
+    components: Size
     """How many components it has."""
-    capacity: Size | None = field(compare=False)
+    capacity: Size | None
     """How many values it has room for; None where it has just as many as its lengths say, and they are data."""
     host_born: bool
     """Whether the host knows its lengths."""
@@ -68,11 +70,11 @@ class Expression:
     """That of its offsets; more values than an int32 counts have int64 offsets all the same."""
     device: torch.device
     """Where its offsets were born."""
-    uniform_length: Size | None = field(default=None, compare=False)
+    uniform_length: Size | None = None
     """The one length of all components, where that was declared."""
-    bound: Size | None = field(default=None, compare=False)
+    bound: Size | None = None
     """A length that no component exceeds, where only the device knows the lengths."""
-    same_lengths: Expression | None = field(default=None, compare=False)
+    same_lengths: Expression | None = None
     """A partition that has the same lengths, and perhaps other room or another home."""
 
     def __post_init__(self) -> None:
@@ -80,6 +82,14 @@ class Expression:
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Expression) or hash(self) != hash(other):
+            return False  # without a look at what both were made of
+        mine, theirs = ((x.kind, x.operands, x.host_born, x.exact, x.dtype, x.device) for x in (self, other))
+        return mine == theirs
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Expression, tuple(getattr(self, each.name) for each in fields(self))  # hashes differ between processes
@@ -95,6 +105,11 @@ class Expression:
         if self.same_lengths is not None:
             return self.same_lengths.longest
         return symbol("longest", self) if self.uniform_length is None else self.uniform_length
+
+    @cached_property
+    def depth(self) -> int:
+        """How many expressions it is made of, one inside of the other, itself among them."""
+        return 1 + max((each.depth for each in _expressions(self.operands)), default=0)
 
     @cached_property
     def text(self) -> str:
