@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import random
 import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from tests.compiler.harness import same
@@ -176,3 +178,40 @@ def test_what_a_function_changes_besides_tensors_is_changed_in_each_call():
             assert len(one) == len(other) == 1
         assert made.stats.eager_calls == 3
         assert "changes a container" in made.lower(x, [] if kept is list else {"x": x}).reason
+
+
+def seeded(x):
+    torch.manual_seed(3)
+    return x * torch.rand(2)
+
+
+def seeded_keys(x):
+    sr.random.seed(3)
+    return sr.dropout(x, 0.5)
+
+
+def seeded_apart(x):
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return x * torch.rand(2)
+
+
+def drawn_by_python(x):
+    return x * random.random() + float(np.random.rand())
+
+
+@pytest.mark.parametrize("function", [seeded, seeded_keys, seeded_apart, drawn_by_python])
+def test_generators_that_a_function_seeds_or_draws_from_itself_are_as_in_eager_code(function):
+    x, found = torch.ones(2), []
+    compiled = sr.jit(function)
+    try:
+        for run in (function, compiled):
+            for seed in (torch.manual_seed, random.seed, np.random.seed):
+                seed(7)
+            results = [sr.asarray(run(x)).tolist() for _ in range(3)]
+            found.append((results, torch.rand(2).tolist(), random.random(), float(np.random.rand())))
+            sr.random.seed(None)
+    finally:
+        sr.random.seed(None)
+    assert found[0] == found[1]
+    assert "random numbers" in compiled.lower(x).reason

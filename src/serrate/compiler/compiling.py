@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from serrate.compiler.containers import Made, held_by, parts_of
@@ -14,6 +16,7 @@ from serrate.compiler.hosting import Note, host_program
 from serrate.compiler.numbers import DTYPES, Limit, traced_number
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
+from serrate.eager import philox
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
@@ -93,11 +96,12 @@ def compiled(
     loose: frozenset[Place],
     name: str,
     note: Note,
+    may_seed: bool = False,
 ) -> Compiled:
     """A function for the signature of some arguments.
 
     If the sizes of first axes are `static` they are numbers; `loose` numbers are inputs. `note` is told of the first
-    launch of each fusion.
+    launch of each fusion. A function that `may_seed` generators of random numbers is watched for that.
     """
     trace = Trace(is_static=is_static)
     tensors, numbers = [], []
@@ -108,10 +112,13 @@ def compiled(
     for place, each in zip(places, given.numbers, strict=True):
         numbers.append(traced_number(trace, type(each), place) if (place, -1) in loose else each)
     arguments, named = given.rebuilt(tensors, numbers)
-    before = held_by((arguments, named))
+    before, generators = held_by((arguments, named)), _Generators() if may_seed else None
     traced = trace.run(function, arguments, named)
     if held_by((arguments, named)) != before:
         raise NotImplementedError("the function changes a container that it is given, and not only tensors in it")
+    if generators is not None and generators.have_changed():
+        generators.restore()
+        raise NotImplementedError("the function seeds a generator of random numbers, or draws from one of Python's")
     program = explicit_keys.run(traced)
     program = common_subexpressions.run(program, lambda each: each.op not in DRAWS)
     program = dead_code.run(program, DRAWS)
@@ -126,6 +133,27 @@ def compiled(
     forward = maker.stage(program, steps, trace.plain, program.guards)
     captured, plain = tuple(trace.captured), tuple(trace.plain)
     return Compiled(traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits)
+
+
+class _Generators:
+    """The generators of random numbers as they were: torch's, Serrate's, Python's and numpy's. A program draws from the
+    first two, in each call; a trace draws from none."""
+
+    def __init__(self) -> None:
+        self.keys, self.python, self.numpy = philox.state(), random.getstate(), np.random.get_state()
+
+    def have_changed(self) -> bool:
+        """Whether one of them was seeded or drawn from."""
+        now = _Generators()
+        same_numpy = all(np.array_equal(one, other) for one, other in zip(self.numpy, now.numpy, strict=True))
+        same_keys = self.keys[1:] == now.keys[1:] and torch.equal(self.keys[0], now.keys[0])
+        return not (same_numpy and same_keys and self.python == now.python)
+
+    def restore(self) -> None:
+        """Let them be as they were."""
+        philox.restore(self.keys)
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
 
 
 def runnable(program: Program, name: str = "program") -> Stage:

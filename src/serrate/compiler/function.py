@@ -253,6 +253,9 @@ class Jitted:
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
         """The program of a signature that has none yet."""
+        if "fork_rng" in self._outside.names:
+            family.programs[family.key(given)] = "the function draws random numbers from a generator that it forks"
+            return family.programs[family.key(given)]
         if self._outside.reason:
             made: Compiled | str = self._outside.reason
             family.programs[family.key(given)] = made
@@ -306,8 +309,9 @@ class Jitted:
         before = toolchain.counts()
         with progress.shown(self._name), notebook.opened(self.function):
             made = compiled(
-                self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note
-            )
+                self.function, given, is_static=family.is_static, loose=family.loose, name=self._name, note=self._note,
+                may_seed=not _SEEDING.isdisjoint(self._outside.names),
+            )  # fmt: skip
         ran, hits = toolchain.counts()
         self.stats.compiles += ran - before[0]
         self.stats.disk_hits += hits - before[1]
@@ -322,6 +326,8 @@ part([Jitted.__call__, Jitted.__get__])
 
 _RAISED = (GuardFailed, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError)
 """What a call may raise before anything is written; it is then made once more, by the function itself."""
+_SEEDING = frozenset({"manual_seed", "seed", "set_rng_state", "setstate", "set_state", "random", "np"})
+"""Names by which a function may reach generators of random numbers: to seed them, or those of Python and numpy."""
 _KNOWN = 1024
 """Keys of calls that a function remembers before it forgets all of them."""
 

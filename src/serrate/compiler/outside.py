@@ -141,6 +141,8 @@ class Outside:
         self._tokens: dict[tuple[Any, ...], int] = {}
         self._state: _State | None = None
         self._lock = threading.Lock()
+        self.names: set[str] = set()
+        """The attributes and globals that the function and its helpers name."""
         self.reason = ""
         """Why the function runs eagerly with what is found now; empty if it need not."""
 
@@ -168,7 +170,7 @@ class Outside:
                 names = frozenset(walk.named)
             if len(self._tokens) >= _STATES:
                 self._tokens.clear()
-            self.reason = walk.reason
+            self.reason, self.names = walk.reason, walk.named | walk.outer
             known = tuple(walk.parts)
             if known not in self._tokens:
                 self._tokens[known] = next(_numbers)
@@ -182,6 +184,7 @@ class _Walk:
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
         self.named: set[str] = set(names)
+        self.outer: set[str] = set()
         self.reads: list[tuple[Callable[[Any, Any], Any], Any]] = []
         self.places: dict[int, tuple[Any, frozenset[str]]] = {}
         """Dicts of attributes and of globals, and the names that count there."""
@@ -310,6 +313,7 @@ class _Walk:
         self.functions.append(function)
         self.parts.append(Held(function.__code__))
         self.named |= found.attributes
+        self.outer.update(found.outer)
         own = [name for name in found.outer if name in place or not hasattr(builtins, name)]
         for name in own:
             self._read(place, name)
