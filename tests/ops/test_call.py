@@ -26,7 +26,8 @@ from serrate.program.abstract import mapped
 PAGES = [
     page
     for page in DOCUMENTS
-    if page.name != "compiling.md" and any(block.language in PYTHON for block in blocks(page.read_text()))
+    if page.name not in ("compiling.md", "ptensor.md")
+    and any(block.language in PYTHON for block in blocks(page.read_text()))
 ]
 """A compiled function leaves its calls to a tracer that stands at the door already, and then counts nothing, as its
 page says. What other pages show of counts is left out (`without_counts`)."""
