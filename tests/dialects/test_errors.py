@@ -31,7 +31,7 @@ def text() -> str:
     [
         (("@p0 x 2", "@q7 x 2"), "the partition @q7 is not declared; there are @p0"),
         (('euop = "', 'euop = "no'), "has no euop no"),
-        (('ebop = "multiply"', 'ebop = "multiplied"'), "has no ebop multiplied; there are add, "),
+        (('ebop = "multiply"', 'ebop = "multiplied"'), "has no ebop multiplied; there are multiply, "),
         (('rop = "sum", ', ""), "has no rop None; there are sum, prod"),
         (("axis = 1", "axes = 1"), "has no attribute axes; there are "),
         (("2 x f32", "2 x f33"), "there is no type of elements 'f33'"),

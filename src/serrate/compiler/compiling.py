@@ -176,7 +176,9 @@ def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> fr
     """The axes of a tensor whose sizes are loose, counted as `Inputs.type_of` counts them."""
     shapes = [place for place, each in enumerate(given.variables) if isinstance(each, tuple)]
     found = [(which, axis) for which, axis in loose if axis >= 0 and which == shapes[number]]
-    return frozenset(axis for which, axis in found if given.variables[which][axis] > 1)  # 0 and 1 mean something
+    return frozenset(
+        axis for which, axis in found if given.variables[which][axis] > 1
+    )  # 0 and 1 have programs of their own
 
 
 def loose_inputs(given: Arguments, loose: frozenset[Place], limits: Mapping[int, Limit]) -> list[torch.Tensor] | None:

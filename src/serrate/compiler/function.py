@@ -253,9 +253,6 @@ class Jitted:
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
         """The program of a signature that has none yet."""
-        if "fork_rng" in self._outside.names:
-            family.programs[family.key(given)] = "the function draws random numbers from a generator that it forks"
-            return family.programs[family.key(given)]
         if self._outside.reason:
             made: Compiled | str = self._outside.reason
             family.programs[family.key(given)] = made

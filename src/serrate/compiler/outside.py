@@ -171,6 +171,8 @@ class Outside:
             if len(self._tokens) >= _STATES:
                 self._tokens.clear()
             self.reason, self.names = walk.reason, walk.named | walk.outer
+            if "fork_rng" in self.names:
+                self.reason = "the function draws random numbers from a generator that it forks"
             known = tuple(walk.parts)
             if known not in self._tokens:
                 self._tokens[known] = next(_numbers)

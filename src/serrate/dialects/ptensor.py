@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, Dialect, Operation
@@ -152,7 +153,11 @@ class PTensorOperation(IRDLOperation):
         kind, known = self.attributes.get(self.op_class.kind), kinds_of(self.op_class.name)
         if not isinstance(kind, StringAttr) or kind.data not in known:
             shown = kind.data if isinstance(kind, StringAttr) else kind
-            raise VerifyException(f"{self.name} has no {self.op_class.kind} {shown}; there are {', '.join(known)}")
+            near = get_close_matches(str(shown), known, n=5, cutoff=0.0) if len(known) > 10 else known
+            others = f" and {len(known) - len(near)} others" if len(near) < len(known) else ""
+            raise VerifyException(
+                f"{self.name} has no {self.op_class.kind} {shown}; there are {', '.join(near)}{others}"
+            )
 
     def _verify_places(self, name: str, attribute: Attribute, count: int) -> None:
         for place in _places(attribute):
