@@ -73,7 +73,8 @@ def _grad(
 ) -> Sequence[torch.Tensor | None]:
     if not outputs:
         return [None] * len(leaves)
-    return torch.autograd.grad(outputs, leaves, given, allow_unused=True, create_graph=twice)
+    # Where torch lacks a derivative, the next run of the program asks the same graph again.
+    return torch.autograd.grad(outputs, leaves, given, allow_unused=True, create_graph=twice, retain_graph=True)
 
 
 def _again(
@@ -87,7 +88,6 @@ def _again(
         total = total + (gradient * weights).sum()
     if not total.requires_grad:
         return [None] * len(leaves)
-    # Where torch lacks a derivative, the next run of the program asks the same graph again.
     return torch.autograd.grad(total, leaves, allow_unused=True, retain_graph=True)
 
 
