@@ -7,7 +7,7 @@
 #   make format   rewrite the sources in the project's format
 #   make bench    run the benchmarks (BENCH=tensor: one suite)
 #   make matrix   run every operation on every structure and dtype, and print the table
-#   make goldens  write the generated sources of tests/kernel/goldens anew
+#   make goldens  write the sources and texts in the folders called goldens anew
 #   make clean    remove caches and build outputs (make distclean: .venv too)
 
 PYTHON ?= python3
@@ -64,6 +64,7 @@ matrix: $(TEST) $(NATIVE)
 
 goldens: $(TEST) $(NATIVE)
 	@$(BIN)/python -m tests.kernel.golden_kernels
+	@$(BIN)/python -m tests.dialects.groups
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serrate needs Python 3.11 or newer; set PYTHON=...")'

@@ -12,9 +12,10 @@ from tests.dialects.traced import traced
 
 import serrate as sr
 from serrate.dialects.from_text import programs_of
+from serrate.dialects.pipeline import PASSES
 from serrate.dialects.texts import parse
 from serrate.dialects.to_text import module_of
-from serrate.opt import PASSES, main
+from serrate.opt import main
 
 X = sr.from_lengths(torch.linspace(-1, 1, 12).view(6, 2), [3, 0, 2, 1])
 
@@ -51,10 +52,11 @@ def test_the_way_back_is_a_function_of_its_own(file: str, capsys: pytest.Capture
 
 
 def test_every_pass_prints_what_it_made(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([file, *(word for name in PASSES for word in ("--pass", name)), "--print-ir-after-all"]) == 0
+    names = [name for name in PASSES if name != "lower-ptensor{ignore-team}"]
+    assert main([file, *(word for name in names for word in ("--pass", name)), "--print-ir-after-all"]) == 0
     said = capsys.readouterr().err
     assert [line for line in said.splitlines() if line.startswith("// -----")] == [
-        f"// ----- after {name} -----" for name in PASSES
+        f"// ----- after {name} -----" for name in names
     ]
 
 

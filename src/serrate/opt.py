@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from serrate.errors import CompileError, RaggednessError
-from serrate.passes import common_subexpressions, dead_code, explicit_keys, vjp
-from serrate.passes.lower_ptensor import DRAWS
 from serrate.program.partitions import Expression
-from serrate.program.program import Program
 from serrate.program.types import RaggedAxis, TensorType
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 
-Programs = dict[str, Program]
+if TYPE_CHECKING:
+    from serrate.dialects.texts import Module
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,10 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     >>> from serrate.opt import main
     >>> main(["--list-passes"])
-    common-subexpressions  what is computed twice is computed once
-    dead-code              what nobody reads is left out
-    explicit-keys          random numbers are made of keys, which the program draws
-    vjp                    each function gets a second one, which gives the gradients of its inputs
+    common-subexpressions       what is computed twice is computed once
+    dead-code                   what nobody reads is left out
+    explicit-keys               random numbers are made of keys, which the program draws
+    vjp                         each function gets a second one, which gives the gradients of its inputs
+    lower-ptensor               programs become kernels, library calls, regions of devices and calls of teams
+    lower-ptensor{ignore-team}  the same, of tensors that lie in one process
+    coalesce-regions            regions of one device, one behind the other, become one
+    region-to-runtime           regions become switches to streams of devices
+    dist-to-runtime             operations on tensors of teams become calls of the runtime of teams
     0
     """
     parser = argparse.ArgumentParser("serrate-opt", description="Run passes on programs as MLIR text.")
@@ -50,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", metavar="INPUTS", help="a .safetensors file with values and offsets, by their names")
     parser.add_argument("--entry", default="main", help="the function that --run runs, if there are several")
     given = parser.parse_args(arguments)
-    unknown = [name for name in given.passes if name not in PASSES]
-    if unknown:
-        parser.error(f"there is no pass {unknown[0]}; there are {', '.join(PASSES)}")
-    if given.list_passes:
-        for name, (_, words) in PASSES.items():
-            print(f"{name:22} {words}")
-        return 0
     try:
+        from serrate.dialects.pipeline import PASSES
+
+        unknown = [name for name in given.passes if name not in PASSES]
+        if unknown:
+            parser.error(f"there is no pass {unknown[0]}; there are {', '.join(PASSES)}")
+        if given.list_passes:
+            print("\n".join(f"{name:27} {each.words}" for name, each in PASSES.items()))
+            return 0
         return _work(given)
     except ModuleNotFoundError as error:
         print(f"serrate-opt: {error.name} is missing; pip install 'serrate[opt]'", file=sys.stderr)
@@ -67,70 +71,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(given: argparse.Namespace) -> int:
-    from serrate.dialects.from_text import programs_of
+    from serrate.dialects.pipeline import PASSES, check
     from serrate.dialects.texts import parse
-    from serrate.dialects.to_text import module_of_all
 
     text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
-    programs = programs_of(parse(text, "stdin" if given.file == "-" else given.file))
+    module = parse(text, "stdin" if given.file == "-" else given.file)
+    check(module)
     for name in given.passes:
-        programs = PASSES[name][0](programs)
-        shown = str(module_of_all(programs))
+        module = PASSES[name].run(module)
         if given.verify_each:
-            programs = programs_of(parse(shown, f"after {name}"))
+            module = parse(str(module), f"after {name}")
+            check(module)
         if given.print_ir_after_all:
-            print(f"// ----- after {name} -----\n{shown}", file=sys.stderr)
+            print(f"// ----- after {name} -----\n{module}", file=sys.stderr)
     if given.run is None:
-        print(module_of_all(programs), end="")
-        return 0
-    entry = next(iter(programs)) if len(programs) == 1 else given.entry
-    if entry not in programs:
-        raise ValueError(f"there is no function @{entry}; there are {', '.join(f'@{name}' for name in programs)}")
-    print(_shown(ran(programs[entry], _loaded(given.run))))
+        print(module, end="")
+    else:
+        print(_shown(ran(module, given.entry, _loaded(given.run))))
     return 0
-
-
-# --------------------------------------------------------------------------------------------------------- passes
-
-
-def _each(run: Callable[[Program], Program]) -> Callable[[Programs], Programs]:
-    return lambda programs: {name: run(program) for name, program in programs.items()}
-
-
-def _with_ways_back(programs: Programs) -> Programs:
-    """Each program gives what its way back reads, behind its results, and the way back stands behind it."""
-    made: Programs = {}
-    for name, program in programs.items():
-        program = explicit_keys.run(program)
-        wanted = [each for each in program.inputs if each.type.dtype.is_floating_point or each.type.dtype.is_complex]
-        if not wanted:
-            raise ValueError(f"@{name} has no input that gradients could be asked for")
-        joint = vjp.joint(program, wanted, lambda op: op.implementations[-1].function)
-        halves = vjp.halves(joint, lambda _: False, DRAWS, frozenset())
-        made |= {name: halves.forward, f"{name}_back": halves.back}
-    return made
-
-
-PASSES: dict[str, tuple[Callable[[Programs], Programs], str]] = {
-    common_subexpressions.NAME: (
-        _each(lambda program: common_subexpressions.run(program, lambda each: each.op not in DRAWS)),
-        "what is computed twice is computed once",
-    ),
-    dead_code.NAME: (_each(lambda program: dead_code.run(program, DRAWS)), "what nobody reads is left out"),
-    explicit_keys.NAME: (_each(explicit_keys.run), "random numbers are made of keys, which the program draws"),
-    vjp.NAME: (_with_ways_back, "each function gets a second one, which gives the gradients of its inputs"),
-}
-"""The passes by their names, with what they do."""
 
 
 # ------------------------------------------------------------------------------------------------------------ runs
 
 
-def ran(program: Program, given: Mapping[str, torch.Tensor]) -> Any:
-    """What a program gives for values by the names of its inputs, and offsets by those of their partitions."""
-    from serrate.compiler.compiling import runnable
+def ran(module: Module, entry: str, given: Mapping[str, torch.Tensor]) -> Any:
+    """What a function gives for values by the names of its inputs, and offsets by those of their partitions.
 
-    partitions: dict[Expression, Partition] = {}
+    A function of tensors that a team holds in parts runs as the only process of its team.
+    """
+    from serrate.compiler.compiling import runnable
+    from serrate.dialects.from_host import is_of_teams, program_read
+    from serrate.dialects.running import Machine
+    from serrate.team.runtime import SingleProcess
+
+    name = module.entry(entry)
+    if is_of_teams(module, name):
+        team = SingleProcess()
+        machine = Machine(module, team)
+        return machine.call(name, *machine.arguments(name, given))
+    program, partitions = program_read(module, name), dict[Expression, Partition]()
     return runnable(program).run(*(_tensor(str(each.name), each.type, given, partitions) for each in program.inputs))
 
 

@@ -155,8 +155,7 @@ def test_compiled_functions_run_without_xdsl() -> None:
         else:
             raise AssertionError("there is a text without xDSL")
         from serrate.opt import main
-        assert main(["--list-passes"]) == 0
-        assert main(["/dev/null"]) == 1
+        assert main(["--list-passes"]) == 1
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False

@@ -67,25 +67,28 @@ class Lowered:
         return "\n\n".join(stage.text for stage in self._stages())
 
     def mlir(self, stage: str = "program") -> str:
-        """The program as MLIR text: as it was traced, or "forward", after the passes, with the way back behind it.
+        """The program as MLIR text: as it was traced; "forward", after the passes, with the way back behind it; or
+        "lowered", as kernels and library calls.
 
         >>> import serrate as sr
         >>> print(sr.jit(lambda x: sr.exp(x)).lower(sr.ragged([[0., 1.], []])).mlir().splitlines()[2].split(" -> ")[0])
             %v0 = "ptensor.elementwise_unary_op"(%x0) {euop = "exp"} : (!ptensor.ptensor<n0 x @p0 x f32>)
         """
         try:
+            from serrate.dialects import lower_ptensor
             from serrate.dialects.to_text import module_of_all
         except ModuleNotFoundError as error:
             message = f"{error.name} is missing, which writes programs as text; pip install 'serrate[opt]'"
             raise ModuleNotFoundError(message, name=error.name) from error
         if isinstance(self.compiled, str):
             raise ValueError(f"{self.name} has no program: {self.compiled}")
-        if stage not in ("program", "forward"):
-            raise ValueError(f'the stages that have a text are "program" and "forward", got {stage!r}')
+        if stage not in ("program", "forward", "lowered"):
+            raise ValueError(f'the stages that have a text are "program", "forward" and "lowered", got {stage!r}')
         if stage == "program":
             return str(module_of_all({self.name: self.compiled.traced}))
         names = (self.name, f"{self.name}_back")
-        return str(module_of_all({name: each.program for name, each in zip(names, self._stages(), strict=False)}))
+        module = module_of_all({name: each.program for name, each in zip(names, self._stages(), strict=False)})
+        return str(module if stage == "forward" else lower_ptensor.run(module))
 
     def _stages(self) -> list[Stage]:
         if isinstance(self.compiled, str):

@@ -161,7 +161,7 @@ class Traced(Tensor):
         return False
 
     @property
-    def team(self) -> None:  # type: ignore[override]
+    def team(self) -> int | None:  # type: ignore[override]
         """The team it is spread over."""
         return self.value.type.team
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, FileLineColLoc, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
-from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
+from serrate.dialects.host import CallOp
+from serrate.dialects.objects import FALSE, NONE, TRUE, CannotRead, Scope
 from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
 from serrate.dialects.terms import Node, Term
 from serrate.dialects.texts import Module, TextError
@@ -26,7 +28,7 @@ def programs_of(module: Module) -> dict[str, Program]:
     for each in module.module.ops:
         if not isinstance(each, FuncOp):
             raise TextError(f"a module has functions, and no {each.name}", module.where(each))
-    return {each.sym_name.data: _Reader(module, each).program() for each in functions}
+    return {each.sym_name.data: Reader(module, each).program() for each in functions}
 
 
 def program_of(module: Module, name: str = "") -> Program:
@@ -53,19 +55,26 @@ def program_of(module: Module, name: str = "") -> Program:
         there = ", ".join(f"@{each.sym_name.data}" for each in functions) or "none"
         wanted = f"the function @{name}" if name else "one function"
         raise TextError(f"{wanted} is expected in the module, there are: {there}", module.where(module.module))
-    return _Reader(module, found[0]).program()
+    return Reader(module, found[0]).program()
 
 
-class _Reader:
+class Reader:
+    """What reads one function as a program."""
+
+    PREFIX = "ptensor"
+    """The dialect whose attributes say what is known of the whole function."""
+
     def __init__(self, module: Module, function: FuncOp) -> None:
         self.module, self.function = module, function
         self.scope = Scope(program=Inputs().program)
         self.values: dict[SSAValue, Value] = {}
         self.names: set[str] = set()
+        self.at: Operation = function
+        """What is read, where a mistake is reported."""
 
     def program(self) -> Program:
         """The program."""
-        function, operation = self.function, self.function
+        function = self.function
         try:
             if len(function.body.blocks) != 1:
                 raise CannotRead(f"a program is one block of operations, got {len(function.body.blocks)}")
@@ -75,28 +84,40 @@ class _Reader:
                 self.scope.declare(dict(each.data))
             guards = tuple(map(self._guard, self._listed("guards")))
             block = function.body.block
-            inputs = self._named(block.args, self._about("names"))
-            instructions = []
-            last: Operation | None = block.last_op
-            for operation in block.ops:
-                if operation is not last:
-                    instructions.append(self._instruction(operation))
+            inputs = self._inputs(block)
+            instructions = tuple(self._instructions(block))
+            self.at = last = block.last_op or function
             if not isinstance(last, ReturnOp):
                 raise CannotRead("a program ends with what it returns: func.return")
-            outputs = self._structure(self._about("outputs"), [self.values[each] for each in last.arguments])
+            outputs = self._structure(self._about("outputs"), self._returned(last))
         except CannotRead as error:
-            raise TextError(str(error), self.module.where(operation)) from error
-        return Program(inputs, tuple(instructions), outputs, guards)
+            raise TextError(str(error), self.module.where(self.at)) from error
+        return Program(inputs, instructions, outputs, guards)
+
+    def _inputs(self, block: Block) -> tuple[Value, ...]:
+        """The values that the function takes."""
+        return self._named(block.args, self._about("names"))
+
+    def _instructions(self, block: Block) -> Iterator[Instruction]:
+        """The instructions of a block, up to what it returns."""
+        for operation in block.ops:
+            if operation is not block.last_op:
+                self.at = operation
+                yield self._instruction(operation)
+
+    def _returned(self, last: ReturnOp) -> list[Value]:
+        """The values that the function returns."""
+        return [self.values[each] for each in last.arguments]
 
     def _about(self, name: str) -> Attribute | None:
-        return self.function.attributes.get(f"ptensor.{name}")
+        return self.function.attributes.get(f"{self.PREFIX}.{name}")
 
     def _listed(self, name: str) -> tuple[Attribute, ...]:
         found = self._about(name)
         if found is None:
             return ()
         if not isinstance(found, ArrayAttr):
-            raise CannotRead(f"ptensor.{name} is a list, got {found}")
+            raise CannotRead(f"{self.PREFIX}.{name} is a list, got {found}")
         return tuple(found.data)
 
     def _guard(self, attribute: Attribute) -> Guard:
@@ -114,15 +135,20 @@ class _Reader:
             raise CannotRead(f"{len(given)} names are given for {len(made)} values")
         values = []
         for number, each in enumerate(made):
-            if not isinstance(each.type, PTensor):
-                raise CannotRead(f"a value is no ptensor, but {each.type}")
+            kind = self.scope.type_read(self._ptensor(each))
             name = given[number] if given else each.name_hint or f"unnamed{len(self.values)}"
             while name in self.names:
                 name += "x"
             self.names.add(name)
-            self.values[each] = Value(self.scope.type_read(each.type), name)
+            self.values[each] = Value(kind, name)
             values.append(self.values[each])
         return tuple(values)
+
+    def _ptensor(self, value: SSAValue) -> PTensor:
+        """The type of a value."""
+        if not isinstance(value.type, PTensor):
+            raise CannotRead(f"a value is no ptensor, but {value.type}")
+        return value.type
 
     def _structure(self, attribute: Attribute | None, values: list[Value]) -> Any:
         """Values as they stand together."""
@@ -138,16 +164,18 @@ class _Reader:
 
     def _instruction(self, operation: Operation) -> Instruction:
         """The instruction that an operation stands for."""
-        if not isinstance(operation, PTensorOperation):
+        if not isinstance(operation, (PTensorOperation, CallOp)):
             raise CannotRead(f"an operation of the ptensor dialect is expected, got {operation.name}")
         attributes = dict(operation.attributes)
         about = {name: attributes.pop(name, None) for name in ABOUT_CALLS}
         operands = [self.values[each] for each in operation.operands]
         results = list(self._named(operation.results, about["names"]))
         function = None if about["function"] is None else self._read(about["function"], operands)
-        if operation.op_class.name == "call":
+        if isinstance(operation, CallOp) or operation.op_class.name == "call":
             op, arguments, named = self._called(operation, attributes, operands)
         else:
+            if operation.op_class.is_creation:
+                _check_team(attributes.pop("team", None), results)
             op, arguments, named = self._classed(operation, attributes, operands, about["form"])
         region = "" if about["region"] is None else str(self._read(about["region"], []))
         autocast = None if about["autocast"] is None else self._read(about["autocast"], [])
@@ -206,6 +234,14 @@ class _Reader:
         arguments = tuple(given[each] for each in shown if not each.endswith("="))
         named = tuple((each[:-1], given[each[:-1]]) for each in shown if each.endswith("="))
         return op.name, arguments, named
+
+
+def _check_team(said: Attribute | None, results: list[Value]) -> None:
+    """Refuse a creation that names another team than the type of what it creates."""
+    team = None if said is None else term_of(said)
+    for each in results:
+        if each.type.team != (None if team == NONE else team):
+            raise CannotRead(f"a tensor of the team {team} is created, and its type is {each.type}")
 
 
 def _count(given: Attribute | Term | None) -> int:

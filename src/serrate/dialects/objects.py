@@ -176,7 +176,7 @@ class Scope:
         if kind.device != torch.device("cpu"):
             details.append(("device", str(kind.device)))
         if kind.team is not None:
-            raise CannotWrite(f"a type of the team {kind.team}, since teams have no text yet")
+            details.append(("team", kind.team))
         if kind.rows != _usual_rows(kind.axes):
             details.append(("rows", self.written(kind.rows) if kind.rows is None else self.size_written(kind.rows)))
         if len(kind.axes) != _usual_packed(kind.axes, kind.features):
@@ -199,7 +199,9 @@ class Scope:
             raise CannotRead(f"a ragged dimension stands behind the packed ones in {written}")
         if shaped.element not in _DTYPES:
             raise CannotRead(f"there is no type of elements {shaped.element!r}")
-        rows, order, origin = (shaped.detail(name) for name in ("rows", "order", "origin"))
+        rows, order, origin, team = (shaped.detail(name) for name in ("rows", "order", "origin", "team"))
+        if team is not None and type(team) is not int:
+            raise CannotRead(f"a team is a number, got {text_of(team)}")
         places = tuple(range(len(axes)))
         if isinstance(order, Node) and order.head == "[]":
             places = tuple(part for part in order.parts if type(part) is int)
@@ -208,7 +210,7 @@ class Scope:
         return TensorType(
             _DTYPES[shaped.element], torch.device(str(shaped.detail("device") or "cpu")), tuple(axes[:count]),
             _usual_rows(tuple(axes[:count])) if rows is None else None if rows == NONE else self.size_read(rows),
-            tuple(features), places, None, None if origin is None else self.read(origin), program=self.program,
+            tuple(features), places, team, None if origin is None else self.read(origin), program=self.program,
         )  # fmt: skip
 
     def _axis_read(self, number: int, term: Term) -> Any:

@@ -6,8 +6,9 @@ import re
 from io import StringIO
 
 from xdsl.context import Context
+from xdsl.dialects.arith import Arith
 from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.dialects.func import Func
+from xdsl.dialects.func import Func, FuncOp
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -15,7 +16,10 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from serrate.dialects.attributes import PTensor
+from serrate.dialects.dist import DIST
+from serrate.dialects.host import HOST
 from serrate.dialects.ptensor import PTENSOR
+from serrate.dialects.region import REGION
 from serrate.dialects.terms import UNKNOWN
 
 
@@ -32,7 +36,7 @@ class TextError(ValueError):
 def context() -> Context:
     """What knows all dialects that a module may have."""
     made = Context()
-    for dialect in (Builtin, Func, PTENSOR):
+    for dialect in (Builtin, Func, Arith, PTENSOR, HOST, REGION, DIST):
         made.load_dialect(dialect)
     return made
 
@@ -62,6 +66,15 @@ class Module:
 
     def __str__(self) -> str:
         return printed(self.module)
+
+    def entry(self, name: str) -> str:
+        """The function that is run: the only one, or the one of this name."""
+        names = [each.sym_name.data for each in self.module.ops if isinstance(each, FuncOp)]
+        if len(names) == 1:
+            return names[0]
+        if name not in names:
+            raise ValueError(f"there is no function @{name}; there are {', '.join(f'@{each}' for each in names)}")
+        return name
 
     def where(self, operation: Operation) -> str:
         """Where an operation stands: "file:line:column"."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from serrate.dialects.attributes import PartitionAttr, TermAttr
 from serrate.dialects.objects import FALSE, TRUE, CannotWrite, Scope
@@ -39,10 +39,12 @@ def module_of(program: Program, name: str = "main") -> Module:
 
 def module_of_all(programs: Mapping[str, Program]) -> Module:
     """The module of several programs, each a function of its name."""
-    return Module(ModuleOp([_Writer(program).function(name) for name, program in programs.items()]))
+    return Module(ModuleOp([Writer(program).function(name) for name, program in programs.items()]))
 
 
-class _Writer:
+class Writer:
+    """What writes one program."""
+
     def __init__(self, program: Program) -> None:
         self.program, self.scope = program, Scope()
         self.standing: dict[Value, SSAValue] = {}
@@ -56,18 +58,25 @@ class _Writer:
             block.add_op(self._operation(instruction))
         given = list(values_in(program.outputs))
         block.add_op(ReturnOp(*(self._standing(each) for each in given)))
-        outputs = self._structure(program.outputs, given)
-        if outputs is not None:
-            attributes["outputs"] = outputs
-        guards = [TermAttr(Node("equal", (scope.written(g.one), scope.written(g.other)))) for g in program.guards]
-        if guards:
-            attributes["guards"] = ArrayAttr(guards)
         types = [scope.type_written(each.type) for each in given]
+        made = FuncOp(name, ([arg.type for arg in block.args], types), Region(block))
+        made.attributes |= {f"ptensor.{key}": each for key, each in (attributes | self._about()).items()}
+        return made
+
+    def _about(self) -> dict[str, Attribute]:
+        """What is said of the whole program: how its outputs stand together, guards, and partitions, once all that
+        names partitions is written."""
+        made: dict[str, Attribute] = {}
+        scope, outputs = self.scope, self.program.outputs
+        structure = self._structure(outputs, list(values_in(outputs)))
+        if structure is not None:
+            made["outputs"] = structure
+        guards = [TermAttr(Node("equal", (scope.written(g.one), scope.written(g.other)))) for g in self.program.guards]
+        if guards:
+            made["guards"] = ArrayAttr(guards)
         if scope.declared:
             declared = [PartitionAttr(scope.declaration(each)) for each in scope.declared.values()]
-            attributes["partitions"] = ArrayAttr(declared)
-        made = FuncOp(name, ([arg.type for arg in block.args], types), Region(block))
-        made.attributes |= {f"ptensor.{key}": each for key, each in attributes.items()}
+            made["partitions"] = ArrayAttr(declared)
         return made
 
     def _standing(self, value: Value) -> SSAValue:
@@ -120,19 +129,22 @@ class _Writer:
         structure = self._structure(instruction.result, results)
         if structure is not None:
             attributes["results"] = structure
-        if instruction.region:
-            attributes["region"] = attribute_of(instruction.region)
-        if instruction.autocast is not None:
-            attributes["autocast"] = attribute_of(self.scope.written(instruction.autocast))
+        attributes |= self._of_call(instruction)
         made = OPERATIONS[name].create(
             operands=[self._standing(each) for each in operands],
             result_types=[self.scope.type_written(each.type) for each in results],
             attributes=attributes,
         )
         made.attributes |= self._name(instruction.results, made.results)
-        file, _, line = instruction.where.rpartition(":")
-        if file and line.isdigit():
-            made.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
+        return located(made, instruction)
+
+    def _of_call(self, instruction: Instruction) -> dict[str, Attribute]:
+        """The operation of the user's that a call is a part of, and where autocast is on."""
+        made: dict[str, Attribute] = {}
+        if instruction.region:
+            made["region"] = attribute_of(instruction.region)
+        if instruction.autocast is not None:
+            made["autocast"] = attribute_of(self.scope.written(instruction.autocast))
         return made
 
     def _called(self, instruction: Instruction, operands: list[Value]) -> dict[str, Attribute]:
@@ -174,10 +186,20 @@ class _Writer:
         for name, part in given:
             if names[name] not in direct:
                 attributes[names[name]] = attribute_of(self._placed(part, place))
+        if each_class.is_creation and instruction.results[0].type.team is not None:
+            attributes["team"] = attribute_of(instruction.results[0].type.team)
         shown = given_form([name for name, _ in given], len(instruction.arguments))
         if shown != usual_form(op, each_class, set(attributes), len(direct)):
             attributes["form"] = ArrayAttr([StringAttr(each) for each in shown])
         return form.of, attributes
+
+
+def located(made: Operation, instruction: Instruction) -> Operation:
+    """An operation with the line of the user's that an instruction has."""
+    file, _, line = instruction.where.rpartition(":")
+    if file and line.isdigit():
+        made.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
+    return made
 
 
 def given_form(names: list[str], count: int) -> list[str]:
@@ -186,14 +208,15 @@ def given_form(names: list[str], count: int) -> list[str]:
 
 
 def usual_form(op: Op, of: OpClass, attributes: set[str], direct: int) -> list[str]:
-    """How arguments are given where nothing says so: those that are operands by position, all others by name."""
+    """How arguments are given where nothing says so: operands, and what has no name for callers, by position."""
     form = op.dialect
     assert form is not None
     shown = {form.names.get(name, name): name for name in op.signature.parameters}
     waiting = [name for name in of.operands if name not in attributes][:direct]
     given = [name for ours, name in shown.items() if ours in attributes or ours in waiting]
-    position = [name for name in given if name in op.operands]
-    return [*position, *(f"{name}=" for name in given if name not in op.operands)]
+    alone = {name for name, each in op.signature.parameters.items() if each.kind is Parameter.POSITIONAL_ONLY}
+    position = [name for name in given if name in alone or name in op.operands]
+    return [*position, *(f"{name}=" for name in given if name not in position)]
 
 
 def _placing(operands: list[Value]) -> Callable[[Value], int]:

@@ -156,7 +156,7 @@ def features_as_seen(x: Tensor) -> torch.Tensor:
     return x.values.permute(0, *[c - packed + 1 for c in x.order if c >= packed]) if x.is_ragged else x.values
 
 
-def as_before(route: Route, rows: torch.Tensor, team: None) -> Tensor:
+def as_before(route: Route, rows: torch.Tensor, team: int | None) -> Tensor:
     """Rows as the tensor that was grouped was seen; with another number of features, those come last."""
     if route.structure is DENSE:
         return Tensor(rows.view(*route.lead, *rows.shape[1:]), team=team)

@@ -351,6 +351,20 @@ def _full(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> Tens
     return made.with_broadcast_ones(made.fusion.full(made.axes_of(kind), value, dtype_of(kind.dtype)))
 
 
+@form("arange")
+def _arange(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
+    kind, step = instruction.result.type, given["step"]
+    start = 0 if given["stop"] is None else given["start"]
+    if kind.dtype.is_floating_point or type(start) is not int or type(step) is not int:
+        raise NotFused("only a range of whole numbers has a form, whose start and step are known")
+    view = made.fusion.positions(made.axes_of(kind), 0)
+    if step != 1:
+        view = made.fusion.binary("multiply", view, step)
+    if start != 0:
+        view = made.fusion.binary("add", view, start)
+    return made.with_broadcast_ones(_in_dtype(made, view, kind))
+
+
 @form("positions")
 def _positions(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
     kind, x = instruction.result.type, _value(given["x"])
@@ -382,7 +396,7 @@ def has_body(op: Op) -> bool:
     return op.body is not None and not op.writes
 
 
-_CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "full", "full_like")
+_CHEAP = ("expand_like", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "full", "full_like", "arange")
 
 
 def is_cheap(instruction: Instruction) -> bool:

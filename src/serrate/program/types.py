@@ -51,7 +51,8 @@ class TensorType:
     """The sizes of all other axes as they are stored."""
     order: tuple[int, ...]
     """For each axis that a user sees the stored axis: packed ones first, then the features."""
-    team: None = None
+    team: int | None = None
+    """The team of processes that hold it in parts."""
     origin: Origin | None = None
     """What a tensor of a class of its own knows besides: a result of group_by knows the way back of its rows."""
     program: int | None = field(default=None, compare=False, repr=False)
@@ -70,7 +71,8 @@ class TensorType:
 
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.shape))
-        return f"{str(self.dtype).removeprefix('torch.')}[{shape}] on {self.device}"
+        team = "" if self.team is None else f" in team {self.team}"
+        return f"{str(self.dtype).removeprefix('torch.')}[{shape}] on {self.device}{team}"
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Tensor(Operations):
     """The packed axes; shared by identity between tensors computed from each other. DENSE if there are none."""
     order: tuple[int, ...] = ()
     """For each axis the user sees, the canonical axis: packed ones first, then the features."""
-    team: None = None
+    team: int | None = None
     """The team the tensor is spread over; None on one process."""
 
     __array_ufunc__ = None  # numpy leaves `array + x` to this class, and does not loop over x.

@@ -1,0 +1,1 @@
+"""Teams: processes that hold tensors in parts."""
