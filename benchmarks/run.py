@@ -13,6 +13,7 @@ SUITES = [
     "sums",
     "kernels",
     "jit",
+    "dialects",
     "moves",
     "compat",
     "table",

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import serrate as sr
+from serrate.dialects import dist
 from serrate.dialects.ptensor import CLASSES, kinds_of, record_of
 from serrate.ops.record import TABLE
 
@@ -93,6 +94,32 @@ def test_the_operations_of_a_class_are_those_proposed(name: str) -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_operations_that_the_proposal_names_are_there(name: str) -> None:
     assert set(NAMED[name]) <= set(kinds_of(name))
+
+
+PROPOSED_OF_TEAMS = """
+init_dtensor(team, shape) -> dtensor_id
+fini_dtensor(team, dtensor_id)
+init_view(team, dtensor_id, slice) -> dtensor_id
+local_shape(team, dtensor_id) -> shape
+local_slice(team, dtensor_id) -> slice
+copy(team, from_id, to_id, from_ltensor, to_ltensor)
+finalize_reduce(team, dtensor_id, ltensor)
+"""
+
+
+@pytest.mark.parametrize("line", PROPOSED_OF_TEAMS.split("\n")[1:-1])
+def test_a_proposed_operation_of_teams_has_its_name_operands_and_results(line: str) -> None:
+    found = re.fullmatch(r"(\w+)\((.*)\)(?: -> (\w+))?", line)
+    assert found is not None
+    name, operands, results = found.groups()
+    each = dist.CLASSES[name]
+    assert [part.removeprefix("*") for part in each.operands] == operands.split(", ")
+    assert [part.removeprefix("*") for part in each.results] == ([results] if results else [])
+
+
+def test_the_team_is_always_the_first_operand() -> None:
+    assert all(each.operands[0] == "team" for each in dist.CLASSES.values())
+    assert set(dist.CLASSES) - set(re.findall(r"^(\w+)\(", PROPOSED_OF_TEAMS, re.MULTILINE)) == {"exchange"}
 
 
 def test_greater_is_a_test_alone() -> None:
