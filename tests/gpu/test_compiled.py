@@ -1,4 +1,4 @@
-"""Compiled functions of tensors on the GPU: they run, as library calls, and give what eager code gives."""
+"""Compiled functions of tensors on the GPU: kernels compute them, and give what eager code gives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("born", ["host", "device"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_cuda_tensors_are_library_calls(name: str, born: str) -> None:
+def test_kernels_compute_functions_of_cuda_tensors(name: str, born: str) -> None:
     function = FUNCTIONS[name]
     values = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).cuda()
     lengths = torch.tensor([3, 0, 1, 2])
@@ -38,5 +38,5 @@ def test_functions_of_cuda_tensors_are_library_calls(name: str, born: str) -> No
         torch.testing.assert_close(one.values, other.values)
     found = [torch.autograd.grad(sum(each.values.sin().sum() for each in side), values)[0] for side in (got, want)]
     torch.testing.assert_close(found[0], found[1])
-    assert compiled.stats.kernels == 0
-    assert compiled.stats.library_calls > 0
+    assert compiled.stats.kernels > 0
+    assert compiled.stats.library_calls == 0

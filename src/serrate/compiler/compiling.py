@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -159,11 +160,16 @@ class _Generators:
 def runnable(program: Program, name: str = "program") -> Stage:
     """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too."""
     program = explicit_keys.run(program)
-    steps = Cutter(program, name=name).run()
+    steps = Cutter(program, kernel_devices(), name).run()
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     plain = [False] * len(program.results)
     run, text = host_program(program, steps, plain, {}, lambda *_: None, program.guards)
     return Stage(program, steps, run, text)
+
+
+def kernel_devices() -> frozenset[str]:
+    """The types of the devices that kernels can be made for here."""
+    return frozenset({"cpu", "cuda"} if torch.cuda.is_available() and find_spec("cuda.core") else {"cpu"})
 
 
 def _evaluated(instruction: Instruction) -> Any:
@@ -215,7 +221,7 @@ class _Maker:
 
     def cutter(self, program: Program, suffix: str = "") -> Cutter:
         """What cuts a program."""
-        return Cutter(program, name=self.name + suffix, partitions=frozenset(self.trace.partitions))
+        return Cutter(program, kernel_devices(), self.name + suffix, partitions=frozenset(self.trace.partitions))
 
     def stage(
         self, program: Program, steps: tuple[Step, ...], plain: Sequence[bool], guards: Sequence[Guard] = ()

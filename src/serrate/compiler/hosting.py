@@ -277,17 +277,23 @@ class _Writer:
                 given.append(self._contiguous(feed.of))
         self._ask(step)
         names = [self.variable("v") for _ in step.results]
-        kernels = self.made.meaning("kernels", step.planned.prepared())
+        kernels = self.made.meaning("kernels", step.planned.prepared(self._device_of(step)))
         first = self.made.meaning("first", [partial(self.note, step.planned)])
         self.line(f"if {first}: {first}.pop()({', '.join(given)})")
         self.line(f"{', '.join(names)}, = {kernels}({', '.join(given)})")
         for name, value in zip(names, step.results, strict=True):
             self.values[value] = name
             kind = value.type
+            if step.makers and kind.rows is not None and kind.device.type != "cpu":
+                # Rows that the kernel made have room for as many as there can be; how many there are, the host knows.
+                self.line(f"{name} = {name}[:{self._size(kind.rows)}]")
             if 1 in kind.features:  # kernels leave axes of one index out
                 sizes = [*([] if kind.rows is None else [f"{name}.shape[0]"]), *map(self._size, kind.features)]
                 self.line(f"{name} = {name}.view({', '.join(sizes)})")
             self._note_features(value)
+
+    def _device_of(self, step: Fused) -> torch.device:
+        return step.results[0].type.device
 
     def _ask(self, step: Fused) -> None:
         """Ask by name for numbers that only a device knows and that sizes of results are made of, which may wait."""

@@ -301,6 +301,8 @@ def _to_dense(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> 
     )
     for at in reversed(axes):
         length = wanted[at]
+        if length is None and made.target == "cuda":  # a host lays out its result, so that it has to know the longest
+            length = instruction.result.type.shape[at]
         extent = None if length is None else made.extent(length)
         view = made.fusion.to_dense(view, at, extent, padding)
     return made.with_broadcast_ones(view)

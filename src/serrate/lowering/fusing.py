@@ -50,10 +50,12 @@ class Backwards:
 class Fusing:
     """A fusion that grows by one instruction after another."""
 
-    def __init__(self, known: Known | None = None) -> None:
+    def __init__(self, known: Known | None = None, target: str = "cpp") -> None:
         self.fusion = Fusion()
         self.known = known or Known()
         """What is taken for equal, so that equal sizes and partitions have one name."""
+        self.target = target
+        """What its kernels are made for."""
         self.feeds: list[Feed] = []
         self.outputs: list[Value] = []
         self._views: dict[Value, TensorView] = {}

@@ -8,6 +8,7 @@ waits for itself. A region is not cut yet: how many kernels it takes is the segm
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,13 +59,17 @@ class Called:
 
 Step = Fused | Called
 
+TARGETS = {"cpu": "cpp", "cuda": "cuda"}
+"""What kernels are made for, by the types of devices."""
+
 
 @dataclass
 class Cutter:
     """The steps of one program. What turns out not to be a kernel becomes a call, and the program is cut again."""
 
     program: Program
-    target: str = "cpp"
+    devices: frozenset[str] = frozenset(TARGETS)
+    """The types of the devices that kernels are made for."""
     name: str = "kernel"
     partitions: frozenset[Expression] = frozenset()
     """The partitions that are the same in each call."""
@@ -113,9 +118,12 @@ class Cutter:
         return self._expanded[instruction.region]
 
     def _taken_apart(self, instruction: Instruction) -> tuple[Instruction, ...]:
-        devices = {value.type.device.type for value in (*instruction.operands, *instruction.results)}
-        if devices - {"cpu"}:
-            self.refused[instruction.region] = "kernels are made for the CPU alone, and its tensors are elsewhere"
+        devices = {value.type.device for value in (*instruction.operands, *instruction.results)}
+        if len(devices) > 1 or not all(device.type in self.devices for device in devices):
+            there = ", ".join(sorted(map(str, devices)))
+            self.refused[instruction.region] = (
+                f"kernels are made for one device, for now {_listed(self.devices)}: {there}"
+            )
             return (instruction,)
         try:
             return self._expand(instruction)
@@ -235,14 +243,15 @@ class Cutter:
                 continue
             fusing = self._fusing(group, wanted)
             try:
-                planned = stored_plan(fusing.fusion, self.target, self.name)
+                planned = stored_plan(fusing.fusion, fusing.target, self.name)
             except CannotSchedule as error:
                 raise _Refusal(self._region_of(group, error), str(error)) from error
             made.append(Fused(tuple(group), fusing, planned))
         return made
 
     def _fusing(self, group: list[Instruction], wanted: list[Value]) -> Fusing:
-        fusing = Fusing(Known(self.program.guards))
+        device = next(value.type.device.type for part in group for value in part.results)
+        fusing = Fusing(Known(self.program.guards), TARGETS[device])
         for part in group:
             try:
                 apply(fusing, part)
@@ -264,6 +273,10 @@ class Cutter:
             if any(str(value.name) == name for value in part.results):
                 return part.region
         return group[-1].region
+
+
+def _listed(names: Collection[str]) -> str:
+    return " or ".join(sorted(names)) or "none"
 
 
 class _Refusal(Exception):

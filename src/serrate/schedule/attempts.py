@@ -10,6 +10,7 @@ from serrate.fusion.fusion import Fusion
 from serrate.fusion.view import TensorView
 from serrate.kernel import Lowered, can_lower
 from serrate.schedule import copy, model, normalization, pointwise, reduction, scan
+from serrate.schedule.grid import Grid, on_grid, with_rows
 from serrate.schedule.lengths import ByLength, named, rows_of
 from serrate.schedule.loops import Parameters, schedule, simpler
 from serrate.schedule.structure import Structure
@@ -48,7 +49,7 @@ class Scheduled:
 
     lowered: Lowered
     way: Way
-    parameters: Parameters
+    parameters: Parameters | Grid
     kept: tuple[tuple[str, str], ...]
     """The tensors whose values are kept, and where."""
     rank: int = 0
@@ -60,8 +61,10 @@ class Scheduled:
 
     def by_length(self) -> ByLength | None:
         """The kernels that take its place for short rows, and for a row that threads share; None if there are none."""
+        if isinstance(self.parameters, Grid):
+            return self._by_length_on_grid(self.parameters)
         rows = rows_of(self.way.structure, self.parameters) if self.parameters.threads else None
-        if rows is None or self.way.target != "cpp":
+        if rows is None:
             return None
         along = rows.loop == len(self.parameters.runs) - 1 and self.parameters.lanes > 0
         walked = any(self.way.structure.reduced[at] for at in self.parameters.runs[rows.loop])
@@ -71,7 +74,16 @@ class Scheduled:
         made = ByLength(self.lowered, rows, short, within)
         return made.renamed(self.lowered.kernel.name) if short or within else None
 
-    def _otherwise(self, parameters: Parameters) -> Lowered | None:
+    def _by_length_on_grid(self, grid: Grid) -> ByLength | None:
+        structure = self.way.structure
+        rows = rows_of(structure, grid)
+        short = None if rows is None else with_rows(structure, grid, short=True)
+        if rows is None or short is None or short == grid:
+            return None
+        made = ByLength(self.lowered, rows, self._otherwise(short), None)
+        return made.renamed(self.lowered.kernel.name) if made.short else None
+
+    def _otherwise(self, parameters: Parameters | Grid) -> Lowered | None:
         made = self.way.lowered(parameters, self.lowered.kernel.name)
         return made.lowered if isinstance(made, Scheduled) else None
 
@@ -95,7 +107,7 @@ class Way:
     def best(self, name: str) -> Scheduled | Refused:
         """The kernel of the schedule that is wanted, else of the first of those that ask for less. The plainest is
         asked before the others: if it is refused, so are they."""
-        wanted, *less = simpler(self.structure, self.scheduler.parameters(self.structure))
+        wanted, *less = self._choices()
         made = self.lowered(wanted, name)
         if isinstance(made, Scheduled) or not less:
             return made
@@ -108,12 +120,22 @@ class Way:
                 return replace(made, rank=rank)
         return replace(plainest, rank=len(less))
 
-    def lowered(self, parameters: Parameters, name: str) -> Scheduled | Refused:
+    def _choices(self) -> Sequence[Parameters | Grid]:
+        """What is tried one after another, what is wanted first."""
+        parameters = self.scheduler.parameters(self.structure)
+        if self.target == "cuda":
+            return on_grid(self.structure, parameters.keep).simpler(self.structure)
+        return simpler(self.structure, parameters)
+
+    def lowered(self, parameters: Parameters | Grid, name: str) -> Scheduled | Refused:
         """The kernel of a copy of the fusion under one schedule."""
         own = self.structure.fusion.clone()
         structure = Structure(own, own.named(self.structure.reference.name))
         try:
-            kept = schedule(structure, parameters, self.target)
+            if isinstance(parameters, Grid):
+                kept = parameters.schedule(structure, self.target)
+            else:
+                kept = schedule(structure, parameters, self.target)
         except (ScheduleError, RaggednessError) as error:
             tensor = getattr(error, "tensor", None)
             return Refused(str(error), tensor.name if isinstance(tensor, TensorView) else None)

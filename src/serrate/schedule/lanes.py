@@ -11,12 +11,12 @@ from serrate.schedule.structure import Structure
 
 def with_lanes(structure: Structure, wanted: Parameters) -> Parameters:
     """The parameters with lanes for the innermost loop, and threads for the outermost."""
-    inside = replace(wanted, runs=_with_ones_outside(structure, wanted.runs))
+    inside = replace(wanted, runs=with_ones_outside(structure, wanted.runs))
     return _with_threads(structure, _with_width(structure, inside))
 
 
-def _with_ones_outside(structure: Structure, runs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """The loops without those of a single index inside of all others, which would be lanes of one."""
+def with_ones_outside(structure: Structure, runs: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the loops without those of a single index inside of all others, which would be lanes of one."""
     inner = len(runs)
     while inner and structure.size(runs[inner - 1]) == 1:
         inner -= 1
@@ -29,9 +29,9 @@ def _with_width(structure: Structure, wanted: Parameters) -> Parameters:
     if not wanted.runs or structure.scanned[wanted.runs[-1][-1]]:
         return wanted
     innermost = wanted.runs[-1]
-    is_walked, size = _is_walked(structure, innermost), structure.size(innermost)
+    is_walked, size = structure.is_walked(innermost), structure.size(innermost)
     width = model.lanes(structure.dtypes_along(innermost))
-    around = [number for number, run in enumerate(wanted.runs[:-1]) if _is_walked(structure, run)]
+    around = [number for number, run in enumerate(wanted.runs[:-1]) if structure.is_walked(run)]
     lanes = 0 if not size else model.reduced_lanes(size, width) if is_walked else model.feature_lanes(size, width)
     again = any(structure.walked_again) and around
     if around and not is_walked and (not lanes or (again and size is not None and size > model.PHASE_LANES)):
@@ -60,7 +60,3 @@ def _with_threads(structure: Structure, wanted: Parameters) -> Parameters:
     if len(wanted.runs) == 1:
         return replace(wanted, parts=model.PARTS)
     return wanted
-
-
-def _is_walked(structure: Structure, run: tuple[int, ...]) -> bool:
-    return any(structure.reduced[at] or structure.scanned[at] for at in run)

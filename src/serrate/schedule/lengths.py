@@ -25,6 +25,7 @@ from serrate.fusion.view import TensorView
 from serrate.kernel import Lowered
 from serrate.native.loading import empty
 from serrate.schedule import model
+from serrate.schedule.grid import Grid
 from serrate.schedule.loops import Parameters
 from serrate.schedule.structure import Structure
 
@@ -47,7 +48,7 @@ class Rows:
     offsets, or the whole tensor."""
 
 
-def rows_of(structure: Structure, parameters: Parameters) -> Rows | None:
+def rows_of(structure: Structure, parameters: Parameters | Grid) -> Rows | None:
     """The rows inside of the outermost loop; None if there are none, or if a call cannot be cut between them."""
     runs, axes = parameters.runs, structure.axes
     loop = next((number for number, run in enumerate(runs) if axes[run[0]].is_ragged), 0)

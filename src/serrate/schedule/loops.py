@@ -61,8 +61,7 @@ def simpler(structure: Structure, wanted: Parameters) -> list[Parameters]:
 def schedule(structure: Structure, parameters: Parameters, target: str) -> list[TensorView]:
     """Schedule the reference, and choose what is kept. Returns the tensors that are."""
     reference = structure.reference
-    _merge_runs(structure, parameters)
-    first = len(reference.loop) - len(parameters.runs)  # axes of extent 1 come before, and have no loops
+    first = merge_runs(structure, parameters.runs)
     shared = first + parameters.shared
     if parameters.parts:
         reference.split(shared, parameters.parts, inner_split=False)
@@ -92,16 +91,18 @@ def _packed_rank(reference: TensorView) -> int:
     return len(axes) - sum(axis.is_ragged for axis in axes)
 
 
-def _merge_runs(structure: Structure, parameters: Parameters) -> None:
-    """Let each run be one loop, in the order of the runs."""
+def merge_runs(structure: Structure, runs: tuple[tuple[int, ...], ...]) -> int:
+    """Let each run be one loop, in the order of the runs. Returns the place of the first one: axes of extent 1 come
+    before, and have no loops."""
     reference = structure.reference
     numbers = {axis: at for at, axis in enumerate(reference.loop)}
     unwalked = [at for at, axis in enumerate(reference.loop) if axis not in structure.axes]
-    order = unwalked + [numbers[structure.axes[at]] for run in parameters.runs for at in run]
+    order = unwalked + [numbers[structure.axes[at]] for run in runs for at in run]
     if order != list(range(len(order))):
         reference.reorder(order)
     place = len(unwalked)
-    for run in parameters.runs:
+    for run in runs:
         for _ in run[1:]:
             reference.merge(place)
         place += 1
+    return len(reference.loop) - len(runs)

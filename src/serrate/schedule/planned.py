@@ -17,6 +17,7 @@ from serrate.fusion.stages import needed_for, part_of
 from serrate.kernel import Lowered, compile_together
 from serrate.kernel.generated import GeneratedFunction
 from serrate.schedule.averages import without_averages
+from serrate.schedule.grid import Grid
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
 from serrate.schedule.segments import PlannedKernel, Segmenter
@@ -32,7 +33,7 @@ class Step:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     scheduler: str
-    parameters: Parameters
+    parameters: Parameters | Grid
     reference: str
     by_length: ByLength | None = None
     """The kernels that a call takes in its place where rows are short, or one of them is a large part of all."""

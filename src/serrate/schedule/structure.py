@@ -116,6 +116,10 @@ class Structure:
         found = frozenset[IterDomain]().union(*map(self._scanned_by, self.scans))
         return [self.graph.find(axis) in found for axis in self.axes]
 
+    def is_walked(self, run: Sequence[int]) -> bool:
+        """Whether something is reduced or scanned over some axes."""
+        return any(self.reduced[at] or self.scanned[at] for at in run)
+
     def size(self, run: Sequence[int]) -> int | None:
         """How many indices some axes have together, if that is a constant."""
         axes = [self.axes[at] for at in run]
