@@ -187,7 +187,7 @@ def loose_inputs(given: Arguments, loose: frozenset[Place], limits: Mapping[int,
     found = [pair for pair in zip(places, given.numbers, strict=True) if (pair[0], -1) in loose]
     if not all(limits[place].admits(number) for place, number in found):
         return None
-    return [torch.tensor(number, dtype=DTYPES[type(number)]) for _, number in found]
+    return [torch.tensor(number, dtype=DTYPES[type(number)], device="cpu") for _, number in found]
 
 
 class _Maker:

@@ -47,7 +47,7 @@ def embedded(jitted: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
         torch._dynamo.graph_break(msg=found[1])
         return jitted._uncompiled(*arguments, **named)
     name, draws, call, count, returned, shapes, cut = found
-    keys = DRAW(call, draws, torch.empty(0)) if draws else None
+    keys = DRAW(call, draws, torch.empty(0, device="cpu")) if draws else None
     plan = getattr(jitted._plans, name)  # An attribute may be new, which an entry of a dict may not be.
     captured = [plan.captured[number] for number in range(count)]
     given = [each.values if isinstance(each, Tensor) else each for each in (*tensors, *captured)]

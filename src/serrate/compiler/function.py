@@ -34,7 +34,7 @@ from serrate.ops.call import TRACER
 from serrate.program.program import replaced
 from serrate.runtime import toolchain
 from serrate.schedule import Planned
-from serrate.tensor import abstract
+from serrate.tensor import abstract, regions
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import part, untraced
 
@@ -170,7 +170,8 @@ class Jitted:
     def _surroundings(self) -> tuple[Any, ...]:
         """What decides about the program besides the arguments."""
         return (
-            torch.is_grad_enabled(), torch.get_default_dtype(), *autocast_state().items(), self._outside.key()
+            torch.is_grad_enabled(), torch.get_default_dtype(), regions.default(), *autocast_state().items(),
+            self._outside.key(),
         )  # fmt: skip
 
     @untraced

@@ -424,7 +424,7 @@ class _Writer:
         return self._argument(part)
 
 
-_NOTHING = torch.zeros((), dtype=torch.uint8)
+_NOTHING = torch.zeros((), dtype=torch.uint8, device="cpu")
 """The only element of a tensor that says by its shape what a size is."""
 
 
@@ -452,7 +452,7 @@ def under_autocast(function: Callable[..., Any], casts: Mapping[str, torch.dtype
 def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:
     """A tensor of a structure that holds next to nothing."""
     rows = structure.cells(structure.whole)
-    values = torch.empty((), dtype=torch.uint8).expand(rows, *[0] * features)
+    values = torch.empty((), dtype=torch.uint8, device="cpu").expand(rows, *[0] * features)
     return Tensor(values, structure, order)
 
 

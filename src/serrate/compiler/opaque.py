@@ -82,7 +82,7 @@ def _forward(name: str, tensors: Sequence[torch.Tensor], keys: torch.Tensor | No
         elif isinstance(output, Expression):
             given.append(measures.partitions[output].offsets)
         else:
-            given.append(torch.empty(measures.of(output), 0, dtype=torch.uint8))
+            given.append(torch.empty(measures.of(output), 0, dtype=torch.uint8, device="cpu"))
     return _unshared(given, [*tensors, *packed, *held(made)]) if plan.shares else given
 
 
@@ -315,7 +315,7 @@ def _draw(call: int, count: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def _draw_shape(call: int, count: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.empty(count, 2, dtype=torch.int64)
+    return torch.empty(count, 2, dtype=torch.int64, device="cpu")
 
 
 def _entered(schema: str, run: Callable[..., Any], shapes: Callable[..., Any], *tags: torch.Tag) -> Callable[..., Any]:

@@ -66,7 +66,7 @@ _OTHER_VALUES = ("floor_divide", "remainder")
 
 def _promoted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A tensor of the dtype that torch gives for both, with as many axes as the one that has more."""
-    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other))
+    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other), device="cpu")
 
 
 def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
@@ -389,7 +389,7 @@ class Trace:
         tensors = [each for each in operands if isinstance(each, (Tensor, torch.Tensor))]
         if not any(each.ndim == 0 for each in tensors) or len({each.dtype for each in tensors}) < 2:
             return operands
-        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype) for each in tensors]
+        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype, device="cpu") for each in tensors]
         with torch._C.DisableTorchFunction():
             dtype = functools.reduce(_promoted, samples).dtype
 

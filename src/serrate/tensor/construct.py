@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
-from serrate.tensor import abstract, promotion
+from serrate.tensor import abstract, promotion, regions
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
@@ -45,6 +45,8 @@ def ragged(
     values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
     axes: list[Axis] = [partitions[0].num_components]
     axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
+    if device is None and (place := regions.default()) is not None and not _holds_tensors(nested):
+        device = place
     return Tensor(values if device is None else values.to(device), Structure(axes))
 
 
@@ -214,7 +216,8 @@ def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
 def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A Tensor from a number, a (rectangular) nested list, a buffer, an array or a torch tensor; a Tensor stays one.
 
-    Memory is shared where it can be, unless `copy=True`; `copy=False` is a ValueError where it cannot.
+    Memory is shared where it can be, unless `copy=True`; `copy=False` is a ValueError where it cannot. Without `device`
+    the memory of arrays and buffers stays where it is, and other data go where `sr.zeros` would make a tensor.
 
     >>> import serrate as sr
     >>> sr.asarray([[1, 2], [3, 4]]).shape
@@ -236,6 +239,7 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
         return asarray(_stacked(obj), dtype=dtype, device=device)
+    device = regions.default() if device is None else device
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device))
     except TypeError:
