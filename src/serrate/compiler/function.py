@@ -28,7 +28,7 @@ from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked, signature_of
 from serrate.compiler.stats import Stats
 from serrate.eager import philox
-from serrate.errors import CompileError, TracerError
+from serrate.errors import CompileError, DeviceMismatchError, TracerError
 from serrate.native.call_keys import KeyOf, key_function
 from serrate.ops.call import TRACER
 from serrate.program.program import replaced
@@ -275,7 +275,7 @@ class Jitted:
             except Pinned as error:
                 family.pinned |= error.places
                 family.loose = frozenset(place for place in family.loose if place[0] not in error.places)
-            except TracerError:
+            except (TracerError, DeviceMismatchError):
                 raise
             except CompileError as error:
                 made = _without_compiler(error)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from serrate.errors import DeviceMismatchError
+from serrate.ops import mismatches
 from serrate.tensor import regions
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -37,12 +39,21 @@ def call(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Ca
     `spelling` is the function of torch that the caller used; the arguments are then that function's, and the record
     says what they mean.
     """
-    is_eager = not is_dynamo_compiling()
-    tracer = TRACER.get() if is_eager else None
-    if op.is_placed and is_eager and spelling is None:
+    if is_dynamo_compiling():
+        return _computed(op, arguments, named, spelling)
+    if op.is_placed and spelling is None:
         named = _placed(arguments, named)
+    tracer = TRACER.get()
     if tracer is not None:
         return tracer(op, arguments, named, spelling)
+    try:
+        return _computed(op, arguments, named, spelling)
+    except DeviceMismatchError as error:
+        raise mismatches.of_call(op, arguments, named, spelling, error) from None
+
+
+def _computed(op: Op, arguments: tuple[Any, ...], named: dict[str, Any], spelling: Callable[..., Any] | None) -> Any:
+    """What the first implementation that applies gives, or what answers a spelling of torch."""
     if spelling is not None:
         return op.spellings[spelling](*arguments, **named)
     for implementation in op.implementations:
@@ -70,4 +81,4 @@ def _has_place(given: Any) -> bool:
     return isinstance(given, (Tensor, torch.Tensor))
 
 
-part([call])
+part([call, _computed])

@@ -22,13 +22,13 @@ class _Entered(NamedTuple):
 _IN_FORCE: ContextVar[_Entered | None] = ContextVar("serrate device region", default=None)
 
 
-class device_region(ContextDecorator):  # noqa: N801 - it is used as a function
+class device_region(ContextDecorator):
     """A context in which new tensors are made on `device`, where no `device=` says otherwise.
 
     It is about the functions of `sr` that take `device=`, such as `sr.zeros`, `sr.arange`, `sr.ragged` and
-    `sr.random.normal`, called by the thread or the task that entered the region. A tensor that is made like another one,
-    or of another one, lies where that one does, and operations run where their operands live. Regions cannot be nested;
-    between a region and a context of torch, as `torch.device("cpu")` is one, the inner one decides.
+    `sr.random.normal`, called by the thread or the task that entered the region. A tensor that is made of another one
+    lies where that one does, and operations run where their operands live. Regions cannot be nested; of a region and a
+    context of torch, as `torch.device("cpu")` is one, the inner one decides.
 
     >>> import serrate as sr
     >>> with sr.device_region("meta"):
