@@ -22,6 +22,7 @@ from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
+from serrate.program.devices import require_device
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
@@ -157,7 +158,13 @@ class _Generators:
 
 
 def runnable(program: Program, name: str = "program") -> Stage:
-    """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too."""
+    """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too.
+
+    A program with tensors on a device that this machine does not have is a ValueError.
+    """
+    values = (*program.inputs, *(value for each in program.instructions for value in each.results))
+    for device in dict.fromkeys(value.type.device for value in values):
+        require_device(device)
     program = explicit_keys.run(program)
     steps = Cutter(program, name=name).run()
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
