@@ -90,5 +90,5 @@ def _of_torch() -> DeviceContext | None:
     """The context of torch that is in force, `torch.set_default_device` included; None if there is none."""
     if not torch._C._len_torch_function_stack():
         return None
-    modes = reversed(_get_current_function_mode_stack())
+    modes = reversed(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
     return next((mode for mode in modes if isinstance(mode, DeviceContext)), None)
