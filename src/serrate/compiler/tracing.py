@@ -45,6 +45,7 @@ from serrate.program.program import Instruction, Program, replaced
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor import promotion
+from serrate.tensor.construct import BUILDER
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -140,7 +141,7 @@ class Trace:
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Program:
         """The program of a function of these arguments."""
-        trace, tracer = _CURRENT.set(self), TRACER.set(self)
+        trace, tracer, builder = _CURRENT.set(self), TRACER.set(self), BUILDER.set(self.constant)
         self.call = function, arguments, named
         noted: list[BaseException] = []
         noting = NOTED.set(noted)
@@ -169,6 +170,7 @@ class Trace:
                 outputs = (outputs, tuple(after for _, after in written))
         finally:
             NOTED.reset(noting)
+            BUILDER.reset(builder)
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
             self.is_over, self.call = True, None
@@ -207,11 +209,23 @@ class Trace:
             )
         return part
 
+    def constant(self, make: Callable[[], Tensor]) -> Tensor:
+        """A tensor that the function makes of Python's numbers, the same ones in each call."""
+        tracer = TRACER.set(None)
+        try:
+            made = make()
+        finally:
+            TRACER.reset(tracer)
+        self.made_inside[id(made)] = made
+        return made
+
     def _own(self, given: Tensor | torch.Tensor) -> Value:
         """A tensor that is no traced one, as it is returned: itself, or another one in each call if made inside."""
         value = self.capture(given)
         if id(given) not in self.made_inside:
             return self.standing[id(given)].first
+        if isinstance(given, Tensor):
+            return self.called(TABLE["Tensor.clone"], (value,), {}, "")  # type: ignore[no-any-return]
         run = parts.of_torch(torch.clone)
         return self.entered("torch.clone", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
 

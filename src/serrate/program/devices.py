@@ -1,14 +1,15 @@
 """Devices in types: those that torch knows, and those of other runtimes, which have a name alone.
 
 A program as text may be meant for a machine that torch has no word for. Its types hold such a device by its name, and
-passes know it from others; what no process of torch can do is run it. Where tensors without elements stand for those
-of a type (`program.abstract`), a device of torch that nobody has stands for the name.
+passes know it from others; what no process of torch can do is run it. Tensors without elements (`program.abstract`)
+cannot lie on devices that torch was built without: "meta" devices of high numbers stand for these.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -35,7 +36,7 @@ class NamedDevice:
 
 Device = torch.device | NamedDevice
 _LAST = 127
-"""The greatest number of a device in torch. Stand-ins are numbered from here down, where no device is."""
+"""The greatest number of a device in torch. Stand-ins are numbered from here down to 1."""
 _numbers: dict[str, int] = {}
 _lock = threading.Lock()
 
@@ -62,23 +63,28 @@ def stand_in(device: Device) -> torch.device:
     >>> stood_for(stand_in(NamedDevice("level_zero:gpu:1")))
     NamedDevice(text='level_zero:gpu:1')
     """
-    if isinstance(device, torch.device):
+    if isinstance(device, torch.device) and device.type in _linked():
         return device
     with _lock:
-        number = _numbers.setdefault(device.text, len(_numbers))
-    if number > _LAST:
-        raise ValueError(
-            f"this process has met {_LAST + 1} names of devices that torch does not know, and takes no more"
-        )
-    return torch.device("fpga", _LAST - number)
+        number = _numbers.setdefault(str(device), len(_numbers))
+    if number >= _LAST:
+        raise ValueError(f"this process has met {_LAST} devices that this machine does not have, and takes no more")
+    return torch.device("meta", _LAST - number)
+
+
+@cache
+def _linked() -> frozenset[str]:
+    """The kinds of devices that this build of torch can handle tensors of."""
+    found = torch.accelerator.current_accelerator()
+    return frozenset({"cpu", "meta"} if found is None else {"cpu", "meta", found.type})
 
 
 def stood_for(device: torch.device) -> Device:
     """The device that one of torch stands for: itself, if it was made by nobody here."""
-    if device.type != "fpga" or device.index is None:
+    if device.type != "meta" or device.index is None:
         return device
     found = next((text for text, number in _numbers.items() if number == _LAST - device.index), None)
-    return device if found is None else NamedDevice(found)
+    return device if found is None else device_named(found)
 
 
 def require_device(device: Device) -> None:
@@ -98,6 +104,9 @@ def require_device(device: Device) -> None:
         raise ValueError(f"this machine has no device {device}") from error
 
 
-def is_stood_for(text: str) -> bool:
-    """Whether a text is the name of a device that torch does not know, and that a type has."""
-    return text in _numbers
+def has_stand_in(given: object) -> bool:
+    """Whether an argument of an operation is a device that another one stands for. A text is one if it has a colon, so
+    that no other text that operations take is meant, and if a type has that device."""
+    if isinstance(given, str):
+        return ":" in given and given in _numbers
+    return isinstance(given, NamedDevice) or (isinstance(given, torch.device) and given.type not in _linked())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
+
+BUILDER: ContextVar[Callable[[Callable[[], Tensor]], Tensor] | None] = ContextVar("serrate builder", default=None)
+"""What is given the making of a tensor of Python's numbers where a trace stands: it is a constant of the program."""
 
 
 @untraced
@@ -42,12 +46,17 @@ def ragged(
     >>> sr.ragged([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], []], feature_size="gcd").values.shape
     torch.Size([3, 4])
     """
-    values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
-    axes: list[Axis] = [partitions[0].num_components]
-    axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
-    if device is None and (place := regions.default()) is not None and not _holds_tensors(nested):
-        device = place
-    return Tensor(values if device is None else values.to(device), Structure(axes))
+    builder, place = BUILDER.get(), regions.default() if device is None else device
+    if (builder is not None or place is not None) and isinstance(nested, (list, tuple)) and _holds_tensors(nested):
+        builder, place = None, device
+
+    def made() -> Tensor:
+        values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
+        axes: list[Axis] = [partitions[0].num_components]
+        axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
+        return Tensor(values if place is None else values.to(place), Structure(axes))
+
+    return made() if builder is None else builder(made)
 
 
 @untraced
@@ -239,7 +248,16 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
         return asarray(_stacked(obj), dtype=dtype, device=device)
-    device = regions.default() if device is None else device
+    device, builder = regions.default() if device is None else device, BUILDER.get()
+
+    def made() -> Tensor:
+        return _of_numbers(obj, dtype, device)
+
+    return made() if builder is None else builder(made)
+
+
+def _of_numbers(obj: Any, dtype: torch.dtype | None, device: Any) -> Tensor:
+    """A Tensor of numbers, or of nested lists of them."""
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device))
     except TypeError:
@@ -255,14 +273,21 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
 
 
 def _holds_tensors(nested: Any) -> bool:
-    return any(
-        isinstance(e, (Tensor, torch.Tensor)) or (isinstance(e, (list, tuple)) and _holds_tensors(e)) for e in nested
-    )
+    return next(_tensors_in(nested), None) is not None
+
+
+def _tensors_in(nested: Any) -> Iterator[Tensor | torch.Tensor]:
+    for entry in nested:
+        if isinstance(entry, (Tensor, torch.Tensor)):
+            yield entry
+        elif isinstance(entry, (list, tuple)):
+            yield from _tensors_in(entry)
 
 
 def _stacked(obj: Any) -> Tensor:
-    """A Tensor of nested lists that hold Tensors and numbers."""
-    parts = [asarray(entry).torch() for entry in obj]
+    """A Tensor of nested lists that hold Tensors and numbers, which lie where the first Tensor does."""
+    place = next(_tensors_in(obj)).device
+    parts = [asarray(entry, device=None if _holds_tensors([entry]) else place).torch() for entry in obj]
     shapes = {tuple(part.shape) for part in parts}
     if len(shapes) > 1:
         raise RaggednessError(f"asarray takes rectangular data; sr.stack takes ragged tensors; got shapes {shapes}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import ContextDecorator
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+
+if TYPE_CHECKING:
+    from torch.utils._device import DeviceContext
 
 
 class _Entered(NamedTuple):
@@ -90,5 +92,7 @@ def _of_torch() -> DeviceContext | None:
     """The context of torch that is in force, `torch.set_default_device` included; None if there is none."""
     if not torch._C._len_torch_function_stack():
         return None
+    from torch.utils._device import DeviceContext
+
     modes = reversed(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
     return next((mode for mode in modes if isinstance(mode, DeviceContext)), None)
