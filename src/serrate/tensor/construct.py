@@ -248,12 +248,9 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
         return asarray(_stacked(obj), dtype=dtype, device=device)
-    device, builder = regions.default() if device is None else device, BUILDER.get()
-
-    def made() -> Tensor:
-        return _of_numbers(obj, dtype, device)
-
-    return made() if builder is None else builder(made)
+    place, builder = regions.default() if device is None else device, BUILDER.get()
+    make = functools.partial(_of_numbers, obj, dtype, place)
+    return make() if builder is None else builder(make)
 
 
 def _of_numbers(obj: Any, dtype: torch.dtype | None, device: Any) -> Tensor:
