@@ -66,6 +66,17 @@ def test_a_call_makes_its_tensors_where_eager_code_does(name: str, context: str)
         assert (compiled.stats.traces, compiled.stats.eager_calls) == (2, 0)
 
 
+def test_what_is_known_of_results_is_told_apart_by_where_they_are_made() -> None:
+    """Lists of values go where torch makes tensors of them, and such a call has no device that would tell."""
+    for order in ((None, "meta"), ("meta", None)):
+        compiled = sr.jit(lambda x: sr.from_lengths([1.0, 2.0], [1, 1]))
+        for device in order:
+            with nullcontext() if device is None else torch.device(device):
+                want = sr.from_lengths([1.0, 2.0], [1, 1]).device
+                assert compiled(X).device == want
+                assert f" on {want} = from_lengths" in compiled.lower(X).program
+
+
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_operands_stay_where_they_are_and_numbers_that_change_too(context: str) -> None:
     compiled = sr.jit(lambda x, factor: (x * factor, sr.softmax(x, axis=1), sr.arange(2)))

@@ -69,7 +69,7 @@ def test_each_device_has_a_program(context: Callable[..., Any], device: str) -> 
 
 
 def test_random_numbers_are_the_same_on_both_devices() -> None:
-    key = sr.random.key(3)
+    key = sr.random.Key(3)
     with sr.device_region("cuda"):
         there = sr.random.uniform((100,), key=key)
     assert there.is_cuda
