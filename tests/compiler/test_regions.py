@@ -389,6 +389,27 @@ def test_a_mismatch_that_the_function_catches_is_the_other_branch() -> None:
     assert function(X, X.to("meta")).tolist() == [[2.0, 3.0], [], [4.0]]
 
 
+@pytest.mark.parametrize("write", ["copy_", "__setitem__"])
+def test_writes_between_devices_are_left_to_torch(write: str) -> None:
+    """torch copies elements of torch tensors between devices; a Tensor of Serrate takes those of its own device."""
+
+    def function(x: sr.Tensor, y: torch.Tensor) -> Any:
+        made = torch.zeros_like(x.values)
+        made.copy_(y) if write == "copy_" else made.__setitem__(slice(None), y)
+        return made
+
+    compiled, there = sr.jit(function), X.to("meta")
+    assert compiled(there, torch.ones(3)).device == function(there, torch.ones(3)).device == META
+    assert "writes from one device to another" in compiled.lower(there, torch.ones(3)).reason
+
+    @sr.jit
+    def of_ours(x: sr.Tensor, y: sr.Tensor) -> sr.Tensor:
+        return x.clone().copy_(y)
+
+    with pytest.raises(DeviceMismatchError, match="x on meta and other on cpu"):
+        of_ours(there, X)
+
+
 def test_a_number_on_the_host_goes_anywhere() -> None:
     there = X.to("meta")
     compiled = sr.jit(lambda x, number: x * number)

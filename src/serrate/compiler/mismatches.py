@@ -15,6 +15,7 @@ from serrate.compiler.spellings import tensors_in
 from serrate.compiler.traced import Traced
 from serrate.errors import OffsetsDeviceError
 from serrate.ops.mismatches import Operand, mismatch
+from serrate.ops.record import TABLE
 from serrate.program.program import Instruction, values_in
 from serrate.program.types import Value
 
@@ -42,6 +43,8 @@ class devices_named:
         operands = [_operand(value, self.made, self.called) for value in dict.fromkeys(values_in(self.given))]
         file, line, text = users_line()
         found = mismatch(f"{self.name} ({file}:{line}{text and f': {text}'})", operands)
+        if found is not None and self.name in TABLE and TABLE[self.name].writes:  # torch copies between devices here
+            raise NotImplementedError(f"{self.name} writes from one device to another") from error
         if found is not None:
             raise found from error
 
