@@ -121,6 +121,22 @@ def test_gradients_are_those_of_eager_code(context: str) -> None:
     assert compiled.stats.eager_calls == 0
 
 
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_way_back_inside_of_a_region_makes_what_it_needs_where_it_was(context: str) -> None:
+    def function(x: sr.Tensor) -> sr.Tensor:
+        places = sr.arange(x.shape[0])[:, None] + sr.zeros(x.shape)
+        return sr.sort(x * places + sr.random.normal(x.shape), axis=1) * sr.exp(x * places)
+
+    found = []
+    for each in (sr.jit(function), function):
+        torch.manual_seed(0)
+        values = X.values.clone().requires_grad_()
+        made = each(sr.from_lengths(values, [2, 0, 1])).values.sum()
+        with CONTEXTS[context]("meta"):
+            found.append(torch.autograd.grad(made, values)[0])
+    torch.testing.assert_close(found[0], found[1])
+
+
 def test_the_innermost_of_a_region_and_a_context_decides() -> None:
     compiled = sr.jit(lambda x: sr.zeros(x.shape))
     with sr.device_region("meta"), torch.device("cpu"):

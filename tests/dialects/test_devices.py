@@ -118,6 +118,14 @@ def test_gradients_go_back_to_the_device_that_a_tensor_was_moved_from() -> None:
     assert "meta" not in again(back)
 
 
+@pytest.mark.parametrize("context", [sr.device_region, torch.device])
+def test_a_program_makes_its_tensors_where_its_types_say(context) -> None:
+    program = traced(lambda x: (sr.zeros(x.shape), sr.arange(3), sr.random.uniform((2,)), sr.eye(2)), X)
+    run = runnable(program_of(parse(again(program)))).run
+    with context("meta"):
+        assert {str(each.device) for each in run(X)} == {"cpu"}
+
+
 @pytest.mark.parametrize("device", [SYCL, "cuda:99"])
 def test_running_a_program_elsewhere_is_an_error_that_names_the_device(device: str) -> None:
     program = program_of(parse(elsewhere(traced(sr.exp, X), device)))

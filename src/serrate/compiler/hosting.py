@@ -20,6 +20,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
 from serrate.passes.lower_ptensor import Called, Fused, Step
+from serrate.program.devices import stand_in
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
@@ -343,7 +344,10 @@ class _Writer:
             function = under_autocast(function, dict(instruction.autocast))
         called = self.made.meaning(re.sub(r"\W+", "_", instruction.op), function)
         given = [self._argument(part) for part in instruction.arguments]
-        given += [f"{name}={self._argument(part)}" for name, part in instruction.named]
+        named = {name: self._argument(part) for name, part in instruction.named}
+        if op is not None and op.is_placed and instruction.function is None:  # in whatever region it is called
+            named["device"] = self.made.meaning("device", stand_in(instruction.result.type.device))
+        given += [f"{name}={part}" for name, part in named.items()]
         if op is None or op.primitive in ("movement", "stop_gradient", "cast") or op.body is not None:
             self.called.update(instruction.results)
         result = self.variable("r")
