@@ -262,6 +262,22 @@ def test_graphs_of_torch_compile_follow_regions_around_them(context: str, fullgr
             assert outer(values).device == (CPU if device is None else META)
 
 
+def test_a_region_inside_of_what_torch_compiles_ends_its_graph() -> None:
+    compiled = sr.jit(lambda x: (x * 2, sr.ones(3)))
+
+    def outer(x: torch.Tensor) -> Any:
+        with sr.device_region("meta"):
+            made = compiled(x + 1)[1]
+        return made, compiled(x)[1], sr.zeros(2)
+
+    torch._dynamo.reset()
+    assert devices(torch.compile(outer, backend="eager")(torch.ones(3))) == [META, CPU, CPU]
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(outer, backend="eager", fullgraph=True)(torch.ones(3))
+    assert sr.zeros(2).device == CPU
+
+
 # --------------------------------------------------------------------------------------------------------- to_device
 
 
