@@ -49,6 +49,7 @@ from serrate.tensor.convert.nested import from_nested
 from serrate.tensor.convert.packed_sequence import from_packed_sequence
 from serrate.tensor.convert.torchrec import from_jt, from_kjt, to_jt, to_kjt
 from serrate.tensor.partition import Partition
+from serrate.tensor.regions import device_region
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.trees import register
@@ -93,6 +94,7 @@ __all__ = [
     "collate",
     "complex128",
     "complex64",
+    "device_region",
     "e",
     "errors",
     "explain",

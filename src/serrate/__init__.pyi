@@ -55,6 +55,7 @@ from serrate.tensor.convert.torchrec import from_kjt as from_kjt
 from serrate.tensor.convert.torchrec import to_jt as to_jt
 from serrate.tensor.convert.torchrec import to_kjt as to_kjt
 from serrate.tensor.partition import Partition as Partition
+from serrate.tensor.regions import device_region as device_region
 from serrate.tensor.structure import Ragged as Ragged
 from serrate.tensor.tensor import Tensor as Tensor
 from serrate.tensor.trees import register as register

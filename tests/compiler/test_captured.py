@@ -175,3 +175,27 @@ def test_a_compiled_function_inside_of_a_compiled_function():
     x = rows()
     same(outer(x), sr.softmax(x, axis=1) * 2 + sr.softmax(x * 0.5, axis=1))
     assert inner.stats.calls == 0
+
+
+def test_what_is_made_of_numbers_inside_is_another_tensor_in_each_call():
+    def function(x: Any) -> Any:
+        made = sr.ragged([[1.0, 2.0], [], [3.0]])
+        listed = sr.asarray([1.0, 2.0])
+        made[0] = made[0] + 1
+        return made, listed, x * listed
+
+    compiled, x = sr.jit(function), rows()
+    for each in (compiled(x), compiled(x)):
+        for one, other in zip(each, function(x), strict=True):
+            assert one.tolist() == other.tolist()
+        each[0].values.fill_(9.0)
+        each[1].values.fill_(9.0)
+    assert (compiled.stats.traces, compiled.stats.eager_calls) == (1, 0)
+
+
+def test_a_number_in_a_list_is_a_part_of_the_signature():
+    compiled = sr.jit(lambda x, number: (sr.ragged([[number, 2.0 * number], []]), x * sr.asarray([number, 1.0])))
+    for number in (1.0, 2.0, 3.0):
+        made, scaled = compiled(rows(), number)
+        assert made.tolist() == [[number, 2.0 * number], []]
+        same(scaled, rows() * torch.tensor([number, 1.0]))

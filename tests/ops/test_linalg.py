@@ -316,7 +316,7 @@ def test_wrong_arguments_are_named():
     nested, blocks = sr.from_lengths(noise(5), [[2, 1], [1, 2, 2]]), sr.from_product(noise(4), k, p)
     with pytest.raises(AxisError, match="combine them first"):
         sr.einsum("brs,bkr->bks", nested, blocks)
-    with pytest.raises(DeviceMismatchError, match="cpu and meta"):
+    with pytest.raises(DeviceMismatchError, match=r"on cpu and .* on meta"):
         sr.matmul(x, torch.ones(4, 2, device="meta"))
 
 

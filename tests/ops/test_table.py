@@ -37,7 +37,8 @@ def test_every_structure_and_dtype_runs_and_keeps_the_rules(op):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if op.family != "creation" and "freq" not in op.name], ids=lambda op: op.name
 )
-def test_the_default_device_of_torch_plays_no_part(op):
+@pytest.mark.parametrize("context", [torch.device, sr.device_region])
+def test_where_new_tensors_are_made_plays_no_part(op, context):
     """With "meta" as the default, whatever is made without naming a device has no elements, and fails."""
     for structure in ("features", "empty rows", "two levels", "permuted"):
         for text in op.samples:
@@ -45,7 +46,7 @@ def test_the_default_device_of_torch_plays_no_part(op):
             torch.manual_seed(0)
             want = result_of(op, args, options)
             torch.manual_seed(0)
-            with torch.device("meta"):
+            with context("meta"):
                 got = result_of(op, args, options)
             for mine, theirs in zip(parts(got), parts(want), strict=True):
                 assert mine.shape == theirs.shape

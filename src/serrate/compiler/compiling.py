@@ -23,6 +23,7 @@ from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
+from serrate.program.devices import require_device
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
@@ -158,7 +159,13 @@ class _Generators:
 
 
 def runnable(program: Program, name: str = "program") -> Stage:
-    """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too."""
+    """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too.
+
+    A program with tensors on a device that this machine does not have is a ValueError.
+    """
+    values = (*program.inputs, *(value for each in program.instructions for value in each.results))
+    for device in dict.fromkeys(value.type.device for value in values):
+        require_device(device)
     program = explicit_keys.run(program)
     steps = Cutter(program, kernel_devices(), name).run()
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
@@ -193,7 +200,7 @@ def loose_inputs(given: Arguments, loose: frozenset[Place], limits: Mapping[int,
     found = [pair for pair in zip(places, given.numbers, strict=True) if (pair[0], -1) in loose]
     if not all(limits[place].admits(number) for place, number in found):
         return None
-    return [torch.tensor(number, dtype=DTYPES[type(number)]) for _, number in found]
+    return [torch.tensor(number, dtype=DTYPES[type(number)], device="cpu") for _, number in found]
 
 
 class _Maker:

@@ -115,7 +115,7 @@ class Description:
             cells, spec = Structure(made).cells(parents), self.partitions[number]
             if number not in partitions:
                 length = LENGTH if spec.uniform_length is None else spec.uniform_length
-                offsets = torch.arange(cells + 1, dtype=spec.dtype) * length
+                offsets = torch.arange(cells + 1, dtype=spec.dtype, device="cpu") * length
                 partitions[number] = Partition._of(
                     offsets, cells * length, trusted=not spec.searched, uniform_length=spec.uniform_length
                 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
@@ -22,6 +23,7 @@ from serrate.compiler.described import Description, PartitionSpec, TensorSpec
 from serrate.compiler.opaque import COMPILED, DRAW, enter
 from serrate.compiler.plans import Plan, plan_of
 from serrate.compiler.signature import Unsupported
+from serrate.tensor import regions
 from serrate.tensor.identity import Identity
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -47,7 +49,7 @@ def embedded(jitted: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
         torch._dynamo.graph_break(msg=found[1])
         return jitted._uncompiled(*arguments, **named)
     name, draws, call, count, returned, shapes, cut = found
-    keys = DRAW(call, draws, torch.empty(0)) if draws else None
+    keys = DRAW(call, draws, torch.empty(0, device="cpu")) if draws else None
     plan = getattr(jitted._plans, name)  # An attribute may be new, which an entry of a dict may not be.
     captured = [plan.captured[number] for number in range(count)]
     given = [each.values if isinstance(each, Tensor) else each for each in (*tensors, *captured)]
@@ -212,12 +214,13 @@ def _found(jitted: Any, arguments: Any, named: Any, specs: Any, cuts: Any) -> tu
             tuple(TensorSpec(*each) for each in specs),
             tuple(PartitionSpec(*each) for each in cuts),
         )
-        plan = _planned(jitted, description)
+        with _contexts_of_torch():
+            plan = _planned(jitted, description)
+            _guard(plan)
     except Unsupported as error:
         return None, where + str(error)
     except Exception as error:  # The call that runs outside of the graph raises it as it is.
         return None, f"{where}it raises {type(error).__name__}: {error}"
-    _guard(plan)
     call = next(_calls) if plan.draws else 0
     return plan.name, plan.draws, call, len(plan.captured), plan.returned, plan.shapes, plan.partitions
 
@@ -244,6 +247,14 @@ def _planned(jitted: Any, description: Description) -> Plan:
     return made
 
 
+def _contexts_of_torch() -> AbstractContextManager[Any]:
+    """The contexts of torch that the traced code stands in, such as `torch.device("cuda")`: torch.compile sets them
+    aside while it traces."""
+    from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
+
+    return torch_function_mode_stack_state_mgr.temp_restore_stack()
+
+
 def _guard(plan: Plan) -> None:
     """Let torch.compile trace its caller again when something has changed that the function finds outside."""
     from torch._dynamo.guards import install_guard
@@ -257,13 +268,17 @@ def _guard(plan: Plan) -> None:
 def _guard_of(plan: Plan) -> Callable[[Any, Any], None]:
     """What gives torch.compile a guard that asks whether all is as it was."""
     name, outside, function = plan.jitted._name, plan.outside, ref(plan.jitted)
+    device = regions.default()
 
     def is_same(_: Any) -> bool:
         kept = function()
-        return kept is not None and kept._outside.key() == outside
+        return kept is not None and kept._outside.key() == outside and regions.default() == device
 
     def create(builder: Any, guard: Any) -> None:
-        add, text = builder.guard_manager.root.add_lambda_guard, [f"what {name} finds outside is what it was"]
+        add, text = (
+            builder.guard_manager.root.add_lambda_guard,
+            [f"what {name} finds outside is what it was, and where it makes tensors"],
+        )
         try:
             add(is_same, text, guard.user_stack)
         except TypeError:  # torch 2.9 takes no stack

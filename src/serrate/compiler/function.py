@@ -28,13 +28,13 @@ from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked, signature_of
 from serrate.compiler.stats import Stats
 from serrate.eager import philox
-from serrate.errors import CompileError, TracerError
+from serrate.errors import CompileError, DeviceMismatchError, TracerError
 from serrate.native.call_keys import KeyOf, key_function
 from serrate.ops.call import TRACER
 from serrate.program.program import replaced
 from serrate.runtime import toolchain
 from serrate.schedule import Planned
-from serrate.tensor import abstract
+from serrate.tensor import abstract, regions
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import part, untraced
 
@@ -170,7 +170,8 @@ class Jitted:
     def _surroundings(self) -> tuple[Any, ...]:
         """What decides about the program besides the arguments."""
         return (
-            torch.is_grad_enabled(), torch.get_default_dtype(), *autocast_state().items(), self._outside.key()
+            torch.is_grad_enabled(), torch.get_default_dtype(), regions.default(), *autocast_state().items(),
+            self._outside.key(),
         )  # fmt: skip
 
     @untraced
@@ -274,7 +275,7 @@ class Jitted:
             except Pinned as error:
                 family.pinned |= error.places
                 family.loose = frozenset(place for place in family.loose if place[0] not in error.places)
-            except TracerError:
+            except (TracerError, DeviceMismatchError):
                 raise
             except CompileError as error:
                 made = _without_compiler(error)

@@ -164,7 +164,7 @@ class _Inputs:
 
     def carrier(self) -> torch.Tensor:
         """A tensor that can be saved."""
-        made = torch.empty(0, dtype=torch.uint8)
+        made = torch.empty(0, dtype=torch.uint8, device="cpu")
         made.inputs = self  # type: ignore[attr-defined]
         return made
 

@@ -20,6 +20,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
 from serrate.passes.lower_ptensor import Called, Fused, Step
+from serrate.program.devices import stand_in
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
@@ -349,7 +350,10 @@ class _Writer:
             function = under_autocast(function, dict(instruction.autocast))
         called = self.made.meaning(re.sub(r"\W+", "_", instruction.op), function)
         given = [self._argument(part) for part in instruction.arguments]
-        given += [f"{name}={self._argument(part)}" for name, part in instruction.named]
+        named = {name: self._argument(part) for name, part in instruction.named}
+        if op is not None and op.is_placed and instruction.function is None:  # in whatever region it is called
+            named["device"] = self.made.meaning("device", stand_in(instruction.result.type.device))
+        given += [f"{name}={part}" for name, part in named.items()]
         if op is None or op.primitive in ("movement", "stop_gradient", "cast") or op.body is not None:
             self.called.update(instruction.results)
         result = self.variable("r")
@@ -430,7 +434,7 @@ class _Writer:
         return self._argument(part)
 
 
-_NOTHING = torch.zeros((), dtype=torch.uint8)
+_NOTHING = torch.zeros((), dtype=torch.uint8, device="cpu")
 """The only element of a tensor that says by its shape what a size is."""
 
 
@@ -458,7 +462,7 @@ def under_autocast(function: Callable[..., Any], casts: Mapping[str, torch.dtype
 def carrier_of(structure: Structure, order: tuple[int, ...], features: int) -> Tensor:
     """A tensor of a structure that holds next to nothing."""
     rows = structure.cells(structure.whole)
-    values = torch.empty((), dtype=torch.uint8).expand(rows, *[0] * features)
+    values = torch.empty((), dtype=torch.uint8, device="cpu").expand(rows, *[0] * features)
     return Tensor(values, structure, order)
 
 

@@ -23,6 +23,7 @@ from serrate.compiler.tickets import held, record_of, ticket
 from serrate.eager.philox import replayed
 from serrate.lowering.keys import draw, key_of
 from serrate.passes.vjp import RECORD
+from serrate.program.devices import stand_in
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Symbol
 from serrate.program.types import RaggedAxis, Value
@@ -82,7 +83,7 @@ def _forward(name: str, tensors: Sequence[torch.Tensor], keys: torch.Tensor | No
         elif isinstance(output, Expression):
             given.append(measures.partitions[output].offsets)
         else:
-            given.append(torch.empty(measures.of(output), 0, dtype=torch.uint8))
+            given.append(torch.empty(measures.of(output), 0, dtype=torch.uint8, device="cpu"))
     return _unshared(given, [*tensors, *packed, *held(made)]) if plan.shares else given
 
 
@@ -191,11 +192,11 @@ def _forward_shapes(name: str, tensors: Sequence[torch.Tensor], keys: torch.Tens
         sizes = [measures.of(size, unknown) for size in shape_of(output)]
         dtype, device = torch.uint8, torch.device("cpu")
         if isinstance(output, Value):
-            dtype, device = output.type.dtype, output.type.device
+            dtype, device = output.type.dtype, stand_in(output.type.device)
             if output.type == RECORD:
                 sizes, dtype = [1], torch.int64
         elif isinstance(output, Expression):
-            dtype, device = output.dtype, output.device
+            dtype, device = output.dtype, stand_in(output.device)
         made.append(torch.empty(sizes, dtype=dtype, device=device))
     return made
 
@@ -295,7 +296,7 @@ def _backward_shapes(name: str, tensors: Sequence[torch.Tensor], sizes: Sequence
     for number in plan.differentiable.gradients:
         kind = plan.inputs[number].type
         count = len(kind.features) + (kind.rows is not None)
-        made.append(torch.empty([next(left) for _ in range(count)], dtype=kind.dtype, device=kind.device))
+        made.append(torch.empty([next(left) for _ in range(count)], dtype=kind.dtype, device=stand_in(kind.device)))
     return made
 
 
@@ -315,7 +316,7 @@ def _draw(call: int, count: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def _draw_shape(call: int, count: int, like: torch.Tensor) -> torch.Tensor:
-    return torch.empty(count, 2, dtype=torch.int64)
+    return torch.empty(count, 2, dtype=torch.int64, device="cpu")
 
 
 def _entered(schema: str, run: Callable[..., Any], shapes: Callable[..., Any], *tags: torch.Tag) -> Callable[..., Any]:

@@ -221,7 +221,7 @@ class _Layout:
         packed = [examples[n] if n < len(examples) else plan.captured[n - len(examples) - len(plan.loose)]
                   for n in plan.packed]  # fmt: skip
         tensors = [each.values if isinstance(each, Tensor) else each for each in packed]
-        offsets = [torch.empty(each + 1) for each in _components(plan, examples)]
+        offsets = [torch.empty(each + 1, device="cpu") for each in _components(plan, examples)]
         self.known = plan.measures(tensors, offsets)
         self.outputs: dict[Any, int] = {}
         self.shapes: dict[tuple[Any, ...], int] = {}

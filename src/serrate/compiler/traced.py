@@ -14,6 +14,7 @@ import torch
 
 from serrate.compiler.refusing import refuse
 from serrate.compiler.traced_sizes import TracedPartition, traced_size
+from serrate.program.devices import stand_in
 from serrate.program.sizes import Size
 from serrate.program.sizes import product_of as times
 from serrate.program.types import RaggedAxis, Value
@@ -148,7 +149,13 @@ class Traced(Tensor):
     @property
     def device(self) -> torch.device:
         """Where the elements live."""
-        return self.value.type.device
+        return stand_in(self.value.type.device)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """The tensor on another device, as an operation of the program."""
+        if stream is not None:
+            raise NotImplementedError("to_device is given a CUDA stream, and a program knows no streams")
+        return super().to_device(device)
 
     @property
     def is_cuda(self) -> bool:

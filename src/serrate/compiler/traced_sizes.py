@@ -172,6 +172,11 @@ class TracedPartition(Partition):
         """How many values it has."""
         return traced_size(self.expression.values)
 
+    @property
+    def is_host_born(self) -> bool:
+        """Whether the host knows the lengths."""
+        return self.expression.host_born
+
     def same_as(self, other: Partition) -> bool:
         """Whether both are the same expression; whether others are equal only a call knows."""
         if not isinstance(other, TracedPartition) or other.expression != self.expression:

@@ -13,6 +13,7 @@ import torch
 
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.gradients import autocast_state
+from serrate.compiler.mismatches import Called, devices_named
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
@@ -44,6 +45,7 @@ from serrate.program.program import Instruction, Program, replaced
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor import promotion
+from serrate.tensor.construct import BUILDER
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -66,7 +68,7 @@ _OTHER_VALUES = ("floor_divide", "remainder")
 
 def _promoted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A tensor of the dtype that torch gives for both, with as many axes as the one that has more."""
-    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other))
+    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other), device="cpu")
 
 
 def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
@@ -74,6 +76,12 @@ def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
     tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
     chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
     return functools.reduce(promotion.promote, [each.dtype for each in chosen]) if chosen else None
+
+
+def _where() -> str:
+    """The line of the user's program that runs now, as instructions say it."""
+    file, line, _ = users_line()
+    return f"{os.path.basename(file)}:{line}"
 
 
 class Trace:
@@ -107,6 +115,8 @@ class Trace:
         self.limits: dict[int, Limit] = {}
         """What numbers must be, by their places among the variables."""
         self.is_over = False
+        self.call: Called | None = None
+        """The function that runs, and its arguments."""
         self.arguments: list[Traced] = []
         self.plain: list[bool] = []
         """For each value that is returned whether it is a torch tensor there."""
@@ -131,7 +141,8 @@ class Trace:
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Program:
         """The program of a function of these arguments."""
-        trace, tracer = _CURRENT.set(self), TRACER.set(self)
+        trace, tracer, builder = _CURRENT.set(self), TRACER.set(self), BUILDER.set(self.constant)
+        self.call = function, arguments, named
         noted: list[BaseException] = []
         noting = NOTED.set(noted)
         try:
@@ -159,9 +170,10 @@ class Trace:
                 outputs = (outputs, tuple(after for _, after in written))
         finally:
             NOTED.reset(noting)
+            BUILDER.reset(builder)
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
-            self.is_over = True
+            self.is_over, self.call = True, None
         return Program(tuple(self.given), tuple(self.instructions), outputs, self.guards)
 
     def _written(self) -> list[tuple[Value, Value]]:
@@ -197,11 +209,23 @@ class Trace:
             )
         return part
 
+    def constant(self, make: Callable[[], Tensor]) -> Tensor:
+        """A tensor that the function makes of Python's numbers, the same ones in each call."""
+        tracer = TRACER.set(None)
+        try:
+            made = make()
+        finally:
+            TRACER.reset(tracer)
+        self.made_inside[id(made)] = made
+        return made
+
     def _own(self, given: Tensor | torch.Tensor) -> Value:
         """A tensor that is no traced one, as it is returned: itself, or another one in each call if made inside."""
         value = self.capture(given)
         if id(given) not in self.made_inside:
             return self.standing[id(given)].first
+        if isinstance(given, Tensor):
+            return self.called(TABLE["Tensor.clone"], (value,), {}, "")  # type: ignore[no-any-return]
         run = parts.of_torch(torch.clone)
         return self.entered("torch.clone", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
 
@@ -236,15 +260,15 @@ class Trace:
                 return self._wrapped(self.cast(made.value, narrow)) if made.dtype is torch.float32 else made
             arguments = self._with_numbers(op, arguments)
         given, options = replaced((arguments, named), self.typed)
-        file, line, _ = users_line()
-        where = f"{os.path.basename(file)}:{line}"
+        where = _where()
         if spelling is None:
             return self._wrapped(self.called(op, given, options, where))
         try:
-            found = record_calls(
-                op.spellings[spelling], given, options, self.names,
-                guards=self.guards, title=spelling.__name__, memo=("spelling", op.name, spelling),
-            )  # fmt: skip
+            with devices_named(op.name, (given, options), self.instructions, self.call):
+                found = record_calls(
+                    op.spellings[spelling], given, options, self.names,
+                    guards=self.guards, title=spelling.__name__, memo=("spelling", op.name, spelling),
+                )  # fmt: skip
         except NotRecorded:
             return self._wrapped(self.called(op, given, options, where, spelling))
         self.guards = found.guards
@@ -314,7 +338,8 @@ class Trace:
         asked = None if decides else question("result", name, spelling, given, options, self.guards)
         found = answer_to(asked, self.inputs.program)
         if found is None:
-            found = self._found(name, call, function, given, options)
+            with devices_named(name, (given, options), self.instructions, self.call):
+                found = self._found(name, call, function, given, options)
             remember(asked, found)
         self.guards = found.guards
         result = replaced(
@@ -389,7 +414,7 @@ class Trace:
         tensors = [each for each in operands if isinstance(each, (Tensor, torch.Tensor))]
         if not any(each.ndim == 0 for each in tensors) or len({each.dtype for each in tensors}) < 2:
             return operands
-        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype) for each in tensors]
+        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype, device="cpu") for each in tensors]
         with torch._C.DisableTorchFunction():
             dtype = functools.reduce(_promoted, samples).dtype
 
@@ -408,9 +433,8 @@ class Trace:
             args = tuple(map(self.typed, self.as_torch_promotes(args)))
             run = parts.of_elements(function, op.name)
             name = f"torch.{op.name}"
-            file, line, _ = users_line()
-            where = f"{os.path.basename(file)}:{line}"
-            return self._wrapped(self.entered(name, Call(name, (object(),)), run, args, {}, where, run), is_plain=True)
+            result = self.entered(name, Call(name, (object(),)), run, args, {}, _where(), run)
+            return self._wrapped(result, is_plain=True)
         if is_plain and op is not None and op.name != "where" and elementwise.is_known(op.name):
             args = self.as_torch_promotes(args)
         if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):
@@ -430,11 +454,8 @@ class Trace:
             raise NotImplementedError("torch.autograd is called inside of the function, and a trace has no gradients")
         if loops(function, args, kwargs):
             raise NotImplementedError(f"{name} goes step by step over an axis whose size differs from call to call")
-        file, line, _ = users_line()
         run = parts.of_torch(function)
-        result = self.entered(
-            name, Call(name, (object(),)), run, given, options, f"{os.path.basename(file)}:{line}", run
-        )
+        result = self.entered(name, Call(name, (object(),)), run, given, options, _where(), run)
         return self._wrapped(result, is_plain=True)
 
     def part(self, x: Traced, name: str, *arguments: Any) -> Any:
@@ -443,7 +464,7 @@ class Trace:
             return x.alias()
         run = parts.PARTS[name]
         given = (x.value, *map(self.typed, arguments))
-        result = self.entered(f"x.{name}", Call(name, (object(),)), run, given, {}, "", run)
+        result = self.entered(f"x.{name}", Call(name, (object(),)), run, given, {}, _where(), run)
         made = self._wrapped(result, is_plain=name != "ungroup")
         if name == "values":
             link_values(self, made, x)

@@ -19,6 +19,7 @@ import torch
 from serrate.dialects.attributes import ELEMENTS, PTensor, Shaped
 from serrate.dialects.terms import Node, Term, Word, text_of
 from serrate.lowering.factories import FACTORIES, made_by
+from serrate.program.devices import Device, NamedDevice, device_named
 from serrate.program.partitions import Call, Expression
 from serrate.program.sizes import Polynomial, Size, Slice, Symbol, product_of, size_of, sum_of
 from serrate.program.types import RaggedAxis, TensorType, Value
@@ -106,11 +107,11 @@ class Scope:
         sizes = {key: self.size_read(said[key]) if key in said else None for key in _KNOWN_OF_PARTITIONS}
         if sizes["components"] is None or not isinstance(kind, str):
             raise CannotRead(f"the partition {name.text} does not say how many components it has")
-        same, device = said.get("same_lengths"), said.get("device", "cpu")
+        same, device = said.get("same_lengths"), said.get("device")
         expression = Expression(
             kind, tuple(map(self.read, of.parts)), sizes["components"], sizes["capacity"],
             said.get("host_born", TRUE) == TRUE, said.get("exact", TRUE) == TRUE,
-            self.read(said["dtype"]) if "dtype" in said else torch.int64, torch.device(str(device)),
+            self.read(said["dtype"]) if "dtype" in said else torch.int64, self._device_read(device),
             sizes["uniform_length"], sizes["bound"], None if same is None else self.partition_read(same),
         )  # fmt: skip
         self.partitions[expression], self.declared[name.text[1:]] = name.text[1:], expression
@@ -208,10 +209,18 @@ class Scope:
         if sorted(places) != list(range(len(axes))):
             raise CannotRead(f"the order of {written} does not name each of its {len(axes)} dimensions once")
         return TensorType(
-            _DTYPES[shaped.element], torch.device(str(shaped.detail("device") or "cpu")), tuple(axes[:count]),
+            _DTYPES[shaped.element], self._device_read(shaped.detail("device")), tuple(axes[:count]),
             _usual_rows(tuple(axes[:count])) if rows is None else None if rows == NONE else self.size_read(rows),
             tuple(features), places, team, None if origin is None else self.read(origin), program=self.program,
         )  # fmt: skip
+
+    def _device_read(self, term: Term | None) -> Device:
+        """A device, which torch need not know."""
+        if term is None:
+            return torch.device("cpu")
+        if not isinstance(term, str) or not term.strip():
+            _unreadable(term, 'a device such as "cuda:0"')
+        return device_named(term)
 
     def _axis_read(self, number: int, term: Term) -> Any:
         if isinstance(term, Word) and term.is_name:
@@ -400,6 +409,7 @@ _WRITERS: dict[type, Callable[[Scope, Any], Term]] = {
     range: lambda scope, part: Node("range", (part.start, part.stop, part.step)),
     torch.dtype: lambda scope, part: Node("dtype", (str(part).removeprefix("torch."),)),
     torch.device: lambda scope, part: Node("device", (str(part),)),
+    NamedDevice: lambda scope, part: Node("device", (str(part),)),
     Polynomial: lambda scope, part: Node("size", (scope.size_written(part),)),
     Slice: lambda scope, part: Node("bounds", tuple(map(scope.written, (part.start, part.stop, part.step)))),
     Expression: lambda scope, part: scope.name_of(part),
@@ -430,7 +440,7 @@ _READERS: dict[str, Callable[[Scope, tuple[Any, ...]], Any]] = {
     "slice": lambda scope, parts: slice(*map(scope.read, parts)),
     "range": lambda scope, parts: range(*parts),
     "dtype": lambda scope, parts: _DTYPES[parts[0]],
-    "device": lambda scope, parts: torch.device(*parts),
+    "device": lambda scope, parts: scope._device_read(*parts),
     "size": lambda scope, parts: scope.size_read(*parts),
     "bounds": lambda scope, parts: Slice(*map(scope.read, parts)),
     "ragged": lambda scope, parts: RaggedAxis(scope.partition_read(parts[0]), tuple(parts[1:])),

@@ -89,7 +89,7 @@ class Drawn(NamedTuple):
 def draw() -> tuple[torch.Tensor, torch.Tensor]:
     """The next key, as tensors."""
     key = next_key(None)
-    return torch.tensor(_wrapped(key.seed)), torch.tensor(_wrapped(key.call))
+    return torch.tensor(_wrapped(key.seed), device="cpu"), torch.tensor(_wrapped(key.call), device="cpu")
 
 
 def key_of(seed: torch.Tensor, call: torch.Tensor) -> Key:

@@ -44,7 +44,7 @@ def cu_seqlens(x: Tensor) -> torch.Tensor:
 
 def number(size: int) -> torch.Tensor:
     """A size as a tensor of one element."""
-    return torch.tensor(size, dtype=torch.int64)
+    return torch.tensor(size, dtype=torch.int64, device="cpu")
 
 
 def divisor(given: Any) -> torch.Tensor:
@@ -133,7 +133,7 @@ def with_record(function: Callable[..., Any], asked: tuple[bool, ...]) -> Callab
     """
 
     def call(*arguments: Any, **named: Any) -> tuple[Any, torch.Tensor]:
-        tape, record = _Tape(function, asked, arguments, named), torch.empty(0, dtype=torch.uint8)
+        tape, record = _Tape(function, asked, arguments, named), torch.empty(0, dtype=torch.uint8, device="cpu")
         record.tape = tape  # type: ignore[attr-defined]
         return tape.given(), record
 

@@ -11,7 +11,7 @@ from serrate.eager import padding, picking
 from serrate.errors import AxisError, RaggednessError
 from serrate.ops.manipulation import unstack_vjp
 from serrate.ops.record import ALL, Error, Implementation, operation, ops, record, torch_names, written
-from serrate.ops.rules import by_numbers, reduced_to
+from serrate.ops.rules import by_numbers, in_dtype, reduced_to
 from serrate.tensor import assignment, combine, dense, indexing, memory
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -106,6 +106,13 @@ def _to_body(x: Any, /, *args: Any, **kwargs: Any) -> Any:
     if x.is_complex() and not dtype.is_complex:
         x = ops.not_equal(x, 0) if dtype == torch.bool else ops.real(x)
     return ops.astype(x, dtype, copy=kwargs.get("copy", len(switches) > 1 and switches[1]), device=device)
+
+
+def _to_vjp(g: Any, out: Any, x: Any, **_: Any) -> Any:
+    """A rule of its own, so that the way back of a move is a move, too."""
+    g = g if g.device == x.device else ops["Tensor.to"](g, x.device)
+    inexact = all(each.is_floating_point() or each.is_complex() for each in (x, out))
+    return in_dtype(g, x.dtype) if inexact else None
 
 
 # -------------------------------------------------------------------------------------------------------- records
@@ -209,6 +216,7 @@ _record(
     memory.to,
     "x on another device or in another dtype, as torch's `to`.",
     body=_to_body,
+    vjp=_to_vjp,
     example=(f"{_X}.to(torch.float64).tolist()", "[[1.0, 2.0], [], [3.0]]"),
     samples=("x, x.dtype", "x, torch.complex64", "x, 'cpu'", "x, x.dtype, False, True"),
     errors=(("x, 'nowhere'", RuntimeError, "device"),),

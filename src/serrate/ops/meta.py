@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from serrate.ops.call import TRACER
 from serrate.ops.record import Op
 from serrate.program.abstract import AbstractRun, mapped, unsaid
+from serrate.program.devices import device_named, has_stand_in, stand_in
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
 from serrate.program.points import POINTS, SCALES, Point
@@ -166,6 +167,8 @@ def given_at(run: AbstractRun, part: Any) -> Any:
         return run.tensor(part.type if isinstance(part, Value) else part)
     if isinstance(part, Expression):
         return run.partition(part)
+    if has_stand_in(part):
+        return stand_in(device_named(str(part)))
     return run.axis(part) if isinstance(part, (RaggedAxis, Polynomial)) else part
 
 

@@ -121,9 +121,12 @@ class Op:
     """Whether torch.compile may trace it: it takes packed values as they are, or leaves structure to others."""
     signature: inspect.Signature = field(init=False)
     """The parameters of the public function."""
+    is_placed: bool = field(init=False)
+    """Whether it takes the device of its result, and so may make a tensor of nothing."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signature", inspect.signature(self.function))
+        object.__setattr__(self, "is_placed", "device" in self.signature.parameters)
         unknown = set(self.operands) - set(self.signature.parameters)
         if unknown:
             raise ValueError(f"{self.name} has no parameters {', '.join(sorted(unknown))}, which it names as operands")

@@ -17,6 +17,7 @@ from serrate.ops.meta import Typed, call_name, found_at_points, given_at, progra
 from serrate.ops.record import TABLE, Op
 from serrate.ops.remembering import answer_to, question, remember
 from serrate.program.abstract import AbstractRun
+from serrate.program.devices import stood_for
 from serrate.program.guards import Guard
 from serrate.program.partitions import AbstractPartition, Call
 from serrate.program.program import Instruction, replaced, values_in
@@ -200,6 +201,8 @@ class _Recorder:
             return part.expression
         if isinstance(part, Ragged):
             return RaggedAxis(self.abstract.expression_of(part.partition), part.parents)
+        if isinstance(part, torch.device):
+            return stood_for(part)
         if type(part) is not int:
             return part
         size = self.abstract.size(part)

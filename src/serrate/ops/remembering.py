@@ -18,6 +18,7 @@ import torch
 from serrate.program.canonical import canonical
 from serrate.program.program import replaced
 from serrate.program.types import TensorType, Value
+from serrate.tensor import regions
 
 MOST = 1 << 14
 """How many answers are kept; of more, the oldest are forgotten."""
@@ -31,7 +32,7 @@ def question(*parts: Any) -> bytes | None:
     """A question as a key, the same in every process. None if it holds something that has no name in another process.
 
     Values count by their types and by which of them are the same. What torch was told for all calls is a part of it:
-    the default dtype, and which dtypes autocast casts to.
+    the default dtype, where new tensors are made, and which dtypes autocast casts to.
     """
     places: dict[Value, int] = {}
 
@@ -41,7 +42,7 @@ def question(*parts: Any) -> bytes | None:
         return dataclasses.replace(part, program=None) if isinstance(part, TensorType) else part
 
     casts = tuple(torch.get_autocast_dtype(on) for on in ("cpu", "cuda") if torch.is_autocast_enabled(on))
-    written = canonical((torch.get_default_dtype(), casts, replaced(parts, numbered)))
+    written = canonical((torch.get_default_dtype(), regions.default(), casts, replaced(parts, numbered)))
     return None if written is None or len(written) > LONGEST else written
 
 

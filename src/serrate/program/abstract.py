@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from serrate.program.devices import stand_in, stood_for
 from serrate.program.guards import Known, Meeting
 from serrate.program.partitions import AbstractPartition, Call, Expression
 from serrate.program.points import Point
@@ -168,7 +169,7 @@ class AbstractRun:
                 not device_born,
                 exact,
                 offsets.dtype,
-                offsets.device,
+                stood_for(offsets.device),
                 length,
                 None if bound is None else self.size(bound),
             )
@@ -227,7 +228,7 @@ class AbstractRun:
         if kind.rows is not None:
             sizes.insert(0, self.number(kind.rows))
             structure = self.structure(kind.axes, sizes[0])
-        values = torch.empty(sizes, dtype=kind.dtype, device=kind.device)
+        values = torch.empty(sizes, dtype=kind.dtype, device=stand_in(kind.device))
         made = Tensor(values, structure, kind.order, kind.team)
         return made if kind.origin is None else kind.origin.restored(self, made)
 
@@ -240,7 +241,7 @@ class AbstractRun:
         origin_in = getattr(x, "origin_in", None)
         origin = None if origin_in is None else origin_in(self)
         axes = self.axes_of(x.structure)
-        return TensorType(x.dtype, x.device, axes, rows, tuple(sizes), x.order, x.team, origin, self.program)
+        return TensorType(x.dtype, stood_for(x.device), axes, rows, tuple(sizes), x.order, x.team, origin, self.program)
 
     def expression_of(self, partition: Partition) -> Expression:
         """The expression of a partition."""

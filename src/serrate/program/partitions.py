@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from serrate.program.devices import Device, stand_in, stood_for
 from serrate.program.sizes import Size, symbol
 from serrate.tensor.partition import Partition
 
@@ -68,7 +69,7 @@ class Expression:
     """Whether no value is undefined."""
     dtype: torch.dtype
     """That of its offsets; more values than an int32 counts have int64 offsets all the same."""
-    device: torch.device
+    device: Device
     """Where its offsets were born."""
     uniform_length: Size | None = None
     """The one length of all components, where that was declared."""
@@ -133,7 +134,9 @@ class AbstractPartition(Partition):
     @classmethod
     def of(cls, expression: Expression, run: AbstractRun) -> AbstractPartition:
         """The partition of an expression."""
-        offsets = torch.empty(run.number(expression.components) + 1, dtype=expression.dtype, device=expression.device)
+        offsets = torch.empty(
+            run.number(expression.components) + 1, dtype=expression.dtype, device=stand_in(expression.device)
+        )
         made = object.__new__(cls)
         made._hold(
             offsets,
@@ -179,7 +182,7 @@ class AbstractPartition(Partition):
                 not (self._device_born if device_born is None else device_born),
                 exact,
                 self.dtype,
-                self.home if device is None else device,
+                stood_for(self.home if device is None else device),
                 None if uniform_length is None else size(uniform_length),
                 None if bound is None else size(bound),
                 self.expression if same_lengths else None,
@@ -276,7 +279,7 @@ class AbstractPartition(Partition):
         return self._made(
             "moved",
             self.expression,
-            str(device),
+            str(stood_for(device)),
             components=self.num_components,
             capacity=self._num_values,
             exact=self._exact,

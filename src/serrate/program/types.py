@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from serrate.program.devices import Device
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Size
 
@@ -42,7 +43,7 @@ class TensorType:
     """The type of a tensor: equal types mean equal structure, whatever the elements are."""
 
     dtype: torch.dtype
-    device: torch.device
+    device: Device
     axes: tuple[TypeAxis, ...]
     """The packed axes as they are stored; none for a dense tensor."""
     rows: Size | None

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import torch
 
 from serrate.errors import DeviceMismatchError, OffsetsDeviceError, RaggednessError
-from serrate.tensor import abstract, promotion
+from serrate.tensor import abstract, promotion, regions
 from serrate.tensor.layout import check_rows
 from serrate.tensor.lists import read_nested
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
+
+BUILDER: ContextVar[Callable[[Callable[[], Tensor]], Tensor] | None] = ContextVar("serrate builder", default=None)
+"""What is given the making of a tensor of Python's numbers where a trace stands: it is a constant of the program."""
 
 
 @untraced
@@ -42,10 +46,17 @@ def ragged(
     >>> sr.ragged([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], []], feature_size="gcd").values.shape
     torch.Size([3, 4])
     """
-    values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
-    axes: list[Axis] = [partitions[0].num_components]
-    axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
-    return Tensor(values if device is None else values.to(device), Structure(axes))
+    builder, place = BUILDER.get(), regions.default() if device is None else device
+    if (builder is not None or place is not None) and isinstance(nested, (list, tuple)) and _holds_tensors(nested):
+        builder, place = None, device
+
+    def made() -> Tensor:
+        values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
+        axes: list[Axis] = [partitions[0].num_components]
+        axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
+        return Tensor(values if place is None else values.to(place), Structure(axes))
+
+    return made() if builder is None else builder(made)
 
 
 @untraced
@@ -214,7 +225,8 @@ def from_product(values: Any, p: Partition, q: Partition) -> Tensor:
 def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A Tensor from a number, a (rectangular) nested list, a buffer, an array or a torch tensor; a Tensor stays one.
 
-    Memory is shared where it can be, unless `copy=True`; `copy=False` is a ValueError where it cannot.
+    Memory is shared where it can be, unless `copy=True`; `copy=False` is a ValueError where it cannot. Without `device`
+    the memory of arrays and buffers stays where it is, and other data go where `sr.zeros` would make a tensor.
 
     >>> import serrate as sr
     >>> sr.asarray([[1, 2], [3, 4]]).shape
@@ -236,6 +248,13 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
         return asarray(_stacked(obj), dtype=dtype, device=device)
+    place, builder = regions.default() if device is None else device, BUILDER.get()
+    make = functools.partial(_of_numbers, obj, dtype, place)
+    return make() if builder is None else builder(make)
+
+
+def _of_numbers(obj: Any, dtype: torch.dtype | None, device: Any) -> Tensor:
+    """A Tensor of numbers, or of nested lists of them."""
     try:
         return Tensor(torch.asarray(obj, dtype=dtype, device=device))
     except TypeError:
@@ -251,14 +270,21 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
 
 
 def _holds_tensors(nested: Any) -> bool:
-    return any(
-        isinstance(e, (Tensor, torch.Tensor)) or (isinstance(e, (list, tuple)) and _holds_tensors(e)) for e in nested
-    )
+    return next(_tensors_in(nested), None) is not None
+
+
+def _tensors_in(nested: Any) -> Iterator[Tensor | torch.Tensor]:
+    for entry in nested:
+        if isinstance(entry, (Tensor, torch.Tensor)):
+            yield entry
+        elif isinstance(entry, (list, tuple)):
+            yield from _tensors_in(entry)
 
 
 def _stacked(obj: Any) -> Tensor:
-    """A Tensor of nested lists that hold Tensors and numbers."""
-    parts = [asarray(entry).torch() for entry in obj]
+    """A Tensor of nested lists that hold Tensors and numbers, which lie where the first Tensor does."""
+    place = next(_tensors_in(obj)).device
+    parts = [asarray(entry, device=None if _holds_tensors([entry]) else place).torch() for entry in obj]
     shapes = {tuple(part.shape) for part in parts}
     if len(shapes) > 1:
         raise RaggednessError(f"asarray takes rectangular data; sr.stack takes ragged tensors; got shapes {shapes}")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from serrate.errors import RaggednessError
-from serrate.tensor.partition import Partition
+from serrate.tensor.partition import CPU, Partition
 
 _SEQUENCES = (list, tuple)
 _ENTRIES = (int, float, complex, list, tuple, np.generic, np.ndarray, torch.Tensor)
@@ -102,7 +102,7 @@ def _values(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | None
         return torch.stack(level) if dtype is None else torch.stack(level).to(dtype)
     _require_one_kind(level, nested, depth, dtype)
     try:
-        return torch.tensor(level, dtype=dtype)
+        return torch.tensor(level, dtype=dtype, device=CPU)
     except (ValueError, TypeError, RuntimeError) as error:
         if "verflow" in str(error) or "out of range" in str(error):
             raise _overflow(level, nested, depth, dtype) from None
@@ -113,7 +113,7 @@ def _overflow(level: list[Any], nested: Any, depth: int, dtype: torch.dtype | No
     """An OverflowError that shows which number does not fit."""
     for i, entry in enumerate(level):
         try:
-            torch.tensor(entry, dtype=dtype)
+            torch.tensor(entry, dtype=dtype, device=CPU)
         except (ValueError, RuntimeError, OverflowError):
             return OverflowError(f"entry {_path(nested, depth, i)}, {entry!r:.40}, does not fit {dtype or torch.int64}")
     return OverflowError(f"ragged data holds a number that does not fit {dtype or torch.int64}")
