@@ -11,7 +11,10 @@ func.func @main() -> !ptensor.ptensor<10 x i64, device = "cuda:0", team = 7> {
 // CHECK-NEXT:   %lshape = "dist.local_shape"(%[[TEAM]], %gid) : (i64, i64) -> index
 // CHECK-NEXT:   %lslice, %{{.*}}, %{{.*}} = "dist.local_slice"(%[[TEAM]], %gid)
 // CHECK:        %res = "region.device_region"() ({
-// CHECK-NEXT:     %res_1 = "host.call"(%{{.*}}, %{{.*}}) {callee = "arange", arguments = #ptensor.term<tuple(operand(0))>
+// CHECK-NEXT:     %res_1 = "host.fused"() ({
+// CHECK-NEXT:       %res_2 = "host.call"(%{{.*}}, %{{.*}}) {callee = "arange", arguments = #ptensor.term<tuple(operand(0))>
+// CHECK-NEXT:       "host.yield"(%res_2) : (tensor<?xi64>) -> ()
+// CHECK-NEXT:     }) : () -> tensor<?xi64>
 // CHECK-NEXT:     "region.yield"(%res_1) : (tensor<?xi64>) -> ()
 // CHECK-NEXT:   }) {device = "cuda:0"} : () -> tensor<?xi64>
 // CHECK-NEXT:   func.return %res, %[[DEVICE]], %[[TEAM]], %gid : tensor<?xi64>, !host.device<"cuda:0">, i64, i64
