@@ -31,6 +31,8 @@ def reduced(name: str, given: list[tuple[int, Any]], dtype: torch.dtype) -> Any:
             return wide.var(correction=0).item() if given else math.nan
         case "logsumexp":
             return wide.logsumexp(0).item()
+        case "relative_exp_sum":
+            return (wide - wide.max()).exp().sum().item() if given else 0.0
     return getattr(torch, name)(wide).item()
 
 

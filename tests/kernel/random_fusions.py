@@ -289,7 +289,10 @@ _REDUCTIONS: dict[str, Callable[[Value, Sequence[int]], bool]] = {
     "prod": lambda x, axes: not x.is_complex,
     **{name: (lambda x, axes: not x.is_complex) for name in ("max", "min")},
     **{name: (lambda x, axes: x.exact) for name in ("count_nonzero", "any", "all")},
-    **{name: (lambda x, axes: x.is_float and x.bound <= LARGE) for name in ("mean", "var", "logsumexp")},
+    **{
+        name: (lambda x, axes: x.is_float and x.bound <= LARGE)
+        for name in ("mean", "var", "logsumexp", "relative_exp_sum")
+    },
     **{name: (lambda x, axes: x.exact and not x.is_complex and len(axes) == 1) for name in ("argmax", "argmin")},
 }
 
@@ -349,7 +352,7 @@ def _normalization(made: Program, x: Value) -> None:
     x = made.chain(x, 0, 1)[-1]
     axes = made.reduced_axes(x, whole=True)
     for _ in range(made.random.randint(1, 2)):
-        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
+        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp", "relative_exp_sum"] * x.is_float
         statistic = made.reduce(x, axes, True, names)
         same = statistic.tensor.dtype == x.tensor.dtype
         statistic = statistic if same else replace(statistic, tensor=made.fusion.cast(statistic.tensor, x.tensor.dtype))
@@ -376,7 +379,7 @@ def _network(made: Program, x: Value) -> None:
         reduced.update(axes)
         if made.random.random() < 0.2:
             x = made.scan(x)
-        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp"] * x.is_float
+        names = ["max", "min", "sum"] + ["mean", "var", "logsumexp", "relative_exp_sum"] * x.is_float
         statistic = made.reduce(x, axes, True, names)
         if outputs < 2 and made.random.random() < 0.3:
             outputs += 1

@@ -127,6 +127,7 @@ def test_results_of_nothing():
         "max": -torch.inf,
         "min": torch.inf,
         "logsumexp": -torch.inf,
+        "relative_exp_sum": 0,
         "argmax": -1,
         "argmin": -1,
         "any": False,

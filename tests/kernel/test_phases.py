@@ -217,7 +217,7 @@ def test_all_gradients_of_layer_norm_in_one_pass(rows: int, threads: int | None)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 1000, 100_003])
-@pytest.mark.parametrize("name", ["sum", "max", "mean", "var", "argmax", "logsumexp"])
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "var", "argmax", "logsumexp", "relative_exp_sum"])
 def test_threads_over_a_reduced_loop(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpp, "LEAST_WORK", 0)
     fusion = Fusion()

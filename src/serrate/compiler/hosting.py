@@ -20,7 +20,7 @@ from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE
 from serrate.passes.lower_ptensor import Called, Fused, Step
-from serrate.program.devices import stand_in
+from serrate.program.devices import require_device, stand_in
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
@@ -294,7 +294,11 @@ class _Writer:
             self._note_features(value)
 
     def _device_of(self, step: Fused) -> torch.device:
-        return step.results[0].type.device
+        """The device of a fusion, which is here."""
+        device = step.results[0].type.device
+        require_device(device)
+        assert isinstance(device, torch.device)
+        return device
 
     def _ask(self, step: Fused) -> None:
         """Ask by name for numbers that only a device knows and that sizes of results are made of, which may wait."""

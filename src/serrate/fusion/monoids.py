@@ -266,6 +266,27 @@ def _rescaled(state: State, greatest: Scalar) -> Scalar:
     return state[1] * where(same, const(1, greatest.dtype), call("exp", state[0] - greatest))
 
 
+def _online_step(state: State, element: Scalar, _: Scalar) -> State:
+    """One exponential for each element: of what is less by what is greater."""
+    greatest, total = state
+    same = equal(greatest, element)
+    ratio = where(same, const(1, element.dtype), call("exp", minimum(greatest, element) - maximum(greatest, element)))
+    return maximum(greatest, element), where(less(greatest, element), total * ratio + 1, total + ratio)
+
+
+def _relative_finish(state: State) -> Scalar:
+    """The sum relative to the greatest element; where that is infinite, its distance to itself is no number."""
+    infinite = both(equal(abs(state[0]), math.inf), less(0, state[1]))
+    return where(infinite, const(math.nan, state[1].dtype), state[1])
+
+
+def _relative_reference(values: torch.Tensor, groups: torch.Tensor, count: int, _: object = None) -> torch.Tensor:
+    rows = [values[groups == group] for group in range(count)]
+    return (
+        torch.stack([(row - row.max()).exp().sum() if len(row) else row.sum() for row in rows]) if count else values[:0]
+    )
+
+
 def _online_finish(state: State) -> Scalar:
     return where(equal(abs(state[0]), math.inf), state[0], state[0] + call("log", state[1]))
 
@@ -279,10 +300,22 @@ enter(Monoid(
     ("max", "sum"),
     0,
     init=lambda dtype: (const(-math.inf, dtype), const(0, dtype)),
-    step=lambda state, element, _: _online_combine(state, (element, const(1, element.dtype))),
+    step=_online_step,
     combine=_online_combine,
     finish=_online_finish,
     reference=_logsumexp_reference,
+    kinds=("float",),
+    by_blocks=True,
+))  # fmt: skip
+enter(Monoid(
+    "relative_exp_sum",
+    ("max", "sum"),
+    1,
+    init=lambda dtype: (const(-math.inf, dtype), const(0, dtype)),
+    step=_online_step,
+    combine=_online_combine,
+    finish=_relative_finish,
+    reference=_relative_reference,
     kinds=("float",),
     by_blocks=True,
 ))  # fmt: skip

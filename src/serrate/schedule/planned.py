@@ -20,6 +20,7 @@ from serrate.schedule.averages import without_averages
 from serrate.schedule.grid import Grid
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
+from serrate.schedule.online import with_online_sums
 from serrate.schedule.segments import PlannedKernel, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
@@ -165,7 +166,8 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     >>> planned.prepared()(torch.zeros(2, 8))[0][0]
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
-    segmenter = Segmenter(without_averages(fusion), name, target)
+    rewritten = without_averages(fusion)
+    segmenter = Segmenter(with_online_sums(rewritten) if target == "cuda" else rewritten, name, target)
     kernels = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
     stored = {name for kernel in kernels for name in kernel.results}
