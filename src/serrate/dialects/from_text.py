@@ -14,10 +14,14 @@ from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
 from serrate.dialects.terms import Node, Term
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
+from serrate.ops.checking import Comparison, found_types, has_rule, types_in
 from serrate.program.guards import Guard
 from serrate.program.inputs import Inputs
 from serrate.program.program import Instruction, Program
-from serrate.program.types import Value
+from serrate.program.types import TensorType, Value
+
+_REFUSALS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
+"""Errors by which an operation refuses operands and attributes that it does not take."""
 
 
 def programs_of(module: Module) -> dict[str, Program]:
@@ -74,6 +78,7 @@ class _Reader:
                     raise CannotRead(f"a partition is expected, got {each}")
                 self.scope.declare(dict(each.data))
             guards = tuple(map(self._guard, self._listed("guards")))
+            self.comparison = Comparison(guards)
             block = function.body.block
             inputs = self._named(block.args, self._about("names"))
             instructions = []
@@ -81,6 +86,7 @@ class _Reader:
             for operation in block.ops:
                 if operation is not last:
                     instructions.append(self._instruction(operation))
+                    self._check_types(instructions[-1], guards)
             if not isinstance(last, ReturnOp):
                 raise CannotRead("a program ends with what it returns: func.return")
             outputs = self._structure(self._about("outputs"), [self.values[each] for each in last.arguments])
@@ -155,6 +161,39 @@ class _Reader:
         line = f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
         result = self._structure(about["results"], results)
         return Instruction(op, arguments, named, result, function, region, line, autocast)
+
+    def _check_types(self, instruction: Instruction, guards: tuple[Guard, ...]) -> None:
+        """Refuse results of other types than the operation gives for its operands."""
+        if not has_rule(instruction):
+            return
+        try:
+            found = found_types(instruction, guards, self.scope.program)
+        except _REFUSALS as error:
+            raise CannotRead(f"{instruction.op} does not take these operands: {error}") from error
+        if len(found.guards) > len(guards):
+            raise CannotRead(
+                f"{instruction.op} needs the guard {found.guards[len(guards)]}, which ptensor.guards does not have"
+            )
+        # How results stand together is not compared: a text may say it in fewer words than the operation gives it.
+        types = types_in(found.result)
+        if len(types) != len(instruction.results):
+            raise CannotRead(f"{instruction.op} has {len(types)} results, and the text {len(instruction.results)}")
+        for number, (value, right) in enumerate(zip(instruction.results, types, strict=True)):
+            if not self.comparison.same(value.type, right):
+                which = f"result {number}" if len(types) > 1 else "the result"
+                raise CannotRead(
+                    f"{which} of {instruction.op} is {self._shown(right)}, and the text says {self._shown(value.type)}"
+                )
+
+    def _shown(self, kind: TensorType) -> str:
+        """A type as a text has it, and what is known of its partitions if the text has other names for them."""
+        names = set(self.scope.declared)
+        shown = str(self.scope.type_written(kind))
+        for name in [name for name in self.scope.declared if name not in names]:
+            of = self.scope.declared.pop(name)
+            shown += f" with @{name} = {of}"
+            del self.scope.partitions[of]
+        return shown
 
     def _called(
         self, operation: Operation, attributes: dict[str, Attribute], operands: list[Value]

@@ -186,14 +186,16 @@ def given_form(names: list[str], count: int) -> list[str]:
 
 
 def usual_form(op: Op, of: OpClass, attributes: set[str], direct: int) -> list[str]:
-    """How arguments are given where nothing says so: those that are operands by position, all others by name."""
+    """How arguments are given where nothing says so: operands, and what has no name in Python, by position, all others
+    by name."""
     form = op.dialect
     assert form is not None
-    shown = {form.names.get(name, name): name for name in op.signature.parameters}
+    parameters = op.signature.parameters
+    shown = {form.names.get(name, name): name for name in parameters}
     waiting = [name for name in of.operands if name not in attributes][:direct]
     given = [name for ours, name in shown.items() if ours in attributes or ours in waiting]
-    position = [name for name in given if name in op.operands]
-    return [*position, *(f"{name}=" for name in given if name not in op.operands)]
+    position = [name for name in given if name in op.operands or parameters[name].kind is Parameter.POSITIONAL_ONLY]
+    return [*position, *(f"{name}=" for name in given if name not in position)]
 
 
 def _placing(operands: list[Value]) -> Callable[[Value], int]:
