@@ -111,7 +111,7 @@ def cut(capacity: str, stop: int = 2) -> str:
         ({"operation": SLICE, "made": "n0 x @p0 x f32"}, "with @p2 = at_most(p0, 2), and the text says"),
         ({"operation": ADD, "made": "n0 x @p0 x f32", "guards": SAME}, None),
         ({"operation": ADD, "made": "n1 x @p1 x f32", "guards": SAME}, None),
-        ({"operation": ADD, "made": "n0 x @p0 x f32"}, "add needs the guard n0 == n1, which ptensor.guards does not"),
+        ({"operation": ADD, "made": "n0 x @p0 x f32"}, "add needs the guard equal(size(n0), size(n1)), which"),
         ({"operation": ADD, "made": "n0 x f32", "guards": SAME}, "the text says !ptensor.ptensor<n0 x f32>"),
         ({"operation": SUM.replace("1", "2"), "made": "n0 x f32"}, "does not take these operands: axis 2 is out of"),
     ],

@@ -9,13 +9,17 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
+from serrate.dialects.calls import CallOp, names_of
 from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
 from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
-from serrate.dialects.terms import Node, Term
+from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
-from serrate.program.guards import Guard
+from serrate.ops.recording import Names
+from serrate.passes.inline_calls import Inliner
+from serrate.passes.matching import Matching, Mismatch
+from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.program import Instruction, Program
 from serrate.program.types import TensorType, Value
@@ -26,11 +30,11 @@ _REFUSALS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, A
 
 def programs_of(module: Module) -> dict[str, Program]:
     """The programs of all functions of a module, by their names."""
-    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
     for each in module.module.ops:
         if not isinstance(each, FuncOp):
             raise TextError(f"a module has functions, and no {each.name}", module.where(each))
-    return {each.sym_name.data: _Reader(module, each).program() for each in functions}
+    functions = _Functions(module)
+    return {name: functions.program(name) for name in functions.there}
 
 
 def program_of(module: Module, name: str = "") -> Program:
@@ -51,18 +55,39 @@ def program_of(module: Module, name: str = "") -> Program:
       y: float32[3] on cpu = exp(x)
       return y
     """
-    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
-    found = [each for each in functions if not name or each.sym_name.data == name]
+    functions = _Functions(module)
+    found = [each for each in functions.there if not name or each == name]
     if len(found) != 1:
-        there = ", ".join(f"@{each.sym_name.data}" for each in functions) or "none"
+        there = ", ".join(f"@{each}" for each in functions.there) or "none"
         wanted = f"the function @{name}" if name else "one function"
         raise TextError(f"{wanted} is expected in the module, there are: {there}", module.where(module.module))
-    return _Reader(module, found[0]).program()
+    return functions.program(found[0])
+
+
+class _Functions:
+    """The functions of a module, each read when it is first asked for, perhaps by one that calls it."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.there = {each.sym_name.data: each for each in module.module.ops if isinstance(each, FuncOp)}
+        self.programs: dict[str, Program] = {}
+        self._open: list[str] = []
+
+    def program(self, name: str) -> Program:
+        """The program of a function."""
+        if name not in self.programs:
+            if name in self._open:
+                way = " calls ".join(f"@{each}" for each in (*self._open[self._open.index(name) :], name))
+                raise CannotRead(f"a function may not call itself, and {way}")
+            self._open.append(name)
+            self.programs[name] = _Reader(self, self.there[name]).program()
+            self._open.pop()
+        return self.programs[name]
 
 
 class _Reader:
-    def __init__(self, module: Module, function: FuncOp) -> None:
-        self.module, self.function = module, function
+    def __init__(self, functions: _Functions, function: FuncOp) -> None:
+        self.functions, self.module, self.function = functions, functions.module, function
         self.scope = Scope(program=Inputs().program)
         self.values: dict[SSAValue, Value] = {}
         self.names: set[str] = set()
@@ -77,16 +102,19 @@ class _Reader:
                 if not isinstance(each, PartitionAttr):
                     raise CannotRead(f"a partition is expected, got {each}")
                 self.scope.declare(dict(each.data))
-            guards = tuple(map(self._guard, self._listed("guards")))
-            self.comparison = Comparison(guards)
+            self.guards = guards = tuple(map(self._guard, self._listed("guards")))
+            self.comparison, self.matching = Comparison(guards), Matching(known=Known(guards))
             block = function.body.block
             inputs = self._named(block.args, self._about("names"))
+            self._note(inputs)
             instructions = []
             last: Operation | None = block.last_op
             for operation in block.ops:
                 if operation is not last:
-                    instructions.append(self._instruction(operation))
-                    self._check_types(instructions[-1], guards)
+                    is_call = isinstance(operation, CallOp)
+                    instructions.append(self._call(operation) if is_call else self._instruction(operation))
+                    self._check_types(instructions[-1])
+                    self._note(instructions[-1].results)
             if not isinstance(last, ReturnOp):
                 raise CannotRead("a program ends with what it returns: func.return")
             outputs = self._structure(self._about("outputs"), [self.values[each] for each in last.arguments])
@@ -113,9 +141,7 @@ class _Reader:
 
     def _named(self, made: Any, names: Attribute | None) -> tuple[Value, ...]:
         """The values of arguments or results, with their names."""
-        given = (
-            [each.data for each in names.data if isinstance(each, StringAttr)] if isinstance(names, ArrayAttr) else []
-        )
+        given = names_of(names)
         if given and len(given) != len(made):
             raise CannotRead(f"{len(given)} names are given for {len(made)} values")
         values = []
@@ -126,7 +152,8 @@ class _Reader:
             while name in self.names:
                 name += "x"
             self.names.add(name)
-            self.values[each] = Value(self.scope.type_read(each.type), name)
+            kind = self.scope.type_read(each.type)
+            self.values[each] = Value(kind, name)
             values.append(self.values[each])
         return tuple(values)
 
@@ -141,6 +168,25 @@ class _Reader:
         return self.scope.read(term_of(attribute))
 
     # ------------------------------------------------------------------------------------------------ instructions
+
+    def _call(self, operation: CallOp) -> Instruction:
+        """The instruction that a call of another function is, whose results have the types that the function gives."""
+        name, operands = operation.callee.string_value(), [self.values[each] for each in operation.operands]
+        self.functions.program(name)
+        inliner = Inliner(self.functions.programs, Names(list(self.names)), self.guards, self.scope.program)
+        try:
+            _, found = inliner.call(name, operands)
+        except _REFUSALS as error:
+            raise CannotRead(str(error)) from error
+        results = list(self._named(operation.results, operation.about("names")))
+        for number, (value, right) in enumerate(zip(results, found, strict=True)):
+            try:  # A size or a partition that no type has before this one is what the function gives.
+                self.matching.match(value.type, right.type)
+            except Mismatch as error:
+                said = f"is {self._shown(right.type)}, and the text says {self._shown(value.type)}"
+                raise CannotRead(f"result {number} of @{name} {said}: {error}") from error
+        result = self._structure(operation.about("results"), results)
+        return Instruction(f"@{name}", tuple(operands), (), result, where=_line(operation))
 
     def _instruction(self, operation: Operation) -> Instruction:
         """The instruction that an operation stands for."""
@@ -157,23 +203,26 @@ class _Reader:
             op, arguments, named = self._classed(operation, attributes, operands, about["form"])
         region = "" if about["region"] is None else str(self._read(about["region"], []))
         autocast = None if about["autocast"] is None else self._read(about["autocast"], [])
-        where = operation.location
-        line = f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
         result = self._structure(about["results"], results)
-        return Instruction(op, arguments, named, result, function, region, line, autocast)
+        return Instruction(op, arguments, named, result, function, region, _line(operation), autocast)
 
-    def _check_types(self, instruction: Instruction, guards: tuple[Guard, ...]) -> None:
+    def _note(self, values: tuple[Value, ...]) -> None:
+        """From now on, sizes and partitions of these values are no new ones."""
+        for kind in (each.type for each in values):
+            self.matching.learn(kind, kind)
+
+    def _check_types(self, instruction: Instruction) -> None:
         """Refuse results of other types than the operation gives for its operands."""
         if not has_rule(instruction):
             return
+        guards = self.guards
         try:
             found = found_types(instruction, guards, self.scope.program)
         except _REFUSALS as error:
             raise CannotRead(f"{instruction.op} does not take these operands: {error}") from error
         if len(found.guards) > len(guards):
-            raise CannotRead(
-                f"{instruction.op} needs the guard {found.guards[len(guards)]}, which ptensor.guards does not have"
-            )
+            sides = ", ".join(text_of(self.scope.written(side)) for side in found.guards[len(guards)].sides)
+            raise CannotRead(f"{instruction.op} needs the guard equal({sides}), which ptensor.guards does not have")
         # How results stand together is not compared: a text may say it in fewer words than the operation gives it.
         types = types_in(found.result)
         if len(types) != len(instruction.results):
@@ -245,6 +294,12 @@ class _Reader:
         arguments = tuple(given[each] for each in shown if not each.endswith("="))
         named = tuple((each[:-1], given[each[:-1]]) for each in shown if each.endswith("="))
         return op.name, arguments, named
+
+
+def _line(operation: Operation) -> str:
+    """The line of the user's program that an operation comes from."""
+    where = operation.location
+    return f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
 
 
 def _count(given: Attribute | Term | None) -> int:

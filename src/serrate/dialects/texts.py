@@ -7,7 +7,6 @@ from io import StringIO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -15,6 +14,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from serrate.dialects.attributes import PTensor
+from serrate.dialects.calls import FUNCTIONS
 from serrate.dialects.ptensor import PTENSOR
 from serrate.dialects.terms import UNKNOWN
 
@@ -32,7 +32,7 @@ class TextError(ValueError):
 def context() -> Context:
     """What knows all dialects that a module may have."""
     made = Context()
-    for dialect in (Builtin, Func, PTENSOR):
+    for dialect in (Builtin, FUNCTIONS, PTENSOR):
         made.load_dialect(dialect)
     return made
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from serrate.dialects.attributes import PartitionAttr, TermAttr
+from serrate.dialects.calls import ABOUT, CallOp
 from serrate.dialects.objects import FALSE, TRUE, CannotWrite, Scope
 from serrate.dialects.ptensor import CLASSES, OPERATIONS, OpClass
 from serrate.dialects.terms import Node, Term, quoted
@@ -67,7 +68,7 @@ class _Writer:
             declared = [PartitionAttr(scope.declaration(each)) for each in scope.declared.values()]
             attributes["partitions"] = ArrayAttr(declared)
         made = FuncOp(name, ([arg.type for arg in block.args], types), Region(block))
-        made.attributes |= {f"ptensor.{key}": each for key, each in attributes.items()}
+        made.attributes |= {ABOUT + key: each for key, each in attributes.items()}
         return made
 
     def _standing(self, value: Value) -> SSAValue:
@@ -107,6 +108,8 @@ class _Writer:
 
     def _operation(self, instruction: Instruction) -> Any:
         """The operation of an instruction."""
+        if instruction.op.startswith("@"):
+            return self._call(instruction)
         op = TABLE.get(instruction.op)
         operands: list[Value] = []
         parts = None
@@ -130,10 +133,21 @@ class _Writer:
             attributes=attributes,
         )
         made.attributes |= self._name(instruction.results, made.results)
-        file, _, line = instruction.where.rpartition(":")
-        if file and line.isdigit():
-            made.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
-        return made
+        return _placed_at(made, instruction.where)
+
+    def _call(self, instruction: Instruction) -> Any:
+        """A call of another function of the module."""
+        results = list(instruction.results)
+        operands = [self._standing(each) for each in instruction.operands]
+        if len(operands) != len(instruction.arguments) or instruction.named or instruction.autocast is not None:
+            raise CannotWrite(f"a call of a function is given values alone, got {instruction}")
+        made = CallOp.of(instruction.op[1:], operands, [self.scope.type_written(each.type) for each in results])
+        attributes = self._name(instruction.results, made.results)
+        structure = self._structure(instruction.result, results)
+        if structure is not None:
+            attributes["results"] = structure
+        made.attributes |= {ABOUT + key: each for key, each in attributes.items()}
+        return _placed_at(made, instruction.where)
 
     def _called(self, instruction: Instruction, operands: list[Value]) -> dict[str, Attribute]:
         """A call by name, with all arguments as they were given."""
@@ -178,6 +192,14 @@ class _Writer:
         if shown != usual_form(op, each_class, set(attributes), len(direct)):
             attributes["form"] = ArrayAttr([StringAttr(each) for each in shown])
         return form.of, attributes
+
+
+def _placed_at(operation: Operation, where: str) -> Operation:
+    """An operation with the line of the user's program that it comes from."""
+    file, _, line = where.rpartition(":")
+    if file and line.isdigit():
+        operation.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
+    return operation
 
 
 def given_form(names: list[str], count: int) -> list[str]:

@@ -6,7 +6,7 @@ What a size or a partition is made of is replaced too: where `n0` becomes 3, `2Â
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,9 +30,11 @@ class Substitution:
 
     sizes: dict[Symbol, Size] = field(default_factory=dict)
     partitions: dict[Expression, Expression] = field(default_factory=dict)
-    values: Mapping[Value, Value] = field(default_factory=dict)
+    values: dict[Value, Value] = field(default_factory=dict)
     change_function: Callable[[Callable[..., Any], Substitution], Callable[..., Any]] | None = None
     """What replaces the sizes and partitions that a function of an instruction was made of."""
+    tokens: dict[object, object] | None = None
+    """Objects that stand for those that tell one partition from all others; None if these stay."""
 
     def size(self, given: Size) -> Size:
         """A size."""
@@ -103,6 +105,8 @@ class Substitution:
             return self.axis(part)
         if isinstance(part, TensorType):
             return self.type(part)
+        if type(part) is object and self.tokens is not None:
+            return self.tokens.setdefault(part, object())
         if callable(part) and self.change_function is not None:
             return self.change_function(part, self)
         return part
