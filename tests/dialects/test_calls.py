@@ -130,6 +130,7 @@ func.func @main(%x: {N}) -> {N} attributes {{ptensor.partitions = [
   func.return %y : {N}
 }}
 """
+SPLIT = ONE.replace("%y = func.call @one", "%y, %z = func.call @head").replace(f"> {N}\n", f"> ({N}, {N})\n")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ func.func @main(%x: {N}) -> {N} attributes {{ptensor.partitions = [
             "the call of @head has 2 operands, and the function 1",
         ),
         (
-            HEAD + ONE.replace("%y = func.call @one", "%y, %z= func.call @head").replace(f" {N}\n", f" ({N}, {N})\n"),
+            HEAD + SPLIT,
             "the call of @head has 2 results, and the function 1",
         ),
         (HEAD + ONE.replace("@one", "@head").replace("f32", "f64"), "its dtype is torch.float64, and not"),
