@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from serrate.errors import CompileError, RaggednessError
-from serrate.passes import common_subexpressions, dead_code, explicit_keys, inline_calls, vjp
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, explicit_writes, inline_calls, vjp
 from serrate.passes.lower_ptensor import DRAWS
 from serrate.program.partitions import Expression
 from serrate.program.program import Program
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common-subexpressions  what is computed twice is computed once
     dead-code              what nobody reads is left out
     explicit-keys          random numbers are made of keys, which the program draws
+    explicit-writes        each write makes a new value, and deletions are left out
     inline-calls           functions that no other calls have what they call inside of them
     vjp                    each function gets a second one, which gives the gradients of its inputs
     0
@@ -102,7 +103,7 @@ def _with_ways_back(programs: Programs) -> Programs:
     """Each program gives what its way back reads, behind its results, and the way back stands behind it."""
     made: Programs = {}
     for name, program in inline_calls.run(programs).items():
-        program = explicit_keys.run(program)
+        program = explicit_keys.run(explicit_writes.run(program))
         wanted = [each for each in program.inputs if each.type.dtype.is_floating_point or each.type.dtype.is_complex]
         if not wanted:
             raise ValueError(f"@{name} has no input that gradients could be asked for")
@@ -119,6 +120,7 @@ PASSES: dict[str, tuple[Callable[[Programs], Programs], str]] = {
     ),
     dead_code.NAME: (_each(lambda program: dead_code.run(program, DRAWS)), "what nobody reads is left out"),
     explicit_keys.NAME: (_each(explicit_keys.run), "random numbers are made of keys, which the program draws"),
+    explicit_writes.NAME: (_each(explicit_writes.run), "each write makes a new value, and deletions are left out"),
     inline_calls.NAME: (inline_calls.run, "functions that no other calls have what they call inside of them"),
     vjp.NAME: (_with_ways_back, "each function gets a second one, which gives the gradients of its inputs"),
 }

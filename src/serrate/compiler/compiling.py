@@ -20,7 +20,7 @@ from serrate.eager import philox
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
-from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, explicit_writes, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
@@ -158,7 +158,7 @@ class _Generators:
 
 def runnable(program: Program, name: str = "program") -> Stage:
     """A program with what runs it, for tensors of Serrate's class; all that it gives is of that class, too."""
-    program = explicit_keys.run(program)
+    program = explicit_keys.run(explicit_writes.run(program))
     steps = Cutter(program, name=name).run()
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     plain = [False] * len(program.results)

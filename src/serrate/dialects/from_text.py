@@ -10,12 +10,14 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
 from serrate.dialects.calls import CallOp, names_of
+from serrate.dialects.deleting import Deleting
 from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
-from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
+from serrate.dialects.ptensor import ABOUT_CALLS, OPERATIONS, PTensorOperation, record_of
 from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
+from serrate.ops.effects import DELETE
 from serrate.ops.recording import Names
 from serrate.passes.inline_calls import Inliner
 from serrate.passes.matching import Matching, Mismatch
@@ -71,6 +73,8 @@ class _Functions:
         self.module = module
         self.there = {each.sym_name.data: each for each in module.module.ops if isinstance(each, FuncOp)}
         self.programs: dict[str, Program] = {}
+        self.deleted: dict[str, set[int]] = {}
+        """The inputs that each function deletes, by their places."""
         self._open: list[str] = []
 
     def program(self, name: str) -> Program:
@@ -91,6 +95,7 @@ class _Reader:
         self.scope = Scope(program=Inputs().program)
         self.values: dict[SSAValue, Value] = {}
         self.names: set[str] = set()
+        self.deleting = Deleting(functions.deleted)
 
     def program(self) -> Program:
         """The program."""
@@ -115,11 +120,17 @@ class _Reader:
                     instructions.append(self._call(operation) if is_call else self._instruction(operation))
                     self._check_types(instructions[-1])
                     self._note(instructions[-1].results)
+                    self.deleting.check(instructions[-1], self.module.where(operation))
             if not isinstance(last, ReturnOp):
                 raise CannotRead("a program ends with what it returns: func.return")
-            outputs = self._structure(self._about("outputs"), [self.values[each] for each in last.arguments])
+            operation = last
+            given = [self.values[each] for each in last.arguments]
+            self.deleting.check_returned(given)
+            outputs = self._structure(self._about("outputs"), given)
         except CannotRead as error:
             raise TextError(str(error), self.module.where(operation)) from error
+        freed = self.deleting.deleted
+        self.functions.deleted[function.sym_name.data] = {place for place, each in enumerate(inputs) if each in freed}
         return Program(inputs, tuple(instructions), outputs, guards)
 
     def _about(self, name: str) -> Attribute | None:
@@ -190,6 +201,10 @@ class _Reader:
 
     def _instruction(self, operation: Operation) -> Instruction:
         """The instruction that an operation stands for."""
+        if isinstance(operation, OPERATIONS[DELETE]):
+            return Instruction(
+                DELETE, tuple(self.values[each] for each in operation.operands), (), (), where=_line(operation)
+            )
         if not isinstance(operation, PTensorOperation):
             raise CannotRead(f"an operation of the ptensor dialect is expected, got {operation.name}")
         attributes = dict(operation.attributes)

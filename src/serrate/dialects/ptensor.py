@@ -20,11 +20,20 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, NoMemoryEffect, OpTrait
+from xdsl.traits import (
+    EffectInstance,
+    MemoryEffect,
+    MemoryEffectKind,
+    MemoryReadEffect,
+    MemoryWriteEffect,
+    NoMemoryEffect,
+    OpTrait,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
 from serrate.dialects.terms import Node, Term
+from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE, Op
 
 
@@ -39,8 +48,8 @@ class OpClass:
     """What is given besides, by the proposal's names. Records may have further ones, by their own."""
     kind: str = ""
     """The attribute that says which operation of the class it is, where the class has several."""
-    effect: str = "none"
-    """What it does to memory besides making its results: "none", "read", or "write" to its first operand."""
+    effect: str = "read"
+    """What it does to memory besides making its results: "none", "read" of its operands, or "write" to the first one."""
     is_creation: bool = False
     """Whether it makes a tensor of no tensor, and says where."""
 
@@ -48,23 +57,23 @@ class OpClass:
 def _classes() -> Iterator[OpClass]:
     where = ("dtype", "device", "team")
     # Creation.
-    yield OpClass("arange", (), ("start", "stop", "step", *where), is_creation=True)
-    yield OpClass("create", (), ("shape", "value", *where), "kind", is_creation=True)
-    yield OpClass("create_like", ("rsh",), ("value", *where), "kind", is_creation=True)
-    yield OpClass("eye", (), ("n_rows", "n_cols", "k", *where), is_creation=True)
-    yield OpClass("linspace", (), ("start", "stop", "n", *where), is_creation=True)
+    yield OpClass("arange", (), ("start", "stop", "step", *where), effect="none", is_creation=True)
+    yield OpClass("create", (), ("shape", "value", *where), "kind", effect="none", is_creation=True)
+    yield OpClass("create_like", ("rsh",), ("value", *where), "kind", effect="none", is_creation=True)
+    yield OpClass("eye", (), ("n_rows", "n_cols", "k", *where), effect="none", is_creation=True)
+    yield OpClass("linspace", (), ("start", "stop", "n", *where), effect="none", is_creation=True)
     yield OpClass("meshgrid", ("arrays",))
     yield OpClass("extract_triangle", ("rhs",), ("k",), "side")
     yield OpClass("delete", ("tensor",), effect="write")
-    yield OpClass("from_dlpack", (), ("obj",), effect="read")
+    yield OpClass("from_dlpack", (), ("obj",))
     yield OpClass("from_ranked", ("ranked",))
     # Attributes of tensors, and types.
-    yield OpClass("shape", ("rhs",))
-    yield OpClass("rank", ("rhs",))
-    yield OpClass("size", ("rhs",))
+    yield OpClass("shape", ("rhs",), effect="none")
+    yield OpClass("rank", ("rhs",), effect="none")
+    yield OpClass("size", ("rhs",), effect="none")
     yield OpClass("cast", ("rhs",), ("dtype", "do_copy"))
     yield OpClass("broadcast", ("rhs",), ("shape",))
-    yield OpClass("result_type", ("inpts",))
+    yield OpClass("result_type", ("inpts",), effect="none")
     # Indexing.
     yield OpClass("extract_slice", ("rhs",), ("slice",))
     yield OpClass("extract_mask", ("rhs", "mask"))
@@ -117,6 +126,21 @@ ABOUT_CALLS = ("form", "function", "results", "names", "region", "autocast")
 """Attributes that any operation may have: how its arguments were given, the function of torch that the user called,
 how its results stand together, their names, the operation that it is a part of, and where autocast is on."""
 _EFFECTS: dict[str, OpTrait] = {"none": NoMemoryEffect(), "read": MemoryReadEffect(), "write": MemoryWriteEffect()}
+
+
+class _EffectOfCall(MemoryEffect):
+    """What a call by name does: a write of a record changes its first operand, and a draw of random numbers changes the
+    state of their generator."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> frozenset[EffectInstance]:
+        """The effects of one call."""
+        named = op.attributes.get("callee")
+        callee = str(named.data) if isinstance(named, (StringAttr, TermAttr)) else ""
+        record = TABLE.get(callee)
+        draws = callee == DRAW or callee in OF_TORCH or (record is not None and "key" in record.signature.parameters)
+        changes = draws or (record is not None and record.writes and "function" not in op.attributes)
+        return frozenset({EffectInstance(MemoryEffectKind.WRITE if changes else MemoryEffectKind.READ)})
 
 
 class PTensorOperation(IRDLOperation):
@@ -198,7 +222,7 @@ def _defined(each: OpClass) -> type[PTensorOperation]:
         "name": f"ptensor.{each.name}",
         "given": var_operand_def(),
         "made": var_result_def(),
-        "traits": traits_def(_EFFECTS[each.effect]),
+        "traits": traits_def(_EffectOfCall() if each.name == "call" else _EFFECTS[each.effect]),
     }
     return irdl_op_definition(type(f"{each.name.title().replace('_', '')}Op", (PTensorOperation,), body))
 
@@ -208,8 +232,3 @@ OPERATIONS = {each.name: _defined(each) for each in CLASSES.values()}
 
 
 PTENSOR = Dialect("ptensor", [*OPERATIONS.values()], [PTensor, TermAttr, PartitionAttr])
-
-
-def effect_of(operation: Operation) -> str:
-    """What an operation does to memory."""
-    return operation.op_class.effect if isinstance(operation, PTensorOperation) else "none"

@@ -16,6 +16,7 @@ from serrate.dialects.objects import FALSE, TRUE, CannotWrite, Scope
 from serrate.dialects.ptensor import CLASSES, OPERATIONS, OpClass
 from serrate.dialects.terms import Node, Term, quoted
 from serrate.dialects.texts import Module
+from serrate.ops.effects import DELETE
 from serrate.ops.record import TABLE, Op
 from serrate.program.program import Instruction, Program, values_in
 from serrate.program.types import Value
@@ -110,6 +111,9 @@ class _Writer:
         """The operation of an instruction."""
         if instruction.op.startswith("@"):
             return self._call(instruction)
+        if instruction.op == DELETE:
+            freed = [self._standing(each) for each in instruction.operands]
+            return _placed_at(OPERATIONS[DELETE].create(operands=freed), instruction.where)
         op = TABLE.get(instruction.op)
         operands: list[Value] = []
         parts = None

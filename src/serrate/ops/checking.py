@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from serrate.ops.effects import writes
 from serrate.ops.meta import Typed, call_name, typed
 from serrate.ops.record import TABLE
 from serrate.ops.remembering import answer_to, question, remember
@@ -37,7 +38,7 @@ def found_types(instruction: Instruction, guards: tuple[Guard, ...], program: in
         call = call_name(op, given, options)
         found = typed(op.name, call, op.implementations[-1].function, given, options, program, guards)
         remember(asked, found)
-    return found
+    return Typed(None, found.guards) if writes(instruction) else found
 
 
 def types_in(given: object) -> list[TensorType]:
