@@ -22,16 +22,18 @@ from serrate.opt import PASSES, main
 from serrate.passes import explicit_writes, inline_calls
 
 T = "!ptensor.ptensor<3 x f32>"
-WRITTEN = f"""func.func @main(%x: {T}, %v: {T}) -> ({T}, {T}, {T}) {{
+WRITTEN = (
+    f"""func.func @main(%x: {T}, %v: {T}) -> ({T}, {T}, {T}) {{
   %before = "ptensor.elementwise_unary_op"(%x) {{euop = "exp"}} : ({T}) -> {T}
   "ptensor.insert_slice"(%x, %v) {{slice = #ptensor.term<slice(0, 2, none)>}} : ({T}, {T}) -> ()
   %after = "ptensor.elementwise_unary_op"(%x) {{euop = "exp"}} : ({T}) -> {T}
   "ptensor.delete"(%v) : ({T}) -> ()
   func.return %before, %after, %x : {T}, {T}, {T}
 }}
-""".replace(f"({T}, {T}) -> ()", f"({T}, !ptensor.ptensor<2 x f32>) -> ()").replace(
-    f"%v: {T}", "%v: !ptensor.ptensor<2 x f32>"
-).replace(f'"ptensor.delete"(%v) : ({T})', '"ptensor.delete"(%v) : (!ptensor.ptensor<2 x f32>)')
+""".replace(f"({T}, {T}) -> ()", f"({T}, !ptensor.ptensor<2 x f32>) -> ()")
+    .replace(f"%v: {T}", "%v: !ptensor.ptensor<2 x f32>")
+    .replace(f'"ptensor.delete"(%v) : ({T})', '"ptensor.delete"(%v) : (!ptensor.ptensor<2 x f32>)')
+)
 OPS = ["exp", "Tensor.setitem", "exp", "delete"]
 
 

@@ -67,7 +67,7 @@ def test_tensors_on_different_devices_are_refused_with_both_sides() -> None:
       func.return
     }
     """
-    with pytest.raises(TextError, match=r"different devices: 0 is on cpu, 1 on cuda:1"):
+    with pytest.raises(TextError, match=r"different devices: operand 0 is on cpu, operand 1 on cuda:1"):
         parse(wrong)
     with pytest.raises(TextError, match="has a device, which only operations have that create tensors"):
         parse(right.replace('ebop = "add"', 'ebop = "add", device = "cuda:0"'))

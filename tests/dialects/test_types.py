@@ -176,9 +176,9 @@ def test_a_thousand_operations_are_read_within_three_seconds() -> None:
         return x
 
     text = str(module_of(traced(function, sr.ragged([[1.0, 2.0], []]))))
-    begin = time.perf_counter()
+    begin = time.process_time()
     program = program_of(parse(text))
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
     assert len(program.instructions) == 1002
 
 
@@ -189,6 +189,6 @@ def test_partitions_that_are_made_of_many_others_are_compared_at_once() -> None:
         return x
 
     text = str(module_of(traced(function, sr.ragged([[1.0, 2.0], []]))))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(program_of(parse(text)).instructions) == 60
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3

@@ -27,9 +27,14 @@ class CallOp(IRDLOperation):
     made = var_result_def()
     assembly_format = "$callee `(` $given `)` attr-dict `:` functional-type($given, $made)"
 
+    @property
+    def called(self) -> str:
+        """The name of the function."""
+        return self.callee.root_reference.data
+
     def verify_(self) -> None:
         """Refuse a call of what the module does not have, and one with more or fewer operands or results."""
-        name = self.callee.string_value()
+        name = self.called
         found = SymbolTable.lookup_symbol(self, self.callee)
         if not isinstance(found, FuncOp):
             raise VerifyException(f"there is no function @{name} in the module")

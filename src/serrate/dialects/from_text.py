@@ -8,16 +8,16 @@ from xdsl.dialects.builtin import ArrayAttr, FileLineColLoc, IntegerAttr, String
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
+from serrate.dialects import own
+from serrate.dialects.attributes import PartitionAttr, TermAttr
 from serrate.dialects.calls import CallOp, names_of
 from serrate.dialects.deleting import Deleting
 from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
-from serrate.dialects.ptensor import ABOUT_CALLS, OPERATIONS, PTensorOperation, record_of
+from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, form_in, record_of
 from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
-from serrate.ops.effects import DELETE
 from serrate.ops.recording import Names
 from serrate.passes.inline_calls import Inliner
 from serrate.passes.matching import Matching, Mismatch
@@ -99,7 +99,8 @@ class _Reader:
 
     def program(self) -> Program:
         """The program."""
-        function, operation = self.function, self.function
+        function = self.function
+        operation: Operation = function
         try:
             if len(function.body.blocks) != 1:
                 raise CannotRead(f"a program is one block of operations, got {len(function.body.blocks)}")
@@ -115,9 +116,8 @@ class _Reader:
             instructions = []
             last: Operation | None = block.last_op
             for operation in block.ops:
-                if operation is not last:
-                    is_call = isinstance(operation, CallOp)
-                    instructions.append(self._call(operation) if is_call else self._instruction(operation))
+                if operation is not last and operation.name != f"ptensor.{own.CHECKED}":
+                    instructions.append(self._instruction(operation))
                     self._check_types(instructions[-1])
                     self._note(instructions[-1].results)
                     self.deleting.check(instructions[-1], self.module.where(operation))
@@ -157,13 +157,11 @@ class _Reader:
             raise CannotRead(f"{len(given)} names are given for {len(made)} values")
         values = []
         for number, each in enumerate(made):
-            if not isinstance(each.type, PTensor):
-                raise CannotRead(f"a value is no ptensor, but {each.type}")
+            kind = self.scope.type_read(own.type_given(each))
             name = given[number] if given else each.name_hint or f"unnamed{len(self.values)}"
             while name in self.names:
                 name += "x"
             self.names.add(name)
-            kind = self.scope.type_read(each.type)
             self.values[each] = Value(kind, name)
             values.append(self.values[each])
         return tuple(values)
@@ -182,7 +180,7 @@ class _Reader:
 
     def _call(self, operation: CallOp) -> Instruction:
         """The instruction that a call of another function is, whose results have the types that the function gives."""
-        name, operands = operation.callee.string_value(), [self.values[each] for each in operation.operands]
+        name, operands = operation.called, [self.values[each] for each in operation.operands]
         self.functions.program(name)
         inliner = Inliner(self.functions.programs, Names(list(self.names)), self.guards, self.scope.program)
         try:
@@ -201,18 +199,26 @@ class _Reader:
 
     def _instruction(self, operation: Operation) -> Instruction:
         """The instruction that an operation stands for."""
-        if isinstance(operation, OPERATIONS[DELETE]):
-            return Instruction(
-                DELETE, tuple(self.values[each] for each in operation.operands), (), (), where=_line(operation)
-            )
+        if isinstance(operation, CallOp):
+            return self._call(operation)
         if not isinstance(operation, PTensorOperation):
             raise CannotRead(f"an operation of the ptensor dialect is expected, got {operation.name}")
+        name = operation.op_class.name
+        if name == own.FROM_DLPACK:
+            raise CannotRead(
+                f"{operation.name} takes the address of memory, which no program holds; let the function have the "
+                f"tensor as an input"
+            )
         attributes = dict(operation.attributes)
-        about = {name: attributes.pop(name, None) for name in ABOUT_CALLS}
+        about = {each: attributes.pop(each, None) for each in ABOUT_CALLS}
         operands = [self.values[each] for each in operation.operands]
         results = list(self._named(operation.results, about["names"]))
+        if name in own.FUNCTIONS:
+            arguments = own.arguments_of(name, operands, list(operation.operands))
+            result = self._structure(None, results)
+            return Instruction(name, arguments, (), result, own.FUNCTIONS[name], where=_line(operation))
         function = None if about["function"] is None else self._read(about["function"], operands)
-        if operation.op_class.name == "call":
+        if name == "call":
             op, arguments, named = self._called(operation, attributes, operands)
         else:
             op, arguments, named = self._classed(operation, attributes, operands, about["form"])
@@ -282,9 +288,10 @@ class _Reader:
         of = operation.op_class
         kind = attributes.pop(of.kind) if of.kind else StringAttr("")
         op = record_of(of.name, kind.data if isinstance(kind, StringAttr) else "")
-        if op is None or op.dialect is None:
+        if op is None:
             raise CannotRead(f"{operation.name} is no operation of a program, since no record belongs to its class")
-        names = {op.dialect.names.get(name, name): name for name in op.signature.parameters}
+        written = form_in(of.name, op)
+        names = {written.names.get(name, name): name for name in op.signature.parameters}
         unknown = [name for name in attributes if name not in names]
         if unknown:
             raise CannotRead(
@@ -292,7 +299,7 @@ class _Reader:
             )
         nested = sum(map(_count, attributes.values()))
         direct = len(operands) - nested
-        shown = usual_form(op, of, set(attributes), direct)
+        shown = usual_form(op, written, set(attributes), direct)
         if form is not None:
             if not isinstance(form, ArrayAttr):
                 raise CannotRead(f"the form of a call is a list of names, got {form}")

@@ -32,9 +32,10 @@ from xdsl.traits import (
 from xdsl.utils.exceptions import VerifyException
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
+from serrate.dialects.checks import check
 from serrate.dialects.terms import Node, Term
 from serrate.lowering.keys import DRAW, OF_TORCH
-from serrate.ops.record import TABLE, Op
+from serrate.ops.record import TABLE, Form, Op, written
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class OpClass:
     kind: str = ""
     """The attribute that says which operation of the class it is, where the class has several."""
     effect: str = "read"
-    """What it does to memory besides making its results: "none", "read" of its operands, or "write" to the first one."""
+    """What it does to memory besides making its results: "none", "read" its operands, or "write" to the first one."""
     is_creation: bool = False
     """Whether it makes a tensor of no tensor, and says where."""
 
@@ -73,7 +74,7 @@ def _classes() -> Iterator[OpClass]:
     yield OpClass("size", ("rhs",), effect="none")
     yield OpClass("cast", ("rhs",), ("dtype", "do_copy"))
     yield OpClass("broadcast", ("rhs",), ("shape",))
-    yield OpClass("result_type", ("inpts",), effect="none")
+    yield OpClass("result_type", ("inpts",), ("dtype",), effect="none")
     # Indexing.
     yield OpClass("extract_slice", ("rhs",), ("slice",))
     yield OpClass("extract_mask", ("rhs", "mask"))
@@ -122,6 +123,8 @@ def _classes() -> Iterator[OpClass]:
 
 CLASSES = {each.name: each for each in _classes()}
 """All classes by their names."""
+FURTHER = {"extract_mask": ("Tensor.getitem", written("extract_mask", x="rhs", key="mask"))}
+"""Classes that some calls of a record belong to which has another class: x[mask] for a mask alone."""
 ABOUT_CALLS = ("form", "function", "results", "names", "region", "autocast")
 """Attributes that any operation may have: how its arguments were given, the function of torch that the user called,
 how its results stand together, their names, the operation that it is a part of, and where autocast is on."""
@@ -152,17 +155,8 @@ class PTensorOperation(IRDLOperation):
         return CLASSES[self.name.removeprefix("ptensor.")]
 
     def verify_(self) -> None:
-        """Refuse what no tensor is, tensors of several devices, and terms that refer to operands that there are not."""
-        devices: dict[str, int] = {}
-        for number, operand in enumerate(self.operands):
-            if not isinstance(operand.type, PTensor):
-                raise VerifyException(f"operand {number} of {self.name} is no ptensor, but {operand.type}")
-            devices.setdefault(str(operand.type.data.detail("device") or "cpu"), number)
-        if len(devices) > 1:
-            (one, first), (other, second), *_ = devices.items()
-            raise VerifyException(
-                f"{self.name} has operands on different devices: {first} is on {one}, {second} on {other}"
-            )
+        """Refuse operands and results that do not fit, and terms that refer to operands that there are not."""
+        check(self)
         for name in ("device", "team"):
             if name in self.attributes and not self.op_class.is_creation and self.op_class.name != "call":
                 raise VerifyException(f"{self.name} has a {name}, which only operations have that create tensors: "
@@ -210,8 +204,17 @@ def kinds_of(name: str) -> tuple[str, ...]:
 
 def record_of(name: str, kind: str) -> Op | None:
     """The record of an operation of a class; None for classes that no record belongs to."""
+    if name in FURTHER:
+        return TABLE[FURTHER[name][0]]
     found = [op for op in TABLE.values() if op.dialect is not None and op.dialect.of == name]
     return next((op for op in found if op.dialect is not None and op.dialect.kind == kind), None)
+
+
+def form_in(name: str, op: Op) -> Form:
+    """How a class writes an operation."""
+    form = FURTHER[name][1] if name in FURTHER else op.dialect
+    assert form is not None
+    return form
 
 
 def _defined(each: OpClass) -> type[PTensorOperation]:

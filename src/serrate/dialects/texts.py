@@ -114,13 +114,18 @@ def _check_quotes(text: str, name: str) -> None:
 
 def parse_type(text: str) -> PTensor:
     """Read the type of a tensor."""
-    try:
-        found: Attribute = Parser(context(), text, "type").parse_type()
-    except ParseError as error:
-        raise TextError(_first_line(error), _place(error.span)) from error
+    found = builtin_type(text)
     if not isinstance(found, PTensor):
         raise TextError(f"{text} is no type of a tensor", "")
     return found
+
+
+def builtin_type(text: str) -> Attribute:
+    """Read any type."""
+    try:
+        return Parser(context(), text, "type").parse_type()
+    except ParseError as error:
+        raise TextError(_first_line(error), _place(error.span)) from error
 
 
 def printed(module: Operation) -> str:

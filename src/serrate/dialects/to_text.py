@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
+import torch
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from serrate.dialects import own
 from serrate.dialects.attributes import PartitionAttr, TermAttr
 from serrate.dialects.calls import ABOUT, CallOp
 from serrate.dialects.objects import FALSE, TRUE, CannotWrite, Scope
-from serrate.dialects.ptensor import CLASSES, OPERATIONS, OpClass
+from serrate.dialects.ptensor import CLASSES, FURTHER, OPERATIONS
 from serrate.dialects.terms import Node, Term, quoted
 from serrate.dialects.texts import Module
-from serrate.ops.effects import DELETE
-from serrate.ops.record import TABLE, Op
+from serrate.ops.record import TABLE, Form, Op
 from serrate.program.program import Instruction, Program, values_in
 from serrate.program.types import Value
 
@@ -46,13 +47,13 @@ def module_of_all(programs: Mapping[str, Program]) -> Module:
 
 class _Writer:
     def __init__(self, program: Program) -> None:
-        self.program, self.scope = program, Scope()
+        self.program, self.scope, self.ranked = program, Scope(), own.ranked_inputs(program)
         self.standing: dict[Value, SSAValue] = {}
 
     def function(self, name: str) -> FuncOp:
         """The function that the program is."""
         program, scope = self.program, self.scope
-        block = Block(arg_types=[scope.type_written(each.type) for each in program.inputs])
+        block = Block(arg_types=list(map(self._input_type, program.inputs)))
         attributes: dict[str, Attribute] = self._name(program.inputs, block.args)
         for instruction in program.instructions:
             block.add_op(self._operation(instruction))
@@ -64,13 +65,19 @@ class _Writer:
         guards = [TermAttr(Node("equal", (scope.written(g.one), scope.written(g.other)))) for g in program.guards]
         if guards:
             attributes["guards"] = ArrayAttr(guards)
-        types = [scope.type_written(each.type) for each in given]
+        types = [self._standing(each).type for each in given]
         if scope.declared:
             declared = [PartitionAttr(scope.declaration(each)) for each in scope.declared.values()]
             attributes["partitions"] = ArrayAttr(declared)
         made = FuncOp(name, ([arg.type for arg in block.args], types), Region(block))
         made.attributes |= {ABOUT + key: each for key, each in attributes.items()}
         return made
+
+    def _input_type(self, value: Value) -> Attribute:
+        """The type of an input: a builtin one, if the program makes a tensor of it."""
+        if value in self.ranked:
+            return own.ranked_type(value.type, self.ranked[value])
+        return self.scope.type_written(value.type)
 
     def _standing(self, value: Value) -> SSAValue:
         if value not in self.standing:
@@ -111,9 +118,8 @@ class _Writer:
         """The operation of an instruction."""
         if instruction.op.startswith("@"):
             return self._call(instruction)
-        if instruction.op == DELETE:
-            freed = [self._standing(each) for each in instruction.operands]
-            return _placed_at(OPERATIONS[DELETE].create(operands=freed), instruction.where)
+        if instruction.op in own.FUNCTIONS:
+            return self._own(instruction)
         op = TABLE.get(instruction.op)
         operands: list[Value] = []
         parts = None
@@ -137,6 +143,15 @@ class _Writer:
             attributes=attributes,
         )
         made.attributes |= self._name(instruction.results, made.results)
+        return _placed_at(made, instruction.where)
+
+    def _own(self, instruction: Instruction) -> Any:
+        """An operation that no record stands behind."""
+        results = instruction.results
+        types = [own.result_type_of(instruction.op, self.scope.type_written(each.type)) for each in results]
+        operands = [self._standing(each) for each in instruction.operands]
+        made = OPERATIONS[instruction.op].create(operands=operands, result_types=types)
+        made.attributes |= self._name(results, made.results)
         return _placed_at(made, instruction.where)
 
     def _call(self, instruction: Instruction) -> Any:
@@ -172,8 +187,7 @@ class _Writer:
         self, op: Op, instruction: Instruction, operands: list[Value]
     ) -> tuple[str, dict[str, Attribute]] | None:
         """An operation of a class, whose attributes have the class's names; None for calls that only a call can say."""
-        form = op.dialect
-        assert form is not None
+        form = _form(op, instruction)
         parameters = op.signature.parameters
         if any(each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for each in parameters.values()):
             return None
@@ -181,6 +195,8 @@ class _Writer:
         if len(instruction.arguments) > len(parameters):
             return None
         each_class = CLASSES[form.of]
+        if not each_class.is_creation and {"device", "team"}.intersection(name for name, _ in given):
+            return None  # only creations say where their results are
         names = {name: form.names.get(name, name) for name, _ in given}
         direct = {
             names[name]: part for name, part in given if names[name] in each_class.operands and type(part) is Value
@@ -193,7 +209,7 @@ class _Writer:
             if names[name] not in direct:
                 attributes[names[name]] = attribute_of(self._placed(part, place))
         shown = given_form([name for name, _ in given], len(instruction.arguments))
-        if shown != usual_form(op, each_class, set(attributes), len(direct)):
+        if shown != usual_form(op, form, set(attributes), len(direct)):
             attributes["form"] = ArrayAttr([StringAttr(each) for each in shown])
         return form.of, attributes
 
@@ -211,14 +227,22 @@ def given_form(names: list[str], count: int) -> list[str]:
     return [name if number < count else f"{name}=" for number, name in enumerate(names)]
 
 
-def usual_form(op: Op, of: OpClass, attributes: set[str], direct: int) -> list[str]:
+def _form(op: Op, instruction: Instruction) -> Form:
+    """How a call of a record is written that belongs to a class."""
+    for name, form in FURTHER.values():
+        last = instruction.arguments[-1] if instruction.arguments else None
+        if op.name == name and not instruction.named and isinstance(last, Value) and last.type.dtype is torch.bool:
+            return form
+    assert op.dialect is not None
+    return op.dialect
+
+
+def usual_form(op: Op, form: Form, attributes: set[str], direct: int) -> list[str]:
     """How arguments are given where nothing says so: operands, and what has no name in Python, by position, all others
     by name."""
-    form = op.dialect
-    assert form is not None
     parameters = op.signature.parameters
     shown = {form.names.get(name, name): name for name in parameters}
-    waiting = [name for name in of.operands if name not in attributes][:direct]
+    waiting = [name for name in CLASSES[form.of].operands if name not in attributes][:direct]
     given = [name for ours, name in shown.items() if ours in attributes or ours in waiting]
     position = [name for name in given if name in op.operands or parameters[name].kind is Parameter.POSITIONAL_ONLY]
     return [*position, *(f"{name}=" for name in given if name not in position)]

@@ -10,6 +10,9 @@ DELETE = "delete"
 """The instruction that frees a tensor, which nothing reads after it. It has no results, and no record: a user of Python
 lets go of a tensor by letting go of its name."""
 
+FROM_RANKED = "from_ranked"
+"""The instruction that makes a tensor of the memory that a caller outside of Serrate gives."""
+
 
 def writes(instruction: Instruction) -> bool:
     """Whether an instruction is a write of a record, which changes its first operand and gives nothing."""
@@ -29,5 +32,5 @@ def changed_by(instruction: Instruction) -> tuple[Value, ...]:
 
 
 def has_effects(instruction: Instruction) -> bool:
-    """Whether an instruction may do more than make its results."""
-    return instruction.op.startswith("@") or instruction.op == DELETE or writes(instruction)
+    """Whether an instruction may do more than make its results, or reads memory that is not Serrate's."""
+    return instruction.op.startswith("@") or instruction.op in (DELETE, FROM_RANKED) or writes(instruction)

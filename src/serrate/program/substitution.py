@@ -59,7 +59,9 @@ class Substitution:
                 given,
                 operands=tuple(map(self._operand, given.operands)),
                 components=self.size(given.components),
-                **{name: self._known(getattr(given, name)) for name in ("capacity", "uniform_length", "bound")},
+                capacity=self._known(given.capacity),
+                uniform_length=self._known(given.uniform_length),
+                bound=self._known(given.bound),
                 same_lengths=None if given.same_lengths is None else self.partition(given.same_lengths),
             )
         return found
