@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.compiler.harness import packed
+from tests.compiler.programs import BATCHES, batch, drawn
 from tests.dialects.traced import traced
 
 import serrate as sr
@@ -14,9 +16,10 @@ from serrate.compiler.compiling import runnable
 from serrate.dialects.from_text import programs_of
 from serrate.dialects.texts import TextError, parse
 from serrate.dialects.to_text import module_of, module_of_all
-from serrate.opt import main
+from serrate.opt import PASSES, main
 from serrate.passes import inline_calls
-from serrate.program.program import Program
+from serrate.program.program import Instruction, Program, replaced
+from serrate.program.types import Value
 
 X = sr.from_lengths(torch.linspace(-1, 1, 6), [3, 0, 2, 1])
 Y = sr.from_lengths(torch.linspace(0, 3, 5), [1, 4])
@@ -217,3 +220,53 @@ def test_the_command_runs_and_differentiates_functions_that_call(
     programs = programs_of(parse(capsys.readouterr().out))
     assert list(programs) == ["main", "main_back"]
     assert [each.type for each in programs["main_back"].results] == [each.type for each in programs["main"].inputs]
+
+
+def test_gradients_flow_through_calls_and_writes() -> None:
+    kind = "!ptensor.ptensor<3 x f32>"
+    text = f"""
+    func.func @fill(%x: {kind}, %v: !ptensor.ptensor<f32>) {{
+      "ptensor.insert_slice"(%x, %v) {{slice = 1 : i64}} : ({kind}, !ptensor.ptensor<f32>) -> ()
+      func.return
+    }}
+    func.func @main(%x: {kind}, %v: !ptensor.ptensor<f32>) -> {kind} {{
+      %y = "ptensor.elementwise_unary_op"(%x) {{euop = "exp"}} : ({kind}) -> {kind}
+      %z = "ptensor.elementwise_binary_op"(%y, %x) {{ebop = "multiply"}} : ({kind}, {kind}) -> {kind}
+      func.call @fill(%z, %v) : ({kind}, !ptensor.ptensor<f32>) -> ()
+      %w = "ptensor.elementwise_binary_op"(%z, %x) {{ebop = "multiply"}} : ({kind}, {kind}) -> {kind}
+      func.return %w : {kind}
+    }}
+    """
+    both = PASSES["vjp"][0](read(text))
+    x, v, g = torch.rand(3, requires_grad=True), torch.tensor(0.5, requires_grad=True), torch.rand(3)
+    z = x.exp() * x
+    right = torch.stack([z[0], v, z[2]]) * x
+    given = [sr.asarray(each.detach()) for each in (x, v)]
+    made, saved, keys = runnable(both["main"]).run(*given)
+    torch.testing.assert_close(made.values, right.detach())
+    assert keys == ()
+    found = runnable(both["main_back"]).run(*saved, sr.asarray(g))
+    for one, other in zip(found, torch.autograd.grad(right, (x, v), g), strict=True):
+        torch.testing.assert_close(one.values, other)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs_that_are_called(seed: int) -> None:
+    """The function is traced for sizes that are not known, and is called with tensors of known sizes. What its results
+    are then is what a trace for known sizes finds."""
+    drawing = drawn(seed, most=8)
+    given = batch(drawing, BATCHES[seed % len(BATCHES)])
+    called, known = (traced(drawing.function(), *given, is_static=static) for static in (False, True))
+    results = [Value(each.type, f"r{number}") for number, each in enumerate(known.results)]
+    counted = iter(results)
+    outputs = replaced(known.outputs, lambda part: next(counted) if isinstance(part, Value) else part)
+    call = Instruction("@f", known.inputs, (), outputs)
+    programs = {"f": called, "main": Program(known.inputs, (call,), outputs, known.guards)}
+    text = str(module_of_all(programs))
+    assert programs_of(parse(text)) == programs
+    inlined = inline_calls.run(programs_of(parse(text)))["main"]
+    assert [each.type for each in inlined.results] == [each.type for each in results]
+    assert [each.op for each in inlined.instructions] == [each.op for each in called.instructions]
+    with torch.no_grad():
+        for one, other in zip(runnable(inlined).run(*given), drawing.function()(*given), strict=True):
+            torch.testing.assert_close(packed(one), packed(other), equal_nan=True)

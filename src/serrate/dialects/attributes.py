@@ -86,8 +86,11 @@ class PTensor(Data[Shaped], TypeAttribute):
 
 
 def as_ptensor(kind: Attribute) -> PTensor | None:
-    """A type as that of a tensor: an i1 or an i64 is a tensor of one element, without axes, on the CPU. None for a type
-    of anything else."""
+    """A type as that of a tensor; None for a type of anything else.
+
+    An i1 or an i64 is a tensor of one element, without axes, on the CPU. A program does not tell one from the other: it
+    is written with tensors, except for results of `rank` and `size`.
+    """
     if isinstance(kind, PTensor):
         return kind
     name = {i1: "bool", i64: "int64"}.get(kind)  # type: ignore[call-overload]

@@ -230,7 +230,7 @@ class _Reader:
     def _note(self, values: tuple[Value, ...]) -> None:
         """From now on, sizes and partitions of these values are no new ones."""
         for kind in (each.type for each in values):
-            self.matching.learn(kind, kind)
+            self.matching.keep(kind)
 
     def _check_types(self, instruction: Instruction) -> None:
         """Refuse results of other types than the operation gives for its operands."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from serrate.program.guards import Known
 from serrate.program.partitions import Call, Expression
-from serrate.program.sizes import Polynomial, Size, lone_symbol
+from serrate.program.sizes import Polynomial, Size, lone_symbol, symbols_of
 from serrate.program.substitution import Substitution
 from serrate.program.types import RaggedAxis, TensorType
 
@@ -43,9 +43,19 @@ class Matching(Substitution):
                 raise Mismatch(f"an axis is {two}, and not {one}")
             else:
                 self._match_size(one, two)
-        for size, wanted in zip((mine.rows, *mine.features), (other.rows, *other.features), strict=True):
+        pairs = [*zip((mine.rows, *mine.features), (other.rows, *other.features), strict=True)]
+        for size, wanted in sorted(pairs, key=lambda pair: pair[0] is not None and lone_symbol(pair[0]) is None):
             if size is not None and wanted is not None:
                 self._match_size(size, wanted)
+
+    def keep(self, kind: TensorType) -> None:
+        """Let the sizes and partitions of a type be what they are: nothing else may stand for them."""
+        for each in kind.partitions:
+            self.partitions.setdefault(each, each)
+        for size in (kind.rows, *kind.axes, *kind.features):
+            if isinstance(size, Polynomial):
+                for symbol in symbols_of(size):
+                    self.sizes.setdefault(symbol, Polynomial((((symbol,), 1),)))
 
     def learn(self, mine: TensorType, other: TensorType) -> None:
         """Let new sizes and partitions of a result be those of what is known to be the same result."""
@@ -62,6 +72,9 @@ class Matching(Substitution):
         symbol = lone_symbol(mine)
         if symbol is not None and symbol not in self.sizes and symbol.kind == "size":
             self.sizes[symbol] = other
+        for each in symbols_of(mine):
+            if each.kind == "size" and each not in self.sizes:
+                raise Mismatch(f"the size {mine} does not say what {each} is, nor does any before it")
         said = self.size(mine)
         if self.known.size(said) != self.known.size(other):
             raise Mismatch(f"a size is {other}, and not {mine}" + (f", which is {said}" if said != mine else ""))
