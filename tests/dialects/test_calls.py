@@ -126,6 +126,36 @@ def test_what_a_call_makes_may_have_any_name() -> None:
         read(chosen + text.replace('result("kept")', 'result("kept"), exact = false'))
 
 
+def test_sizes_that_a_function_finds_are_numbers_where_its_operands_are_known() -> None:
+    head = "!ptensor.ptensor<sliced(size(n0), bounds(none, 5, none)) x f32>"
+    text = f"""
+    func.func @start(%x: !ptensor.ptensor<n0 x f32>) -> ({head}, {head}) {{
+      %h = "ptensor.extract_slice"(%x) {{slice = #ptensor.term<slice(none, 5, none)>}}
+        : (!ptensor.ptensor<n0 x f32>) -> {head}
+      %o = "ptensor.create"() {{kind = "ones",
+        shape = #ptensor.term<tuple(size(sliced(size(n0), bounds(none, 5, none))))>}} : () -> {head}
+      func.return %h, %o : {head}, {head}
+    }}
+    func.func @main(%x: !ptensor.ptensor<3 x f32>, %y: !ptensor.ptensor<n0 x f32>)
+      -> (!ptensor.ptensor<3 x f32>, !ptensor.ptensor<few x f32>) {{
+      %a, %b = func.call @start(%x) : (!ptensor.ptensor<3 x f32>)
+        -> (!ptensor.ptensor<3 x f32>, !ptensor.ptensor<3 x f32>)
+      %c, %d = func.call @start(%y) : (!ptensor.ptensor<n0 x f32>)
+        -> (!ptensor.ptensor<few x f32>, !ptensor.ptensor<few x f32>)
+      %z = "ptensor.create"() {{kind = "ones", shape = #ptensor.term<tuple(size(few))>}}
+        : () -> !ptensor.ptensor<few x f32>
+      %s = "ptensor.elementwise_binary_op"(%c, %z) {{ebop = "add"}}
+        : (!ptensor.ptensor<few x f32>, !ptensor.ptensor<few x f32>) -> !ptensor.ptensor<few x f32>
+      func.return %b, %s : !ptensor.ptensor<3 x f32>, !ptensor.ptensor<few x f32>
+    }}
+    """
+    for count in (2, 8):
+        y = torch.rand(count)
+        ones, more = ran(text, sr.asarray(torch.rand(3)), sr.asarray(y))
+        assert ones.tolist() == [1.0] * 3
+        torch.testing.assert_close(more.values, y[:5] + 1)
+
+
 ONE = f"""
 func.func @main(%x: {N}) -> {N} attributes {{ptensor.partitions = [
     #ptensor.partition<name = @p0, of = input("p0"), components = n0>]}} {{

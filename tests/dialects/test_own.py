@@ -52,6 +52,17 @@ def test_a_tensor_of_mlirs_becomes_a_dense_ptensor(name: str, sizes: str, shown:
         assert f"%r: {name}<{sizes}xf32>" in str(module_of_all({"main": made}))
 
 
+def test_what_a_caller_gives_stays_an_input_of_its_type() -> None:
+    kind = "!ptensor.ptensor<n0 x f32>"
+    text = f"""func.func @main(%r: memref<?xf32>, %s: {kind}) -> {kind} {{
+      %x = "ptensor.from_ranked"(%r) : (memref<?xf32>) -> {kind}
+      func.return %s : {kind}
+    }}"""
+    made = PASSES["dead-code"][0]({"main": read(text)})["main"]
+    assert [each.op for each in made.instructions] == ["from_ranked"]
+    assert "%r: memref<?xf32>" in str(module_of(made))
+
+
 @pytest.mark.parametrize(
     "element", ["i1", "ui8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "complex<f32>"]
 )

@@ -67,7 +67,9 @@ class Comparison:
         said = canonical(replace(one, program=None))
         if said is not None and said == canonical(replace(other, program=None)):
             return True
-        mine, theirs = self._same.type(one), self._same.type(other)
+        mine, theirs = (
+            replace(self._same, partitions=dict(self._same.partitions)).type(each) for each in (one, other)
+        )  # apart, since equal partitions of which other things are known would become one
         return mine == theirs and all(map(_same_knowledge, mine.partitions, theirs.partitions))
 
 
