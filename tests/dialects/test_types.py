@@ -109,7 +109,7 @@ def cut(capacity: str, stop: int = 2) -> str:
         ({"operation": SLICE, "made": "n0 x @p2 x f32", "partition": cut("", 3)}, "is !ptensor.ptensor<n0 x @p3 x"),
         ({"operation": SLICE, "made": "n0 x @p2 x f32", "partition": cut(", capacity = 9")}, "the text says"),
         ({"operation": SLICE, "made": "n0 x @p2 x f32", "partition": cut(", uniform_length = 2")}, "the text says"),
-        ({"operation": SLICE, "made": "n0 x @p0 x f32"}, "with @p2 = at_most(p0, 2), and the text says"),
+        ({"operation": SLICE, "made": "n0 x @p0 x f32"}, "with #ptensor.partition<name = @p2, of = at_most"),
         ({"operation": ADD, "made": "n0 x @p0 x f32", "guards": SAME}, None),
         ({"operation": ADD, "made": "n1 x @p1 x f32", "guards": SAME}, None),
         ({"operation": ADD, "made": "n0 x @p0 x f32"}, "add needs the guard equal(size(n0), size(n1)), which"),

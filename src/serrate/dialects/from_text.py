@@ -19,7 +19,7 @@ from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
 from serrate.ops.recording import Names
-from serrate.passes.inline_calls import Inliner
+from serrate.passes.inline_calls import CannotInline, Inliner
 from serrate.passes.matching import Matching, Mismatch
 from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
@@ -185,8 +185,10 @@ class _Reader:
         inliner = Inliner(self.functions.programs, Names(list(self.names)), self.guards, self.scope.program)
         try:
             _, found = inliner.call(name, operands)
-        except _REFUSALS as error:
+        except CannotInline as error:
             raise CannotRead(str(error)) from error
+        except _REFUSALS as error:
+            raise CannotRead(f"@{name} does not take these operands: {error}") from error
         results = list(self._named(operation.results, operation.about("names")))
         for number, (value, right) in enumerate(zip(results, found, strict=True)):
             try:  # A size or a partition that no type has before this one is what the function gives.
@@ -256,13 +258,13 @@ class _Reader:
                 )
 
     def _shown(self, kind: TensorType) -> str:
-        """A type as a text has it, and what is known of its partitions if the text has other names for them."""
+        """A type as a text has it, with the declarations of partitions that the text does not have."""
         names = set(self.scope.declared)
         shown = str(self.scope.type_written(kind))
-        for name in [name for name in self.scope.declared if name not in names]:
-            of = self.scope.declared.pop(name)
-            shown += f" with @{name} = {of}"
-            del self.scope.partitions[of]
+        new = {name: each for name, each in self.scope.declared.items() if name not in names}
+        shown += "".join(f" with {PartitionAttr(self.scope.declaration(each))}" for each in new.values())
+        for name, each in new.items():
+            del self.scope.declared[name], self.scope.partitions[each]
         return shown
 
     def _called(

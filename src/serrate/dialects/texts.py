@@ -69,6 +69,12 @@ class Module:
         return "" if span is None else _place(span)
 
 
+_MISTAKES = (
+    VerifyException, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError, AssertionError, ArithmeticError,
+)  # fmt: skip
+"""Errors by which xDSL refuses a text, besides those that have a place."""
+
+
 def parse(text: str, name: str = "text") -> Module:
     """Read a module.
 
@@ -80,8 +86,8 @@ def parse(text: str, name: str = "text") -> Module:
     model.mlir:1:1: ptensor.reduce has no rop summ
     """
     _check_quotes(text, name)
-    parser = _Parser(text, name)
     try:
+        parser = _Parser(text, name)  # reads the first word
         module = parser.parse_module()
         made = Module(module, parser.begins)
         for each in module.walk():
@@ -92,8 +98,8 @@ def parse(text: str, name: str = "text") -> Module:
     except ParseError as error:
         raise TextError(_first_line(error), _place(error.span)) from error
     except RecursionError as error:
-        raise TextError("too many brackets stand inside of each other", name) from error
-    except (VerifyException, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError, AssertionError) as error:
+        raise TextError("too many brackets stand inside of each other", _place(parser._current_token.span)) from error
+    except _MISTAKES as error:
         if isinstance(error, TextError):
             raise
         raise TextError(_first_line(error), _place(parser._current_token.span)) from error
