@@ -209,3 +209,12 @@ def test_the_command_runs_what_is_given_from_outside(tmp_path: Path, capsys: pyt
     assert main([str(file), "--pass", "vjp", "--verify-each"]) == 0
     back = programs_of(parse(capsys.readouterr().out))["main_back"]
     assert [each.type.dtype for each in back.results] == [torch.float32]
+
+
+def test_other_attributes_are_refused() -> None:
+    text = f"""func.func @main(%x: {RAGGED}) attributes {DECLARED} {{
+      %n = "ptensor.rank"(%x) {{axis = 1 : i64}} : ({RAGGED}) -> i64
+      func.return
+    }}"""
+    with pytest.raises(TextError, match=r"file.mlir:2:7: ptensor.rank has no attribute axis"):
+        program_of(parse(text, "file.mlir"))

@@ -193,3 +193,32 @@ def test_partitions_that_are_made_of_many_others_are_compared_at_once() -> None:
     begin = time.process_time()
     assert len(program_of(parse(text)).instructions) == 60
     assert time.process_time() - begin < 3
+
+
+def test_types_under_autocast_are_those_that_it_gives() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            low = sr.matmul(x, y)
+        return low, sr.matmul(x, y)
+
+    program = traced(function, torch.rand(3, 4), torch.rand(4, 5))
+    assert [each.type.dtype for each in program.results] == [torch.bfloat16, torch.float32]
+    text = str(module_of(program))
+    assert program_of(parse(text)) == program
+    with pytest.raises(TextError, match=r"the result of matmul is !ptensor.ptensor<n0 x 5 x bf16>, and the text says"):
+        program_of(parse(text.replace("5 x bf16", "5 x f16")))
+
+
+@pytest.mark.parametrize(
+    ("guard", "message"),
+    [
+        ("equal(3, 4)", "sizes 3 and 4 have to be equal, which no type can say"),
+        ("equal(size(n0), size(n0 + 1))", "have to be equal, which no type can say"),
+        ("equal(3)", "a guard is equal"),
+    ],
+)
+def test_guards_that_cannot_hold(guard: str, message: str) -> None:
+    text = RAGGED.format(operation=SUM, made="n0 x f32", partition="", guards=f"#ptensor.term<{guard}>")
+    with pytest.raises(TextError, match=r"^file.mlir:1:1: ") as caught:
+        program_of(parse(text, "file.mlir"))
+    assert message in str(caught.value)

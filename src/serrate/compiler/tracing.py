@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from serrate.compiler.containers import opened, tensors_hidden_in
-from serrate.compiler.gradients import autocast_state
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
@@ -27,6 +26,7 @@ from serrate.compiler.spellings import (
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
 from serrate.compiler.writing import link, link_values, write, write_by_torch
+from serrate.eager.precision import autocast_state
 from serrate.fusion import elementwise
 from serrate.lowering import parts
 from serrate.lowering.keys import draws_from_torch

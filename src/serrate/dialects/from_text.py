@@ -12,7 +12,7 @@ from serrate.dialects import own
 from serrate.dialects.attributes import PartitionAttr, TermAttr
 from serrate.dialects.calls import CallOp, names_of
 from serrate.dialects.deleting import Deleting
-from serrate.dialects.objects import FALSE, TRUE, CannotRead, Scope
+from serrate.dialects.objects import FALSE, TRUE, CannotRead, CannotWrite, Scope
 from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, form_in, record_of
 from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
@@ -109,7 +109,10 @@ class _Reader:
                     raise CannotRead(f"a partition is expected, got {each}")
                 self.scope.declare(dict(each.data))
             self.guards = guards = tuple(map(self._guard, self._listed("guards")))
-            self.comparison, self.matching = Comparison(guards), Matching(known=Known(guards))
+            try:
+                self.comparison, self.matching = Comparison(guards), Matching(known=Known(guards))
+            except TypeError as error:  # two sizes that are never equal
+                raise CannotRead(f"the guards cannot hold: {error}") from error
             block = function.body.block
             inputs = self._named(block.args, self._about("names"))
             self._note(inputs)
@@ -127,7 +130,7 @@ class _Reader:
             given = [self.values[each] for each in last.arguments]
             self.deleting.check_returned(given)
             outputs = self._structure(self._about("outputs"), given)
-        except CannotRead as error:
+        except (CannotRead, CannotWrite) as error:
             raise TextError(str(error), self.module.where(operation)) from error
         freed = self.deleting.deleted
         self.functions.deleted[function.sym_name.data] = {place for place, each in enumerate(inputs) if each in freed}
@@ -216,6 +219,8 @@ class _Reader:
         operands = [self.values[each] for each in operation.operands]
         results = list(self._named(operation.results, about["names"]))
         if name in own.FUNCTIONS:
+            if attributes:
+                raise CannotRead(f"{operation.name} has no attribute {next(iter(attributes))}")
             arguments = own.arguments_of(name, operands, list(operation.operands))
             result = self._structure(None, results)
             return Instruction(name, arguments, (), result, own.FUNCTIONS[name], where=_line(operation))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from serrate.eager.precision import casting
 from serrate.ops.effects import writes
 from serrate.ops.meta import Typed, call_name, typed
 from serrate.ops.record import TABLE
@@ -30,6 +31,9 @@ def found_types(instruction: Instruction, guards: tuple[Guard, ...], program: in
 
     Other instructions of the same operands and attributes are answered by what was found for the first.
     """
+    if instruction.autocast is not None:
+        with casting(dict(instruction.autocast)):
+            return found_types(replace(instruction, autocast=None), guards, program)
     op, options = TABLE[instruction.op], dict(instruction.named)
     given = instruction.arguments
     asked = None if op.decides else question("result", op.name, None, given, options, guards)
