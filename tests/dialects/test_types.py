@@ -222,3 +222,17 @@ def test_guards_that_cannot_hold(guard: str, message: str) -> None:
     with pytest.raises(TextError, match=r"^file.mlir:1:1: ") as caught:
         program_of(parse(text, "file.mlir"))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "xpu:1"])
+def test_texts_for_devices_that_torch_was_not_built_for_are_read(device: str) -> None:
+    x, y = (f'!ptensor.ptensor<n0 x {rows}f32, device = "{device}">' for rows in ("@p0 x ", ""))
+    text = f"""func.func @main(%x: {x}) -> {y} attributes {{ptensor.partitions = [
+        #ptensor.partition<name = @p0, of = input("p0"), components = n0>]}} {{
+      %y = "ptensor.elementwise_binary_op"(%x) {{ebop = "multiply", rhs = #ptensor.term<2.0>}} : ({x}) -> {x}
+      %z = "ptensor.reduce"(%y) {{rop = "sum", axis = 1}} : ({x}) -> {y}
+      func.return %z : {y}
+    }}"""
+    program = program_of(parse(text))
+    assert [each.op for each in program.instructions] == ["multiply", "sum"]
+    assert program_of(parse(str(module_of(program)))) == program

@@ -6,6 +6,9 @@ The types are found by the rule that a tracer follows (`serrate.ops.meta`), so t
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+
+import torch
 
 from serrate.eager.precision import casting
 from serrate.ops.effects import writes
@@ -22,8 +25,26 @@ from serrate.program.types import TensorType
 
 
 def has_rule(instruction: Instruction) -> bool:
-    """Whether the types of an instruction's results follow from a record: what calls a function of its own has none."""
-    return instruction.op in TABLE and instruction.function is None
+    """Whether the types of an instruction's results are found here.
+
+    They follow from a record, so that what calls a function of its own has none, and its implementation has to run on
+    tensors without elements: for devices that this torch was not built for it cannot.
+    """
+    if instruction.op not in TABLE or instruction.function is not None:
+        return False
+    values = (*instruction.operands, *instruction.results)
+    return all(_is_known(value.type.device.type) for value in values)
+
+
+@cache
+def _is_known(device: str) -> bool:
+    """Whether this torch was built for devices of a kind."""
+    if device in ("cpu", "meta"):
+        return True
+    if device == "cuda":
+        return bool(torch.backends.cuda.is_built())
+    module = getattr(torch, device, None)
+    return module is not None and bool(module.is_available())
 
 
 def found_types(instruction: Instruction, guards: tuple[Guard, ...], program: int | None) -> Typed:
