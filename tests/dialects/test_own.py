@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.dialects.traced import traced
 
 import serrate as sr
 from serrate.compiler.compiling import runnable
@@ -218,3 +219,12 @@ def test_other_attributes_are_refused() -> None:
     }}"""
     with pytest.raises(TextError, match=r"file.mlir:2:7: ptensor.rank has no attribute axis"):
         program_of(parse(text, "file.mlir"))
+
+
+def test_sizes_that_a_traced_function_computes_with_are_another_instruction() -> None:
+    """A trace has numbers of its own for sizes, which are no sizes of tensors."""
+    program = traced(lambda x: x * x.shape[0] + 1.0, sr.from_lengths(torch.rand(6), [3, 0, 2, 1]))
+    assert "size" in [each.op for each in program.instructions]
+    text = str(module_of(program))
+    assert "ptensor.size" not in text
+    assert program_of(parse(text)) == program

@@ -218,12 +218,11 @@ class _Reader:
         about = {each: attributes.pop(each, None) for each in ABOUT_CALLS}
         operands = [self.values[each] for each in operation.operands]
         results = list(self._named(operation.results, about["names"]))
-        if name in own.FUNCTIONS:
+        if name in own.CALLED:
             if attributes:
                 raise CannotRead(f"{operation.name} has no attribute {next(iter(attributes))}")
-            arguments = own.arguments_of(name, operands, list(operation.operands))
             result = self._structure(None, results)
-            return Instruction(name, arguments, (), result, own.FUNCTIONS[name], where=_line(operation))
+            return own.instruction_of(name, operands, list(operation.operands), result, _line(operation))
         function = None if about["function"] is None else self._read(about["function"], operands)
         if name == "call":
             op, arguments, named = self._called(operation, attributes, operands)

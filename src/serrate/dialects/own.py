@@ -21,26 +21,31 @@ from serrate.dialects.objects import CannotRead, CannotWrite
 from serrate.dialects.texts import builtin_type
 from serrate.lowering import parts
 from serrate.ops.effects import DELETE, FROM_RANKED
-from serrate.program.program import Program
+from serrate.program.program import Instruction, Program
 from serrate.program.types import TensorType, Value
 
 CHECKED = "result_type"
 """The operation that says something which is checked, and makes no instruction."""
 FROM_DLPACK = "from_dlpack"
-FUNCTIONS: dict[str, Callable[..., Any] | None] = {
-    DELETE: None, FROM_RANKED: parts.from_ranked, "rank": parts.rank, "size": parts.size, "shape": parts.shape,
+CALLED: dict[str, tuple[str, Callable[..., Any] | None]] = {
+    "delete": (DELETE, None), "from_ranked": (FROM_RANKED, parts.from_ranked), "rank": ("x.rank", parts.rank),
+    "size": ("x.size", parts.size), "shape": ("x.shape", parts.shape),
 }  # fmt: skip
-"""What the instructions call, by the names of their operations."""
+"""What the instruction of an operation is called, and what it calls."""
+CLASSES = {op: name for name, (op, _) in CALLED.items()}
+"""The operations of these instructions."""
 
 
-def result_type_of(op: str, kind: PTensor) -> Attribute:
-    """The type of a result in a text: ranks and numbers of elements are no tensors there."""
-    return i64 if op in ("rank", "size") else kind
+def result_type_of(name: str, kind: PTensor) -> Attribute:
+    """The type of the result of an operation: ranks and numbers of elements are no tensors in a text."""
+    return i64 if name in ("rank", "size") else kind
 
 
-def arguments_of(op: str, operands: list[Value], given: list[SSAValue]) -> tuple[Any, ...]:
-    """The arguments of an instruction that an operation is."""
-    return (*operands, given[0].type.name) if op == FROM_RANKED else tuple(operands)
+def instruction_of(name: str, operands: list[Value], given: list[SSAValue], result: Any, where: str) -> Instruction:
+    """The instruction that an operation is, which has the values `given` in a text."""
+    op, function = CALLED[name]
+    arguments = (*operands, given[0].type.name) if op == FROM_RANKED else tuple(operands)
+    return Instruction(op, arguments, (), result, function, where=where)
 
 
 def type_given(value: SSAValue) -> PTensor:

@@ -118,7 +118,7 @@ class _Writer:
         """The operation of an instruction."""
         if instruction.op.startswith("@"):
             return self._call(instruction)
-        if instruction.op in own.FUNCTIONS:
+        if instruction.op in own.CLASSES:
             return self._own(instruction)
         op = TABLE.get(instruction.op)
         operands: list[Value] = []
@@ -147,10 +147,10 @@ class _Writer:
 
     def _own(self, instruction: Instruction) -> Any:
         """An operation that no record stands behind."""
-        results = instruction.results
-        types = [own.result_type_of(instruction.op, self.scope.type_written(each.type)) for each in results]
+        name, results = own.CLASSES[instruction.op], instruction.results
+        types = [own.result_type_of(name, self.scope.type_written(each.type)) for each in results]
         operands = [self._standing(each) for each in instruction.operands]
-        made = OPERATIONS[instruction.op].create(operands=operands, result_types=types)
+        made = OPERATIONS[name].create(operands=operands, result_types=types)
         made.attributes |= self._name(results, made.results)
         return _placed_at(made, instruction.where)
 
