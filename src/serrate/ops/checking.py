@@ -42,7 +42,7 @@ def _is_known(device: str) -> bool:
     if device in ("cpu", "meta"):
         return True
     if device == "cuda":
-        return bool(torch.backends.cuda.is_built())
+        return torch.version.cuda is not None or torch.version.hip is not None
     module = getattr(torch, device, None)
     return module is not None and bool(module.is_available())
 
