@@ -19,7 +19,7 @@ from serrate.program.abstract import mapped
 from serrate.program.canonical import canonical
 from serrate.program.guards import Guard, Known
 from serrate.program.partitions import Expression
-from serrate.program.program import Instruction
+from serrate.program.program import Instruction, values_in
 from serrate.program.substitution import Substitution
 from serrate.program.types import TensorType
 
@@ -57,7 +57,9 @@ def found_types(instruction: Instruction, guards: tuple[Guard, ...], program: in
             return found_types(replace(instruction, autocast=None), guards, program)
     op, options = TABLE[instruction.op], dict(instruction.named)
     given = instruction.arguments
-    asked = None if op.decides else question("result", op.name, None, given, options, guards)
+    bound = op.signature.bind(*given, **options).arguments if op.decides else {}
+    by_elements = any(True for name in op.decides for _ in values_in(bound.get(name)))
+    asked = None if by_elements else question("result", op.name, None, given, options, guards)
     found: Typed | None = answer_to(asked, program)
     if found is None:
         call = call_name(op, given, options)
