@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common-subexpressions       what is computed twice is computed once
     dead-code                   what nobody reads is left out
     explicit-keys               random numbers are made of keys, which the program draws
+    explicit-writes             each write makes a new value, and deletions are left out
+    inline-calls                functions that no other calls have what they call inside of them
     vjp                         each function gets a second one, which gives the gradients of its inputs
     lower-ptensor               programs become kernels, library calls, regions of devices and calls of teams
     lower-ptensor{ignore-team}  the same, of tensors that lie in one process

@@ -157,7 +157,9 @@ def test_operands_on_devices_that_torch_does_not_know_have_to_lie_together() -> 
     for number, line in enumerate(lines):
         if "func.func" in line or "elementwise" in line:
             lines[number] = line.replace(SYCL, "level_zero:gpu:2", 1)  # that of the first operand
-    with pytest.raises(TextError, match="different devices: 0 is on level_zero:gpu:2, 1 on level_zero:gpu:1"):
+    with pytest.raises(
+        TextError, match="different devices: operand 0 is on level_zero:gpu:2, operand 1 on level_zero:gpu:1"
+    ):
         parse("\n".join(lines))
 
 

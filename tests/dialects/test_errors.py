@@ -67,10 +67,19 @@ def test_tensors_on_different_devices_are_refused_with_both_sides() -> None:
       func.return
     }
     """
-    with pytest.raises(TextError, match=r"different devices: 0 is on cpu, 1 on cuda:1"):
+    with pytest.raises(TextError, match=r"different devices: operand 0 is on cpu, operand 1 on cuda:1"):
         parse(wrong)
     with pytest.raises(TextError, match="has a device, which only operations have that create tensors"):
         parse(right.replace('ebop = "add"', 'ebop = "add", device = "cuda:0"'))
+
+
+def test_the_first_word_and_brackets_have_places_too() -> None:
+    with pytest.raises(TextError, match=r"^file.mlir:1:1: Unexpected character"):
+        parse("\x00func.func @main()", "file.mlir")
+    with pytest.raises(TextError, match=r"^file.mlir:1:\d+: too many brackets stand inside of each other"):
+        parse("func.func @main() attributes {x = " + "[" * 5_000, "file.mlir")
+    with pytest.raises(TextError, match=r"^file.mlir:1:\d+: too many digits"):
+        parse(f"func.func @main(%x: i{'9' * 30}) attributes {{x = 1 : i{'9' * 30}}}", "file.mlir")
 
 
 @pytest.mark.parametrize("wrong", ['"', '"' + "a" * 10_000, '"\\', '"\\q' + "ab" * 5_000 + '"', '"a\nb"'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests.ops.samples import DTYPES, NAMES, elements, leaves, per_row, sample
@@ -231,6 +232,27 @@ def test_numbers_first_and_numbers_only():
     assert sr.exp(torch.zeros(2)).tolist() == [1.0, 1.0]
     with pytest.raises(TypeError, match="at least one tensor"):
         sr.add(1, 2)
+
+
+@pytest.mark.parametrize("condition", [True, False, np.bool_(True)])
+def test_where_takes_a_bool_for_all_elements(condition):
+    x, y = sr.ragged([[1.0, -2.0], [], [3.0]]), sr.ragged([[1.5], [], [2.5]], dtype=torch.float64)
+    y = x.new_zeros(()).double() + sr.sum(y, axis=1, keepdims=True)
+    for one, other in ((x, y), (y, x), (x, 7), (2.5, x), (x.values, x.values.int()), (x, torch.ones(3, 1))):
+        whole = sr.asarray(torch.full((1,), bool(condition)))
+        made, right = sr.where(condition, one, other), sr.where(whole, one, other)
+        assert made.dtype == right.dtype
+        assert made.tolist() == right.tolist()
+        chosen = one if condition else other
+        if isinstance(chosen, sr.Tensor) and chosen.is_ragged:
+            assert made.tolist() == chosen.tolist()  # no row is stretched
+    leaf = x.detach().requires_grad_()
+    sr.where(condition, leaf * 2, x).values.sum().backward()
+    assert leaf.grad.values.tolist() == [2.0 if condition else 0.0] * 3
+    with pytest.raises(TypeError, match="where takes at least one tensor, got numbers only"):
+        sr.where(condition, 1, 2)
+    with pytest.raises(TypeError, match=r"expected an sr.Tensor or a torch.Tensor, got int"):
+        sr.where(1, x, y)
 
 
 def test_wide_unsigned_types_go_through_int64():

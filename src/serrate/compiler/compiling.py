@@ -21,7 +21,7 @@ from serrate.eager import philox
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.ops.record import TABLE
-from serrate.passes import common_subexpressions, dead_code, explicit_keys, fold_constants, vjp
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, explicit_writes, fold_constants, vjp
 from serrate.passes.lower_ptensor import DRAWS, Cutter, Fused, Step
 from serrate.program.devices import require_device
 from serrate.program.guards import Guard
@@ -166,7 +166,7 @@ def runnable(program: Program, name: str = "program") -> Stage:
     values = (*program.inputs, *(value for each in program.instructions for value in each.results))
     for device in dict.fromkeys(value.type.device for value in values):
         require_device(device)
-    program = explicit_keys.run(program)
+    program = explicit_keys.run(explicit_writes.run(program))
     steps = Cutter(program, kernel_devices(), name).run()
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     plain = [False] * len(program.results)

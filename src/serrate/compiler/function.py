@@ -19,7 +19,6 @@ from torch.compiler import is_dynamo_compiling
 from serrate.compiler import notebook, progress
 from serrate.compiler.compiling import Compiled, compiled, loose_inputs
 from serrate.compiler.constants import KEPT
-from serrate.compiler.gradients import autocast_state
 from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.lowered import Lowered
 from serrate.compiler.numbers import Pinned
@@ -28,6 +27,7 @@ from serrate.compiler.refusing import is_users_own
 from serrate.compiler.signature import Arguments, Place, Unsupported, changed, masked, signature_of
 from serrate.compiler.stats import Stats
 from serrate.eager import philox
+from serrate.eager.precision import autocast_state
 from serrate.errors import CompileError, DeviceMismatchError, TracerError
 from serrate.native.call_keys import KeyOf, key_function
 from serrate.ops.call import TRACER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from serrate.compiler.containers import closed, has_made
 from serrate.eager.philox import is_seeded, replayed
+from serrate.eager.precision import autocast_state, casting
 from serrate.lowering.keys import key_of
 from serrate.ops.grouping import Grouped
 from serrate.program.partitions import Expression
@@ -179,22 +180,6 @@ class _Inputs:
                     f"runs the function again; give it a clone, or write to one"
                 )
         return self.packed
-
-
-def autocast_state() -> dict[str, torch.dtype]:
-    """The devices for which autocast is on, with the dtypes that it casts to."""
-    return {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
-
-
-@contextlib.contextmanager
-def casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
-    """Have autocast on for these devices, with these dtypes, and off for others."""
-    with contextlib.ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            dtype = casts.get(device)
-            if dtype is not None or torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
-        yield
 
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:

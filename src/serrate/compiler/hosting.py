@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from serrate.compiler.containers import Made
-from serrate.compiler.gradients import casting
+from serrate.eager.precision import casting
 from serrate.kernel.generated import GeneratedFunction
 from serrate.lowering.keys import Drawn, key_of
 from serrate.ops.record import TABLE

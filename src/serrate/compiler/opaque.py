@@ -14,13 +14,14 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from serrate.compiler.gradients import casting, filled, shell_of
+from serrate.compiler.gradients import filled, shell_of
 from serrate.compiler.hosting import GuardFailed
 from serrate.compiler.measures import Measures
 from serrate.compiler.plans import Plan, shape_of
 from serrate.compiler.spellings import tensors_in
 from serrate.compiler.tickets import held, record_of, ticket
 from serrate.eager.philox import replayed
+from serrate.eager.precision import casting
 from serrate.lowering.keys import draw, key_of
 from serrate.passes.vjp import RECORD
 from serrate.program.devices import stand_in

@@ -18,9 +18,10 @@ import torch
 from serrate.compiler.compiling import Compiled, loose_inputs
 from serrate.compiler.containers import Made
 from serrate.compiler.described import Description
-from serrate.compiler.gradients import Differentiable, autocast_state
+from serrate.compiler.gradients import Differentiable
 from serrate.compiler.measures import Measures, symbols_of
 from serrate.compiler.signature import Arguments, Unsupported
+from serrate.eager.precision import autocast_state
 from serrate.lowering.keys import DRAW, OF_TORCH
 from serrate.passes.lower_ptensor import Called
 from serrate.passes.vjp import RECORD

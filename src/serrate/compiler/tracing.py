@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from serrate.compiler.containers import opened, tensors_hidden_in
-from serrate.compiler.gradients import autocast_state
 from serrate.compiler.mismatches import Called, devices_named
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
@@ -28,12 +27,13 @@ from serrate.compiler.spellings import (
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
 from serrate.compiler.writing import link, link_values, write, write_by_torch
+from serrate.eager.precision import autocast_state
 from serrate.fusion import elementwise
 from serrate.lowering import parts
 from serrate.lowering.keys import draws_from_torch
 from serrate.ops import answers
 from serrate.ops.call import TRACER
-from serrate.ops.meta import Typed, call_name, found_at_points, given_at
+from serrate.ops.meta import call_name, typed
 from serrate.ops.record import TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.ops.remembering import answer_to, question, remember
@@ -339,7 +339,7 @@ class Trace:
         found = answer_to(asked, self.inputs.program)
         if found is None:
             with devices_named(name, (given, options), self.instructions, self.call):
-                found = self._found(name, call, function, given, options)
+                found = typed(name, call, function, given, options, self.inputs.program, self.guards)
             remember(asked, found)
         self.guards = found.guards
         result = replaced(
@@ -347,25 +347,6 @@ class Trace:
         )
         self._enter(Instruction(name, given, tuple(options.items()), result, spelling), where)
         return result
-
-    def _found(
-        self, name: str, call: Call, function: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]
-    ) -> Typed:
-        """The types of what a function gives, found by a run on tensors without elements."""
-
-        def at(run: Any) -> Any:
-            token = TRACER.set(None)
-            try:
-                with run.entered(), torch._C.DisableTorchFunctionSubclass():
-                    inside = replaced((given, options), lambda part: given_at(run, part))
-                    result = function(*inside[0], **inside[1])
-                    return replaced(
-                        result, lambda part: run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
-                    )
-            finally:
-                TRACER.reset(token)
-
-        return found_at_points(name, at, call, self.inputs.program, guards=self.guards)
 
     def _enter(self, instruction: Instruction, where: str) -> None:
         if torch.is_grad_enabled() is not self._has_gradients:

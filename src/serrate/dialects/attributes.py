@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import i1, i64
 from xdsl.ir import Attribute, Data, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -82,6 +83,18 @@ class PTensor(Data[Shaped], TypeAttribute):
         """The partitions that it names."""
         for term in (*self.data.dimensions, *(term for _, term in self.data.details)):
             yield from names_in(term)
+
+
+def as_ptensor(kind: Attribute) -> PTensor | None:
+    """A type as that of a tensor; None for a type of anything else.
+
+    An i1 or an i64 is a tensor of one element, without axes, on the CPU. A program does not tell one from the other: it
+    is written with tensors, except for results of `rank` and `size`.
+    """
+    if isinstance(kind, PTensor):
+        return kind
+    name = {i1: "bool", i64: "int64"}.get(kind)  # type: ignore[call-overload]
+    return None if name is None else PTensor(Shaped((), name))
 
 
 def _dimension(parser: AttrParser, term: Term) -> Term:

@@ -25,7 +25,7 @@ from serrate.dialects.layouts import ELEMENTS, lowered_type
 from serrate.dialects.objects import NONE, CannotWrite
 from serrate.dialects.terms import Node, Term
 from serrate.dialects.to_host import Lowering, Parts
-from serrate.dialects.to_text import attribute_of, located
+from serrate.dialects.to_text import attribute_of, placed_at
 from serrate.ops.record import TABLE
 from serrate.passes.lower_ptensor import Called, Cutter, Fused, Step
 from serrate.program.program import Instruction, Program, replaced, values_in
@@ -121,8 +121,8 @@ class Distributing(Lowering):
         """What writes an instruction that takes other processes; None for one that a process computes alone."""
         if all(self.team_of(value) is None for value in (*instruction.operands, *instruction.results)):
             return None
-        if instruction.op == "delete":
-            return _delete
+        if instruction.op.startswith("@"):
+            return Distributing.call_function
         op = TABLE.get(instruction.op)
         of = op.dialect.of if op is not None and op.dialect is not None and instruction.function is None else ""
         if of in _CREATION and not instruction.operands:
@@ -210,6 +210,13 @@ class Distributing(Lowering):
         shape[0].name_hint, cut[0].name_hint = "lshape", "lslice"
         self._places[value] = _Place(shape[0], cut[0])
 
+    def freeing(self, parts: Parts) -> list[Operation]:
+        """The operations that give back the memory of a tensor, of which its team forgets the number."""
+        if parts.team is None or parts.gid is None:
+            return super().freeing(parts)
+        forgotten = dist.OPERATIONS["fini_dtensor"].create(operands=[parts.team, parts.gid])
+        return [forgotten, *super().freeing(parts)]
+
     def dist(self, name: str, operands: Sequence[SSAValue], results: Sequence[Attribute], **said: str) -> Any:
         """Add an operation of the dist dialect, and return its results."""
         attributes: dict[str, Attribute] = {key: StringAttr(each) for key, each in said.items()}
@@ -261,7 +268,7 @@ class Distributing(Lowering):
             attributes=attributes | self._of_call(instruction),
         )
         self.give(instruction.results, made)
-        return located(made, instruction)
+        return placed_at(made, instruction.where)
 
     def _cut_out(self, instruction: Instruction, place: _Place) -> list[Operation]:
         """The whole tensor, and the part of it: how numbers are rounded must not depend on who holds what."""
@@ -280,7 +287,7 @@ class Distributing(Lowering):
             },
         )
         self.give([result], part)
-        return [located(whole, instruction), located(part, instruction)]
+        return [placed_at(whole, instruction.where), placed_at(part, instruction.where)]
 
     def _sum(self, one: SSAValue, other: SSAValue) -> SSAValue:
         return self.add(AddiOp(one, other)).results[0]
@@ -329,13 +336,6 @@ def _view(to: Distributing, instruction: Instruction) -> None:
     to.give([result], made)
     to.dist("copy", [parts.team, view, gid, parts.tensor, made.results[0]], [])
     to.dist("fini_dtensor", [parts.team, view], [])
-
-
-def _delete(to: Distributing, instruction: Instruction) -> None:
-    """A tensor that nobody reads any more: the team forgets it, and its part is given back."""
-    parts = _known(to, instruction.operands[0])
-    to.dist("fini_dtensor", [parts.team, parts.gid], [])
-    to.add(host.FreeOp.create(operands=[parts.tensor]))
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.arith import ConstantOp as NumberOp
 from xdsl.dialects.builtin import TensorType as BuiltinTensor
 from xdsl.dialects.builtin import i64
-from xdsl.dialects.func import CallOp as FunctionCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from serrate.dialects import host, region
 from serrate.dialects.attributes import PTensor
-from serrate.dialects.from_text import Reader
+from serrate.dialects.calls import CallOp as FunctionCallOp
+from serrate.dialects.from_text import Functions, Reader
 from serrate.dialects.layouts import raised_type
 from serrate.dialects.objects import CannotRead
 from serrate.dialects.texts import Module
+from serrate.ops.effects import DELETE
+from serrate.passes import inline_calls
 from serrate.program.program import Instruction, Program
 from serrate.program.types import Value
 
@@ -41,45 +43,57 @@ def is_of_teams(module: Module, name: str) -> bool:
             if any(result.type == i64 for result in each.results):
                 return True
             if isinstance(each, FunctionCallOp):
-                waiting.append(each.callee.root_reference.data)
+                waiting.append(each.called)
     return any(each.type == i64 for each in functions[name].body.block.args)
 
 
 def program_read(module: Module, name: str) -> Program:
-    """The program of a function, whether it is lowered or not."""
-    (function,) = (each for each in module.module.ops if isinstance(each, FuncOp) and each.sym_name.data == name)
-    return (HostReader if is_lowered(function) else Reader)(module, function).program()
+    """The program of a function, whether it is lowered or not, with what it calls inside of it."""
+    functions = HostFunctions(module)
+    return inline_calls.inlined(functions.program(name), functions.programs)
+
+
+class HostFunctions(Functions):
+    """The functions of a module, of which some are lowered."""
+
+    def reader(self, function: FuncOp) -> Reader:
+        """What reads a function."""
+        return HostReader(self, function) if is_lowered(function) else Reader(self, function)
 
 
 class HostReader(Reader):
     """What reads one function of the host dialect as a program."""
 
-    PREFIX = "host"
+    ABOUT = "host."
 
     def _inputs(self, block: Block) -> tuple[Value, ...]:
-        """The tensors that the function takes, each with the device that stands behind it."""
+        """The tensors that the function takes."""
         self.device = "cpu"
         self._devices: dict[SSAValue, str] = {}
+        return self._named(self._tensors(block.args), self._about("names"))
+
+    def _returned(self, last: ReturnOp) -> list[Value]:
+        return [self.values[each] for each in self._tensors(last.arguments)]
+
+    def _tensors(self, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """The tensors among values, each of which may have a device behind it."""
         tensors: list[SSAValue] = []
-        for each in block.args:
+        for each in values:
             if isinstance(each.type, BuiltinTensor):
                 tensors.append(each)
             elif isinstance(each.type, host.Device) and tensors:
                 self._devices[tensors[-1]] = each.type.data
             else:
                 raise CannotRead(f"a tensor, or the device of the tensor before it, is expected, got {each.type}")
-        return self._named(tensors, self._about("names"))
+        return tensors
 
-    def _returned(self, last: ReturnOp) -> list[Value]:
-        return [self.values[each] for each in last.arguments if isinstance(each.type, BuiltinTensor)]
-
-    def _ptensor(self, value: SSAValue) -> PTensor:
+    def _type_of(self, value: SSAValue) -> PTensor:
         return raised_type(value.type, self._devices.get(value, self.device))
 
     def _instructions(self, block: Block) -> Iterator[Instruction]:
         for operation in block.ops:
             self.at = operation
-            if isinstance(operation, host.CallOp):
+            if isinstance(operation, (host.CallOp, FunctionCallOp)):
                 yield self._instruction(operation)
             elif isinstance(operation, (host.FusedOp, region.DeviceRegionOp)):
                 yield from self._inside(operation)
@@ -88,7 +102,7 @@ class HostReader(Reader):
             elif isinstance(operation, host.WaitOp):
                 self.device = "cpu"
             elif isinstance(operation, host.FreeOp):
-                yield Instruction("delete", (self.values[operation.tensor],), (), ())
+                yield Instruction(DELETE, (self.values[operation.tensor],), (), ())
             elif not isinstance(operation, (ReturnOp, host.YieldOp, region.YieldOp, host.ConstantOp, NumberOp)):
                 raise CannotRead(f"{operation.name} cannot stand in a program")
 

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, FileLineColLoc, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from serrate.dialects import host, own
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
-from serrate.dialects.host import CallOp
-from serrate.dialects.objects import FALSE, NONE, TRUE, CannotRead, Scope
-from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, record_of
-from serrate.dialects.terms import Node, Term
+from serrate.dialects.calls import ABOUT, CallOp, names_of
+from serrate.dialects.deleting import Deleting
+from serrate.dialects.objects import FALSE, NONE, TRUE, CannotRead, CannotWrite, Scope
+from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, form_in, record_of
+from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import usual_form
-from serrate.program.guards import Guard
+from serrate.ops.checking import Comparison, found_types, has_rule, types_in
+from serrate.ops.recording import Names
+from serrate.passes.inline_calls import CannotInline, Inliner
+from serrate.passes.matching import Matching, Mismatch
+from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.program import Instruction, Program
-from serrate.program.types import Value
+from serrate.program.types import TensorType, Value
+
+_REFUSALS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
+"""Errors by which an operation refuses operands and attributes that it does not take."""
 
 
 def programs_of(module: Module) -> dict[str, Program]:
     """The programs of all functions of a module, by their names."""
-    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
     for each in module.module.ops:
         if not isinstance(each, FuncOp):
             raise TextError(f"a module has functions, and no {each.name}", module.where(each))
-    return {each.sym_name.data: Reader(module, each).program() for each in functions}
+    functions = Functions(module)
+    return {name: functions.program(name) for name in functions.there}
 
 
 def program_of(module: Module, name: str = "") -> Program:
@@ -49,26 +59,54 @@ def program_of(module: Module, name: str = "") -> Program:
       y: float32[3] on cpu = exp(x)
       return y
     """
-    functions = [each for each in module.module.ops if isinstance(each, FuncOp)]
-    found = [each for each in functions if not name or each.sym_name.data == name]
+    functions = Functions(module)
+    found = [each for each in functions.there if not name or each == name]
     if len(found) != 1:
-        there = ", ".join(f"@{each.sym_name.data}" for each in functions) or "none"
+        there = ", ".join(f"@{each}" for each in functions.there) or "none"
         wanted = f"the function @{name}" if name else "one function"
         raise TextError(f"{wanted} is expected in the module, there are: {there}", module.where(module.module))
-    return Reader(module, found[0]).program()
+    return functions.program(found[0])
+
+
+class Functions:
+    """The functions of a module, each read when it is first asked for, perhaps by one that calls it."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.there = {each.sym_name.data: each for each in module.module.ops if isinstance(each, FuncOp)}
+        self.programs: dict[str, Program] = {}
+        self.deleted: dict[str, set[int]] = {}
+        """The inputs that each function deletes, by their places."""
+        self._open: list[str] = []
+
+    def program(self, name: str) -> Program:
+        """The program of a function."""
+        if name not in self.programs:
+            if name in self._open:
+                way = " calls ".join(f"@{each}" for each in (*self._open[self._open.index(name) :], name))
+                raise CannotRead(f"a function may not call itself, and {way}")
+            self._open.append(name)
+            self.programs[name] = self.reader(self.there[name]).program()
+            self._open.pop()
+        return self.programs[name]
+
+    def reader(self, function: FuncOp) -> Reader:
+        """What reads a function."""
+        return Reader(self, function)
 
 
 class Reader:
     """What reads one function as a program."""
 
-    PREFIX = "ptensor"
-    """The dialect whose attributes say what is known of the whole function."""
+    ABOUT = ABOUT
+    """What the attributes begin with that say what is known of the whole function."""
 
-    def __init__(self, module: Module, function: FuncOp) -> None:
-        self.module, self.function = module, function
+    def __init__(self, functions: Functions, function: FuncOp) -> None:
+        self.functions, self.module, self.function = functions, functions.module, function
         self.scope = Scope(program=Inputs().program)
         self.values: dict[SSAValue, Value] = {}
         self.names: set[str] = set()
+        self.deleting = Deleting(functions.deleted)
         self.at: Operation = function
         """What is read, where a mistake is reported."""
 
@@ -82,17 +120,31 @@ class Reader:
                 if not isinstance(each, PartitionAttr):
                     raise CannotRead(f"a partition is expected, got {each}")
                 self.scope.declare(dict(each.data))
-            guards = tuple(map(self._guard, self._listed("guards")))
+            self.guards = guards = tuple(map(self._guard, self._listed("guards")))
+            try:
+                self.comparison, self.matching = Comparison(guards), Matching(known=Known(guards))
+            except TypeError as error:  # two sizes that are never equal
+                raise CannotRead(f"the guards cannot hold: {error}") from error
             block = function.body.block
             inputs = self._inputs(block)
-            instructions = tuple(self._instructions(block))
+            self._note(inputs)
+            instructions = []
+            for instruction in self._instructions(block):
+                self._check_types(instruction)
+                self._note(instruction.results)
+                self.deleting.check(instruction, self.module.where(self.at))
+                instructions.append(instruction)
             self.at = last = block.last_op or function
             if not isinstance(last, ReturnOp):
                 raise CannotRead("a program ends with what it returns: func.return")
-            outputs = self._structure(self._about("outputs"), self._returned(last))
-        except CannotRead as error:
+            given = self._returned(last)
+            self.deleting.check_returned(given)
+            outputs = self._structure(self._about("outputs"), given)
+        except (CannotRead, CannotWrite) as error:
             raise TextError(str(error), self.module.where(self.at)) from error
-        return Program(inputs, instructions, outputs, guards)
+        freed = self.deleting.deleted
+        self.functions.deleted[function.sym_name.data] = {place for place, each in enumerate(inputs) if each in freed}
+        return Program(inputs, tuple(instructions), outputs, guards)
 
     def _inputs(self, block: Block) -> tuple[Value, ...]:
         """The values that the function takes."""
@@ -101,7 +153,7 @@ class Reader:
     def _instructions(self, block: Block) -> Iterator[Instruction]:
         """The instructions of a block, up to what it returns."""
         for operation in block.ops:
-            if operation is not block.last_op:
+            if operation is not block.last_op and operation.name != f"ptensor.{own.CHECKED}":
                 self.at = operation
                 yield self._instruction(operation)
 
@@ -110,14 +162,14 @@ class Reader:
         return [self.values[each] for each in last.arguments]
 
     def _about(self, name: str) -> Attribute | None:
-        return self.function.attributes.get(f"{self.PREFIX}.{name}")
+        return self.function.attributes.get(self.ABOUT + name)
 
     def _listed(self, name: str) -> tuple[Attribute, ...]:
         found = self._about(name)
         if found is None:
             return ()
         if not isinstance(found, ArrayAttr):
-            raise CannotRead(f"{self.PREFIX}.{name} is a list, got {found}")
+            raise CannotRead(f"{self.ABOUT}{name} is a list, got {found}")
         return tuple(found.data)
 
     def _guard(self, attribute: Attribute) -> Guard:
@@ -128,14 +180,12 @@ class Reader:
 
     def _named(self, made: Any, names: Attribute | None) -> tuple[Value, ...]:
         """The values of arguments or results, with their names."""
-        given = (
-            [each.data for each in names.data if isinstance(each, StringAttr)] if isinstance(names, ArrayAttr) else []
-        )
+        given = names_of(names)
         if given and len(given) != len(made):
             raise CannotRead(f"{len(given)} names are given for {len(made)} values")
         values = []
         for number, each in enumerate(made):
-            kind = self.scope.type_read(self._ptensor(each))
+            kind = self.scope.type_read(self._type_of(each))
             name = given[number] if given else each.name_hint or f"unnamed{len(self.values)}"
             while name in self.names:
                 name += "x"
@@ -144,11 +194,13 @@ class Reader:
             values.append(self.values[each])
         return tuple(values)
 
-    def _ptensor(self, value: SSAValue) -> PTensor:
+    def _tensors(self, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """Those values that stand for values of a program."""
+        return values
+
+    def _type_of(self, value: SSAValue) -> PTensor:
         """The type of a value."""
-        if not isinstance(value.type, PTensor):
-            raise CannotRead(f"a value is no ptensor, but {value.type}")
-        return value.type
+        return own.type_given(value)
 
     def _structure(self, attribute: Attribute | None, values: list[Value]) -> Any:
         """Values as they stand together."""
@@ -162,16 +214,50 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------------ instructions
 
+    def _call(self, operation: CallOp) -> Instruction:
+        """The instruction that a call of another function is, whose results have the types that the function gives."""
+        name, operands = operation.called, [self.values[each] for each in self._tensors(operation.operands)]
+        self.functions.program(name)
+        inliner = Inliner(self.functions.programs, Names(list(self.names)), self.guards, self.scope.program)
+        try:
+            _, found = inliner.call(name, operands)
+        except CannotInline as error:
+            raise CannotRead(str(error)) from error
+        except _REFUSALS as error:
+            raise CannotRead(f"@{name} does not take these operands: {error}") from error
+        results = list(self._named(self._tensors(operation.results), operation.about("names")))
+        for number, (value, right) in enumerate(zip(results, found, strict=True)):
+            try:  # A size or a partition that no type has before this one is what the function gives.
+                self.matching.match(value.type, right.type)
+            except Mismatch as error:
+                said = f"is {self._shown(right.type)}, and the text says {self._shown(value.type)}"
+                raise CannotRead(f"result {number} of @{name} {said}: {error}") from error
+        result = self._structure(operation.about("results"), results)
+        return Instruction(f"@{name}", tuple(operands), (), result, where=_line(operation))
+
     def _instruction(self, operation: Operation) -> Instruction:
         """The instruction that an operation stands for."""
-        if not isinstance(operation, (PTensorOperation, CallOp)):
+        if isinstance(operation, CallOp):
+            return self._call(operation)
+        if not isinstance(operation, (PTensorOperation, host.CallOp)):
             raise CannotRead(f"an operation of the ptensor dialect is expected, got {operation.name}")
+        name = operation.op_class.name if isinstance(operation, PTensorOperation) else "call"
+        if name == own.FROM_DLPACK:
+            raise CannotRead(
+                f"{operation.name} takes the address of memory, which no program holds; let the function have the "
+                f"tensor as an input"
+            )
         attributes = dict(operation.attributes)
-        about = {name: attributes.pop(name, None) for name in ABOUT_CALLS}
+        about = {each: attributes.pop(each, None) for each in ABOUT_CALLS}
         operands = [self.values[each] for each in operation.operands]
         results = list(self._named(operation.results, about["names"]))
+        if name in own.CALLED:
+            if attributes:
+                raise CannotRead(f"{operation.name} has no attribute {next(iter(attributes))}")
+            result = self._structure(None, results)
+            return own.instruction_of(name, operands, list(operation.operands), result, _line(operation))
         function = None if about["function"] is None else self._read(about["function"], operands)
-        if isinstance(operation, CallOp) or operation.op_class.name == "call":
+        if not isinstance(operation, PTensorOperation) or name == "call":
             op, arguments, named = self._called(operation, attributes, operands)
         else:
             if operation.op_class.is_creation:
@@ -179,10 +265,47 @@ class Reader:
             op, arguments, named = self._classed(operation, attributes, operands, about["form"])
         region = "" if about["region"] is None else str(self._read(about["region"], []))
         autocast = None if about["autocast"] is None else self._read(about["autocast"], [])
-        where = operation.location
-        line = f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
         result = self._structure(about["results"], results)
-        return Instruction(op, arguments, named, result, function, region, line, autocast)
+        return Instruction(op, arguments, named, result, function, region, _line(operation), autocast)
+
+    def _note(self, values: tuple[Value, ...]) -> None:
+        """From now on, sizes and partitions of these values are no new ones."""
+        for kind in (each.type for each in values):
+            self.matching.keep(kind)
+
+    def _check_types(self, instruction: Instruction) -> None:
+        """Refuse results of other types than the operation gives for its operands."""
+        if not has_rule(instruction):
+            return
+        guards = self.guards
+        try:
+            found = found_types(instruction, guards, self.scope.program)
+        except _REFUSALS as error:
+            raise CannotRead(f"{instruction.op} does not take these operands: {error}") from error
+        if len(found.guards) > len(guards):
+            sides = ", ".join(text_of(self.scope.written(side)) for side in found.guards[len(guards)].sides)
+            raise CannotRead(f"{instruction.op} needs the guard equal({sides}), which ptensor.guards does not have")
+        # How results stand together is not compared: a text may say it in fewer words than the operation gives it.
+        types = types_in(found.result)
+        if len(types) != len(instruction.results):
+            raise CannotRead(f"{instruction.op} has {len(types)} results, and the text {len(instruction.results)}")
+        for number, (value, right) in enumerate(zip(instruction.results, types, strict=True)):
+            # Whether results are of the team of the operands is checked before (`checks`).
+            if not self.comparison.same(replace(value.type, team=None), replace(right, team=None)):
+                which = f"result {number}" if len(types) > 1 else "the result"
+                raise CannotRead(
+                    f"{which} of {instruction.op} is {self._shown(right)}, and the text says {self._shown(value.type)}"
+                )
+
+    def _shown(self, kind: TensorType) -> str:
+        """A type as a text has it, with the declarations of partitions that the text does not have."""
+        names = set(self.scope.declared)
+        shown = str(self.scope.type_written(kind))
+        new = {name: each for name, each in self.scope.declared.items() if name not in names}
+        shown += "".join(f" with {PartitionAttr(self.scope.declaration(each))}" for each in new.values())
+        for name, each in new.items():
+            del self.scope.declared[name], self.scope.partitions[each]
+        return shown
 
     def _called(
         self, operation: Operation, attributes: dict[str, Attribute], operands: list[Value]
@@ -207,9 +330,10 @@ class Reader:
         of = operation.op_class
         kind = attributes.pop(of.kind) if of.kind else StringAttr("")
         op = record_of(of.name, kind.data if isinstance(kind, StringAttr) else "")
-        if op is None or op.dialect is None:
+        if op is None:
             raise CannotRead(f"{operation.name} is no operation of a program, since no record belongs to its class")
-        names = {op.dialect.names.get(name, name): name for name in op.signature.parameters}
+        written = form_in(of.name, op)
+        names = {written.names.get(name, name): name for name in op.signature.parameters}
         unknown = [name for name in attributes if name not in names]
         if unknown:
             raise CannotRead(
@@ -217,7 +341,7 @@ class Reader:
             )
         nested = sum(map(_count, attributes.values()))
         direct = len(operands) - nested
-        shown = usual_form(op, of, set(attributes), direct)
+        shown = usual_form(op, written, set(attributes), direct)
         if form is not None:
             if not isinstance(form, ArrayAttr):
                 raise CannotRead(f"the form of a call is a list of names, got {form}")
@@ -242,6 +366,12 @@ def _check_team(said: Attribute | None, results: list[Value]) -> None:
     for each in results:
         if each.type.team != (None if team == NONE else team):
             raise CannotRead(f"a tensor of the team {team} is created, and its type is {each.type}")
+
+
+def _line(operation: Operation) -> str:
+    """The line of the user's program that an operation comes from."""
+    where = operation.location
+    return f"{where.filename.data}:{where.line.data}" if isinstance(where, FileLineColLoc) else ""
 
 
 def _count(given: Attribute | Term | None) -> int:

@@ -10,10 +10,10 @@ from xdsl.dialects.func import FuncOp
 
 from serrate.dialects import coalesce_regions, dist_to_runtime, lower_ptensor, region_to_runtime
 from serrate.dialects.from_host import is_lowered
-from serrate.dialects.from_text import Reader, programs_of
+from serrate.dialects.from_text import programs_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import module_of_all
-from serrate.passes import common_subexpressions, dead_code, explicit_keys, vjp
+from serrate.passes import common_subexpressions, dead_code, explicit_keys, explicit_writes, inline_calls, vjp
 from serrate.passes.lower_ptensor import DRAWS
 from serrate.program.program import Program
 
@@ -31,11 +31,8 @@ class Pass:
 
 def check(module: Module) -> None:
     """Refuse a module whose functions stand for no program, as far as they are not lowered."""
-    for each in module.module.ops:
-        if not isinstance(each, FuncOp):
-            raise TextError(f"a module has functions, and no {each.name}", module.where(each))
-        if not is_lowered(each):
-            Reader(module, each).program()
+    if not any(isinstance(each, FuncOp) and is_lowered(each) for each in module.module.ops):
+        programs_of(module)
 
 
 def _on_programs(name: str, run: Callable[[Programs], Programs]) -> Callable[[Module], Module]:
@@ -57,8 +54,8 @@ def _each(run: Callable[[Program], Program]) -> Callable[[Programs], Programs]:
 def _with_ways_back(programs: Programs) -> Programs:
     """Each program gives what its way back reads, behind its results, and the way back stands behind it."""
     made: Programs = {}
-    for name, program in programs.items():
-        program = explicit_keys.run(program)
+    for name, program in inline_calls.run(programs).items():
+        program = explicit_keys.run(explicit_writes.run(program))
         wanted = [each for each in program.inputs if each.type.dtype.is_floating_point or each.type.dtype.is_complex]
         if not wanted:
             raise ValueError(f"@{name} has no input that gradients could be asked for")
@@ -68,17 +65,20 @@ def _with_ways_back(programs: Programs) -> Programs:
     return made
 
 
-_ON_PROGRAMS: dict[str, tuple[Callable[[Programs], Programs], str]] = {
+ON_PROGRAMS: dict[str, tuple[Callable[[Programs], Programs], str]] = {
     common_subexpressions.NAME: (
         _each(lambda program: common_subexpressions.run(program, lambda each: each.op not in DRAWS)),
         "what is computed twice is computed once",
     ),
     dead_code.NAME: (_each(lambda program: dead_code.run(program, DRAWS)), "what nobody reads is left out"),
     explicit_keys.NAME: (_each(explicit_keys.run), "random numbers are made of keys, which the program draws"),
+    explicit_writes.NAME: (_each(explicit_writes.run), "each write makes a new value, and deletions are left out"),
+    inline_calls.NAME: (inline_calls.run, "functions that no other calls have what they call inside of them"),
     vjp.NAME: (_with_ways_back, "each function gets a second one, which gives the gradients of its inputs"),
 }
+"""The passes on programs by their names, with what they do."""
 PASSES: dict[str, Pass] = {
-    **{name: Pass(_on_programs(name, run), words) for name, (run, words) in _ON_PROGRAMS.items()},
+    **{name: Pass(_on_programs(name, run), words) for name, (run, words) in ON_PROGRAMS.items()},
     lower_ptensor.NAME: Pass(
         lower_ptensor.run, "programs become kernels, library calls, regions of devices and calls of teams"
     ),

@@ -20,12 +20,22 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, NoMemoryEffect, OpTrait
+from xdsl.traits import (
+    EffectInstance,
+    MemoryEffect,
+    MemoryEffectKind,
+    MemoryReadEffect,
+    MemoryWriteEffect,
+    NoMemoryEffect,
+    OpTrait,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from serrate.dialects.attributes import PartitionAttr, PTensor, TermAttr
+from serrate.dialects.checks import check
 from serrate.dialects.terms import Node, Term
-from serrate.ops.record import TABLE, Op
+from serrate.lowering.keys import DRAW, OF_TORCH
+from serrate.ops.record import TABLE, Form, Op, written
 
 
 @dataclass(frozen=True)
@@ -39,8 +49,8 @@ class OpClass:
     """What is given besides, by the proposal's names. Records may have further ones, by their own."""
     kind: str = ""
     """The attribute that says which operation of the class it is, where the class has several."""
-    effect: str = "none"
-    """What it does to memory besides making its results: "none", "read", or "write" to its first operand."""
+    effect: str = "read"
+    """What it does to memory besides making its results: "none", "read" its operands, or "write" to the first one."""
     is_creation: bool = False
     """Whether it makes a tensor of no tensor, and says where."""
 
@@ -48,23 +58,23 @@ class OpClass:
 def _classes() -> Iterator[OpClass]:
     where = ("dtype", "device", "team")
     # Creation.
-    yield OpClass("arange", (), ("start", "stop", "step", *where), is_creation=True)
-    yield OpClass("create", (), ("shape", "value", *where), "kind", is_creation=True)
-    yield OpClass("create_like", ("rsh",), ("value", *where), "kind", is_creation=True)
-    yield OpClass("eye", (), ("n_rows", "n_cols", "k", *where), is_creation=True)
-    yield OpClass("linspace", (), ("start", "stop", "n", *where), is_creation=True)
+    yield OpClass("arange", (), ("start", "stop", "step", *where), effect="none", is_creation=True)
+    yield OpClass("create", (), ("shape", "value", *where), "kind", effect="none", is_creation=True)
+    yield OpClass("create_like", ("rsh",), ("value", *where), "kind", effect="none", is_creation=True)
+    yield OpClass("eye", (), ("n_rows", "n_cols", "k", *where), effect="none", is_creation=True)
+    yield OpClass("linspace", (), ("start", "stop", "n", *where), effect="none", is_creation=True)
     yield OpClass("meshgrid", ("arrays",))
     yield OpClass("extract_triangle", ("rhs",), ("k",), "side")
     yield OpClass("delete", ("tensor",), effect="write")
-    yield OpClass("from_dlpack", (), ("obj",), effect="read")
+    yield OpClass("from_dlpack", (), ("obj",))
     yield OpClass("from_ranked", ("ranked",))
     # Attributes of tensors, and types.
-    yield OpClass("shape", ("rhs",))
-    yield OpClass("rank", ("rhs",))
-    yield OpClass("size", ("rhs",))
+    yield OpClass("shape", ("rhs",), effect="none")
+    yield OpClass("rank", ("rhs",), effect="none")
+    yield OpClass("size", ("rhs",), effect="none")
     yield OpClass("cast", ("rhs",), ("dtype", "do_copy"))
     yield OpClass("broadcast", ("rhs",), ("shape",))
-    yield OpClass("result_type", ("inpts",))
+    yield OpClass("result_type", ("inpts",), ("dtype",), effect="none")
     # Indexing.
     yield OpClass("extract_slice", ("rhs",), ("slice",))
     yield OpClass("extract_mask", ("rhs", "mask"))
@@ -113,10 +123,27 @@ def _classes() -> Iterator[OpClass]:
 
 CLASSES = {each.name: each for each in _classes()}
 """All classes by their names."""
+FURTHER = {"extract_mask": ("Tensor.getitem", written("extract_mask", x="rhs", key="mask"))}
+"""Classes that some calls of a record belong to which has another class: x[mask] for a mask alone."""
 ABOUT_CALLS = ("form", "function", "results", "names", "region", "autocast")
 """Attributes that any operation may have: how its arguments were given, the function of torch that the user called,
 how its results stand together, their names, the operation that it is a part of, and where autocast is on."""
 _EFFECTS: dict[str, OpTrait] = {"none": NoMemoryEffect(), "read": MemoryReadEffect(), "write": MemoryWriteEffect()}
+
+
+class _EffectOfCall(MemoryEffect):
+    """What a call by name does: a write of a record changes its first operand, and a draw of random numbers changes the
+    state of their generator."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> frozenset[EffectInstance]:
+        """The effects of one call."""
+        named = op.attributes.get("callee")
+        callee = str(named.data) if isinstance(named, (StringAttr, TermAttr)) else ""
+        record = TABLE.get(callee)
+        draws = callee == DRAW or callee in OF_TORCH or (record is not None and "key" in record.signature.parameters)
+        changes = draws or (record is not None and record.writes and "function" not in op.attributes)
+        return frozenset({EffectInstance(MemoryEffectKind.WRITE if changes else MemoryEffectKind.READ)})
 
 
 class PTensorOperation(IRDLOperation):
@@ -128,17 +155,8 @@ class PTensorOperation(IRDLOperation):
         return CLASSES[self.name.removeprefix("ptensor.")]
 
     def verify_(self) -> None:
-        """Refuse what no tensor is, tensors of several devices, and terms that refer to operands that there are not."""
-        devices: dict[str, int] = {}
-        for number, operand in enumerate(self.operands):
-            if not isinstance(operand.type, PTensor):
-                raise VerifyException(f"operand {number} of {self.name} is no ptensor, but {operand.type}")
-            devices.setdefault(str(operand.type.data.detail("device") or "cpu"), number)
-        if len(devices) > 1:
-            (one, first), (other, second), *_ = devices.items()
-            raise VerifyException(
-                f"{self.name} has operands on different devices: {first} is on {one}, {second} on {other}"
-            )
+        """Refuse operands and results that do not fit, and terms that refer to operands that there are not."""
+        check(self)
         for name in ("device", "team"):
             if name in self.attributes and not self.op_class.is_creation and self.op_class.name != "call":
                 raise VerifyException(f"{self.name} has a {name}, which only operations have that create tensors: "
@@ -186,8 +204,17 @@ def kinds_of(name: str) -> tuple[str, ...]:
 
 def record_of(name: str, kind: str) -> Op | None:
     """The record of an operation of a class; None for classes that no record belongs to."""
+    if name in FURTHER:
+        return TABLE[FURTHER[name][0]]
     found = [op for op in TABLE.values() if op.dialect is not None and op.dialect.of == name]
     return next((op for op in found if op.dialect is not None and op.dialect.kind == kind), None)
+
+
+def form_in(name: str, op: Op) -> Form:
+    """How a class writes an operation."""
+    form = FURTHER[name][1] if name in FURTHER else op.dialect
+    assert form is not None
+    return form
 
 
 def _defined(each: OpClass) -> type[PTensorOperation]:
@@ -198,7 +225,7 @@ def _defined(each: OpClass) -> type[PTensorOperation]:
         "name": f"ptensor.{each.name}",
         "given": var_operand_def(),
         "made": var_result_def(),
-        "traits": traits_def(_EFFECTS[each.effect]),
+        "traits": traits_def(_EffectOfCall() if each.name == "call" else _EFFECTS[each.effect]),
     }
     return irdl_op_definition(type(f"{each.name.title().replace('_', '')}Op", (PTensorOperation,), body))
 
@@ -208,8 +235,3 @@ OPERATIONS = {each.name: _defined(each) for each in CLASSES.values()}
 
 
 PTENSOR = Dialect("ptensor", [*OPERATIONS.values()], [PTensor, TermAttr, PartitionAttr])
-
-
-def effect_of(operation: Operation) -> str:
-    """What an operation does to memory."""
-    return operation.op_class.effect if isinstance(operation, PTensorOperation) else "none"

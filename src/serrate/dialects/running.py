@@ -14,11 +14,11 @@ from xdsl.dialects.arith import AddiOp, MuliOp
 from xdsl.dialects.arith import ConstantOp as NumberOp
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, StringAttr, i64
 from xdsl.dialects.builtin import TensorType as BuiltinTensor
-from xdsl.dialects.func import CallOp as FunctionCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from serrate.dialects import host, region
+from serrate.dialects.calls import CallOp as FunctionCallOp
 from serrate.dialects.dist_to_runtime import TEAM
 from serrate.dialects.from_text import term_of
 from serrate.dialects.layouts import NAMES
@@ -162,7 +162,7 @@ _RUN: dict[type[Operation], Callable[[Machine, Any, Values], Sequence[Any]]] = {
     AddiOp: lambda machine, operation, values: [values[operation.lhs] + values[operation.rhs]],
     MuliOp: lambda machine, operation, values: [values[operation.lhs] * values[operation.rhs]],
     FunctionCallOp: lambda machine, operation, values: machine.call(
-        operation.callee.root_reference.data, *(values[each] for each in operation.arguments)
+        operation.called, *(values[each] for each in operation.operands)
     ),
 }
 

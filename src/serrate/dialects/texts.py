@@ -8,7 +8,7 @@ from io import StringIO
 from xdsl.context import Context
 from xdsl.dialects.arith import Arith
 from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.dialects.func import Func, FuncOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -16,6 +16,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from serrate.dialects.attributes import PTensor
+from serrate.dialects.calls import FUNCTIONS
 from serrate.dialects.dist import DIST
 from serrate.dialects.host import HOST
 from serrate.dialects.ptensor import PTENSOR
@@ -36,7 +37,7 @@ class TextError(ValueError):
 def context() -> Context:
     """What knows all dialects that a module may have."""
     made = Context()
-    for dialect in (Builtin, Func, Arith, PTENSOR, HOST, REGION, DIST):
+    for dialect in (Builtin, FUNCTIONS, Arith, PTENSOR, HOST, REGION, DIST):
         made.load_dialect(dialect)
     return made
 
@@ -82,6 +83,12 @@ class Module:
         return "" if span is None else _place(span)
 
 
+_MISTAKES = (
+    VerifyException, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError, AssertionError, ArithmeticError,
+)  # fmt: skip
+"""Errors by which xDSL refuses a text, besides those that have a place."""
+
+
 def parse(text: str, name: str = "text") -> Module:
     """Read a module.
 
@@ -93,8 +100,8 @@ def parse(text: str, name: str = "text") -> Module:
     model.mlir:1:1: ptensor.reduce has no rop summ
     """
     _check_quotes(text, name)
-    parser = _Parser(text, name)
     try:
+        parser = _Parser(text, name)  # reads the first word
         module = parser.parse_module()
         made = Module(module, parser.begins)
         for each in module.walk():
@@ -105,8 +112,8 @@ def parse(text: str, name: str = "text") -> Module:
     except ParseError as error:
         raise TextError(_first_line(error), _place(error.span)) from error
     except RecursionError as error:
-        raise TextError("too many brackets stand inside of each other", name) from error
-    except (VerifyException, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError, AssertionError) as error:
+        raise TextError("too many brackets stand inside of each other", _place(parser._current_token.span)) from error
+    except _MISTAKES as error:
         if isinstance(error, TextError):
             raise
         raise TextError(_first_line(error), _place(parser._current_token.span)) from error
@@ -127,13 +134,18 @@ def _check_quotes(text: str, name: str) -> None:
 
 def parse_type(text: str) -> PTensor:
     """Read the type of a tensor."""
-    try:
-        found: Attribute = Parser(context(), text, "type").parse_type()
-    except ParseError as error:
-        raise TextError(_first_line(error), _place(error.span)) from error
+    found = builtin_type(text)
     if not isinstance(found, PTensor):
         raise TextError(f"{text} is no type of a tensor", "")
     return found
+
+
+def builtin_type(text: str) -> Attribute:
+    """Read any type."""
+    try:
+        return Parser(context(), text, "type").parse_type()
+    except ParseError as error:
+        raise TextError(_first_line(error), _place(error.span)) from error
 
 
 def printed(module: Operation) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from xdsl.dialects.arith import ConstantOp as NumberOp
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, StringAttr, i64
@@ -17,9 +18,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from serrate.dialects import host, region
+from serrate.dialects.calls import CallOp as FunctionCallOp
 from serrate.dialects.layouts import lowered_type
-from serrate.dialects.to_text import Writer, attribute_of, located
-from serrate.passes import explicit_keys
+from serrate.dialects.to_text import Writer, attribute_of, placed_at
+from serrate.ops.effects import DELETE
+from serrate.passes import explicit_keys, explicit_writes
 from serrate.passes.lower_ptensor import Called, Cutter, Fused, Step
 from serrate.program.program import Instruction, Program, values_in
 from serrate.program.types import Value
@@ -54,12 +57,15 @@ class Lowering(Writer):
     """What writes one program as a function of the host dialect. Operations are added to `block`."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(explicit_keys.run(program))
+        super().__init__(explicit_keys.run(explicit_writes.run(program)))
+        self.deleted = [each.operands[0] for each in program.instructions if each.op == DELETE]
+        """The values that the program deletes."""
         self.parts: dict[Value, Parts] = {}
         self.block = self._top = Block()
         self._devices: dict[str, SSAValue] = {}
         self._numbers: dict[tuple[int, Attribute], SSAValue] = {}
         self._constants: Operation | None = None
+        self._freed: set[SSAValue] = set()
 
     def function(self, name: str) -> FuncOp:
         """The function that the program became."""
@@ -67,6 +73,8 @@ class Lowering(Writer):
         for value in program.inputs:
             self._receive(value)
         self.write(program, name)
+        for value in self.deleted:
+            self._free(value)
         given = list(values_in(program.outputs))
         parts = [part for each in given for part in self._whole(each).values]
         top.add_op(ReturnOp(*parts))
@@ -93,15 +101,20 @@ class Lowering(Writer):
 
     def _receive(self, value: Value) -> None:
         """Let the function take the parts of a value."""
-        made, hint = [], str(value.name)
+        self._set_parts(value, [self.block.insert_arg(kind, len(self.block.args)) for _, kind in self._kinds(value)])
+
+    def _kinds(self, value: Value) -> list[tuple[str, Attribute]]:
+        """The types of the parts of a value, and how their names end."""
         device, team = device_of([value]), self.team_of(value)
         kinds: list[tuple[str, Attribute]] = [("", self.type_of(value))]
         kinds += [("_device", host.Device(device))] if device else []
-        kinds += [("_team", i64), ("_gid", i64)] if team is not None else []
-        for suffix, kind in kinds:
-            part = self.block.insert_arg(kind, len(self.block.args))
+        return kinds + ([("_team", i64), ("_gid", i64)] if team is not None else [])
+
+    def _set_parts(self, value: Value, made: Sequence[SSAValue]) -> None:
+        """Let a value have these parts."""
+        hint, device, team = str(value.name), device_of([value]), self.team_of(value)
+        for part, (suffix, _) in zip(made, self._kinds(value), strict=True):
             part.name_hint = hint + suffix if _is_hint(hint) else None
-            made.append(part)
         parts = Parts(made[0], made[1] if device else None)
         self.parts[value] = parts if team is None else replace(parts, team=made[-2], gid=made[-1])
 
@@ -154,12 +167,48 @@ class Lowering(Writer):
         self.block.add_op(made)
         return made
 
+    def _free(self, value: Value) -> None:
+        """Give back the memory of a value behind the last operation that reads it."""
+        parts = self.parts.get(value)
+        if parts is None or parts.tensor in self._freed:
+            return
+        self._freed.add(parts.tensor)
+        users = [use.operation for use in parts.tensor.uses]
+        last = next((each for each in reversed(self._top.ops) if any(each.is_ancestor(user) for user in users)), None)
+        for each in self.freeing(parts):
+            if last is None:
+                self._top.add_op(each)
+            else:
+                self._top.insert_op_after(each, last)
+            last = each
+
+    def freeing(self, parts: Parts) -> list[Operation]:
+        """The operations that give back the memory of a tensor."""
+        return [host.FreeOp.create(operands=[parts.tensor])]
+
     def _call(self, instruction: Instruction) -> None:
         """A call outside of kernels."""
+        if instruction.op.startswith("@"):
+            self.call_function(instruction)
+            return
         *before, made = self.called_ops(instruction)
         for each in before:
             self.add(each)
         self._on_device(device_of((*instruction.operands, *instruction.results)), made, instruction.results)
+
+    def call_function(self, instruction: Instruction) -> None:
+        """A call of another function of the module, which takes and gives the parts of tensors."""
+        given = [part for value in instruction.operands for part in self._whole(value).values]
+        kinds = {value: self._kinds(value) for value in instruction.results}
+        types = [kind for each in kinds.values() for _, kind in each]
+        made = FunctionCallOp.of(instruction.op[1:], given, types)
+        structure = self._structure(instruction.result, list(instruction.results))
+        if structure is not None:
+            made.attributes["host.results"] = structure
+        self.add(placed_at(made, instruction.where))
+        results = iter(made.results)
+        for value in instruction.results:
+            self._set_parts(value, list(islice(results, len(kinds[value]))))
 
     def _fuse(self, step: Fused) -> None:
         """Calls that kernels compute together."""
@@ -198,7 +247,7 @@ class Lowering(Writer):
             attributes=attributes,
         )
         self.give(results, made)
-        return [located(made, instruction)]
+        return [placed_at(made, instruction.where)]
 
     def give(self, values: Sequence[Value], made: Operation) -> None:
         """Let values be the results of an operation."""

@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
+import torch
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from serrate.dialects import own
 from serrate.dialects.attributes import PartitionAttr, TermAttr
+from serrate.dialects.calls import ABOUT, CallOp
 from serrate.dialects.objects import FALSE, TRUE, CannotWrite, Scope
-from serrate.dialects.ptensor import CLASSES, OPERATIONS, OpClass
+from serrate.dialects.ptensor import CLASSES, FURTHER, OPERATIONS
 from serrate.dialects.terms import Node, Term, quoted
 from serrate.dialects.texts import Module
-from serrate.ops.record import TABLE, Op
+from serrate.ops.record import TABLE, Form, Op
 from serrate.program.program import Instruction, Program, values_in
 from serrate.program.types import Value
 
@@ -46,21 +49,21 @@ class Writer:
     """What writes one program."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.scope = program, Scope()
+        self.program, self.scope, self.ranked = program, Scope(), own.ranked_inputs(program)
         self.standing: dict[Value, SSAValue] = {}
 
     def function(self, name: str) -> FuncOp:
         """The function that the program is."""
-        program, scope = self.program, self.scope
-        block = Block(arg_types=[scope.type_written(each.type) for each in program.inputs])
+        program = self.program
+        block = Block(arg_types=list(map(self._input_type, program.inputs)))
         attributes: dict[str, Attribute] = self._name(program.inputs, block.args)
         for instruction in program.instructions:
             block.add_op(self._operation(instruction))
         given = list(values_in(program.outputs))
         block.add_op(ReturnOp(*(self._standing(each) for each in given)))
-        types = [scope.type_written(each.type) for each in given]
+        types = [self._standing(each).type for each in given]
         made = FuncOp(name, ([arg.type for arg in block.args], types), Region(block))
-        made.attributes |= {f"ptensor.{key}": each for key, each in (attributes | self._about()).items()}
+        made.attributes |= {ABOUT + key: each for key, each in (attributes | self._about()).items()}
         return made
 
     def _about(self) -> dict[str, Attribute]:
@@ -78,6 +81,12 @@ class Writer:
             declared = [PartitionAttr(scope.declaration(each)) for each in scope.declared.values()]
             made["partitions"] = ArrayAttr(declared)
         return made
+
+    def _input_type(self, value: Value) -> Attribute:
+        """The type of an input: a builtin one, if the program makes a tensor of it."""
+        if value in self.ranked:
+            return own.ranked_type(value.type, self.ranked[value])
+        return self.scope.type_written(value.type)
 
     def _standing(self, value: Value) -> SSAValue:
         if value not in self.standing:
@@ -116,6 +125,10 @@ class Writer:
 
     def _operation(self, instruction: Instruction) -> Any:
         """The operation of an instruction."""
+        if instruction.op.startswith("@"):
+            return self._call(instruction)
+        if instruction.op in own.CLASSES:
+            return self._own(instruction)
         op = TABLE.get(instruction.op)
         operands: list[Value] = []
         parts = None
@@ -136,7 +149,7 @@ class Writer:
             attributes=attributes,
         )
         made.attributes |= self._name(instruction.results, made.results)
-        return located(made, instruction)
+        return placed_at(made, instruction.where)
 
     def _of_call(self, instruction: Instruction) -> dict[str, Attribute]:
         """The operation of the user's that a call is a part of, and where autocast is on."""
@@ -146,6 +159,29 @@ class Writer:
         if instruction.autocast is not None:
             made["autocast"] = attribute_of(self.scope.written(instruction.autocast))
         return made
+
+    def _own(self, instruction: Instruction) -> Any:
+        """An operation that no record stands behind."""
+        name, results = own.CLASSES[instruction.op], instruction.results
+        types = [own.result_type_of(name, self.scope.type_written(each.type)) for each in results]
+        operands = [self._standing(each) for each in instruction.operands]
+        made = OPERATIONS[name].create(operands=operands, result_types=types)
+        made.attributes |= self._name(results, made.results)
+        return placed_at(made, instruction.where)
+
+    def _call(self, instruction: Instruction) -> Any:
+        """A call of another function of the module."""
+        results = list(instruction.results)
+        operands = [self._standing(each) for each in instruction.operands]
+        if len(operands) != len(instruction.arguments) or instruction.named or instruction.autocast is not None:
+            raise CannotWrite(f"a call of a function is given values alone, got {instruction}")
+        made = CallOp.of(instruction.op[1:], operands, [self.scope.type_written(each.type) for each in results])
+        attributes = self._name(instruction.results, made.results)
+        structure = self._structure(instruction.result, results)
+        if structure is not None:
+            attributes["results"] = structure
+        made.attributes |= {ABOUT + key: each for key, each in attributes.items()}
+        return placed_at(made, instruction.where)
 
     def _called(self, instruction: Instruction, operands: list[Value]) -> dict[str, Attribute]:
         """A call by name, with all arguments as they were given."""
@@ -166,8 +202,7 @@ class Writer:
         self, op: Op, instruction: Instruction, operands: list[Value]
     ) -> tuple[str, dict[str, Attribute]] | None:
         """An operation of a class, whose attributes have the class's names; None for calls that only a call can say."""
-        form = op.dialect
-        assert form is not None
+        form = _form(op, instruction)
         parameters = op.signature.parameters
         if any(each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for each in parameters.values()):
             return None
@@ -175,6 +210,8 @@ class Writer:
         if len(instruction.arguments) > len(parameters):
             return None
         each_class = CLASSES[form.of]
+        if not each_class.is_creation and {"device", "team"}.intersection(name for name, _ in given):
+            return None  # only creations say where their results are
         names = {name: form.names.get(name, name) for name, _ in given}
         direct = {
             names[name]: part for name, part in given if names[name] in each_class.operands and type(part) is Value
@@ -186,20 +223,20 @@ class Writer:
         for name, part in given:
             if names[name] not in direct:
                 attributes[names[name]] = attribute_of(self._placed(part, place))
-        if each_class.is_creation and instruction.results[0].type.team is not None:
+        if CLASSES[form.of].is_creation and instruction.results[0].type.team is not None:
             attributes["team"] = attribute_of(instruction.results[0].type.team)
         shown = given_form([name for name, _ in given], len(instruction.arguments))
-        if shown != usual_form(op, each_class, set(attributes), len(direct)):
+        if shown != usual_form(op, form, set(attributes), len(direct)):
             attributes["form"] = ArrayAttr([StringAttr(each) for each in shown])
         return form.of, attributes
 
 
-def located(made: Operation, instruction: Instruction) -> Operation:
-    """An operation with the line of the user's that an instruction has."""
-    file, _, line = instruction.where.rpartition(":")
+def placed_at(operation: Operation, where: str) -> Operation:
+    """An operation with the line of the user's program that it comes from."""
+    file, _, line = where.rpartition(":")
     if file and line.isdigit():
-        made.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
-    return made
+        operation.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
+    return operation
 
 
 def given_form(names: list[str], count: int) -> list[str]:
@@ -207,15 +244,24 @@ def given_form(names: list[str], count: int) -> list[str]:
     return [name if number < count else f"{name}=" for number, name in enumerate(names)]
 
 
-def usual_form(op: Op, of: OpClass, attributes: set[str], direct: int) -> list[str]:
-    """How arguments are given where nothing says so: operands, and what has no name for callers, by position."""
-    form = op.dialect
-    assert form is not None
-    shown = {form.names.get(name, name): name for name in op.signature.parameters}
-    waiting = [name for name in of.operands if name not in attributes][:direct]
+def _form(op: Op, instruction: Instruction) -> Form:
+    """How a call of a record is written that belongs to a class."""
+    for name, form in FURTHER.values():
+        last = instruction.arguments[-1] if instruction.arguments else None
+        if op.name == name and not instruction.named and isinstance(last, Value) and last.type.dtype is torch.bool:
+            return form
+    assert op.dialect is not None
+    return op.dialect
+
+
+def usual_form(op: Op, form: Form, attributes: set[str], direct: int) -> list[str]:
+    """How arguments are given where nothing says so: operands, and what has no name in Python, by position, all others
+    by name."""
+    parameters = op.signature.parameters
+    shown = {form.names.get(name, name): name for name in parameters}
+    waiting = [name for name in CLASSES[form.of].operands if name not in attributes][:direct]
     given = [name for ours, name in shown.items() if ours in attributes or ours in waiting]
-    alone = {name for name, each in op.signature.parameters.items() if each.kind is Parameter.POSITIONAL_ONLY}
-    position = [name for name in given if name in alone or name in op.operands]
+    position = [name for name in given if name in op.operands or parameters[name].kind is Parameter.POSITIONAL_ONLY]
     return [*position, *(f"{name}=" for name in given if name not in position)]
 
 

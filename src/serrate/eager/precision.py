@@ -1,6 +1,9 @@
-"""The dtypes in which we compute: what autocast asks for in products, and in what half types are added up."""
+"""Precision: where autocast is on, what it asks for in products, and the dtypes in which half types are added up."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -11,6 +14,22 @@ ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 WAITING = {**ACCUMULATE, torch.float32: torch.float64, torch.complex64: torch.complex128}
 """The type for sums to which rows are added one by one: float32 would lose digits if there are many rows."""
+
+
+def autocast_state() -> dict[str, torch.dtype]:
+    """The devices for which autocast is on, with the dtypes that it casts to."""
+    return {device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)}
+
+
+@contextlib.contextmanager
+def casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
+    """Have autocast on for these devices, with these dtypes, and off for others."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            dtype = casts.get(device)
+            if dtype is not None or torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
+        yield
 
 
 def for_products(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:

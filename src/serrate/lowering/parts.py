@@ -47,6 +47,26 @@ def number(size: int) -> torch.Tensor:
     return torch.tensor(size, dtype=torch.int64, device="cpu")
 
 
+def rank(x: Any) -> torch.Tensor:
+    """How many axes a tensor has, as a tensor of one element."""
+    return torch.tensor(x.ndim, dtype=torch.int64)
+
+
+def size(x: Any) -> torch.Tensor:
+    """How many elements a tensor has, as a tensor of one element."""
+    return torch.tensor(x.numel(), dtype=torch.int64)
+
+
+def shape(x: Any) -> torch.Tensor:
+    """The sizes of the axes of a dense tensor, as a tensor."""
+    return torch.tensor(tuple(x.shape), dtype=torch.int64)
+
+
+def from_ranked(x: Any, of: str) -> Tensor:
+    """A tensor of the memory of another one, which is a "tensor" or a "memref" to the caller."""
+    return as_tensor(x)
+
+
 def divisor(given: Any) -> torch.Tensor:
     """A number of one element that is divided by."""
     values: torch.Tensor = given.values if isinstance(given, Tensor) else given

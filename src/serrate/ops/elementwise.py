@@ -64,8 +64,24 @@ def _is_idle(bound: Any, dtype: torch.dtype, name: str) -> bool:
 
 
 def _where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    given = condition if isinstance(condition, (Tensor, torch.Tensor)) else as_tensor(condition)
-    if given.dtype != torch.bool:
+    """x1 where the condition holds, else x2.
+
+    A Python bool is a condition for all elements: the result has the shape and the dtype that both have together.
+
+    >>> import serrate as sr
+    >>> x = sr.ragged([[1, 2], [], [3]])
+    >>> sr.where(x > 1, x, 0).tolist()
+    [[0, 2], [], [3]]
+    >>> sr.where(False, x, x * 2).tolist()
+    [[2, 4], [], [6]]
+    """
+    given = broadcast.plain_number(condition)
+    if isinstance(given, bool):
+        near = next((each for each in (x1, x2) if isinstance(each, (Tensor, torch.Tensor))), None)
+        given = given if near is None else torch.tensor(given, device=near.device)
+    elif not isinstance(given, (Tensor, torch.Tensor)):
+        given = as_tensor(given)
+    if not isinstance(given, bool) and given.dtype != torch.bool:
         raise TypeError(f"where takes a condition of bools, got {given.dtype}")
     return broadcast.elementwise(_chosen, operands_of("where", (given, x1, x2)))
 

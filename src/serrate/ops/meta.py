@@ -19,6 +19,7 @@ from serrate.program.devices import device_named, has_stand_in, stand_in
 from serrate.program.guards import Guard, Known, Meeting
 from serrate.program.partitions import Call, Expression
 from serrate.program.points import POINTS, SCALES, Point
+from serrate.program.program import replaced
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.tensor import Tensor
@@ -48,12 +49,37 @@ def meta(
     float32[n0] on cpu
     """
     function = op.implementations[-1].function if spelling is None else op.spellings[spelling]
-    return found_at_points(
-        op.name,
-        lambda run: _result(function, run, arguments, named),
-        call_name(op, arguments, named, spelling),
-        program_of(op.name, (arguments, named)),
-    )
+    program = program_of(op.name, (arguments, named))
+    return typed(op.name, call_name(op, arguments, named, spelling), function, arguments, named, program)
+
+
+def typed(
+    name: str,
+    call: Call,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    program: int | None,
+    guards: tuple[Guard, ...] = (),
+) -> Typed:
+    """What a function gives for arguments in which types, or values, stand for tensors.
+
+    `name` says in errors what runs, and `call` names the partitions that it makes. `guards` are taken for given.
+    """
+
+    def at(run: AbstractRun) -> Any:
+        outside = TRACER.set(None)  # a tracer sees the operation, and not what its implementation calls
+        try:
+            with run.entered(), torch._C.DisableTorchFunctionSubclass():
+                inside, options = replaced((arguments, named), lambda part: given_at(run, part))
+                result = function(*inside, **options)
+                return replaced(
+                    result, lambda part: run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
+                )
+        finally:
+            TRACER.reset(outside)
+
+    return found_at_points(name, at, call, program, guards=guards)
 
 
 def found_at_points(
@@ -140,23 +166,6 @@ def _at_points(at: Callable[[AbstractRun], Any], runs: list[AbstractRun]) -> lis
         if isinstance(made[0], Exception) and not run.point.guessed:
             break
     return made
-
-
-def _result(function: Callable[..., Any], run: AbstractRun, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """What a function gives for tensors of types, as types."""
-
-    def given(part: Any) -> Any:
-        return given_at(run, part)
-
-    def made(part: Any) -> Any:
-        return run.type_of(part) if isinstance(part, (Tensor, torch.Tensor)) else part
-
-    outside = TRACER.set(None)  # a tracer sees the operation, and not what its implementation calls
-    try:
-        with run.entered():
-            return mapped(function(*mapped(arguments, given), **mapped(named, given)), made)
-    finally:
-        TRACER.reset(outside)
 
 
 def given_at(run: AbstractRun, part: Any) -> Any:

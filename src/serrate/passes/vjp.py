@@ -17,6 +17,7 @@ from serrate.lowering import parts
 from serrate.lowering.forms import form_of
 from serrate.lowering.keys import DRAW
 from serrate.ops.derivatives import run_body, vjp
+from serrate.ops.effects import FROM_RANKED
 from serrate.ops.record import BY_TORCH, TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.passes import common_subexpressions, dead_code
@@ -125,6 +126,9 @@ class _Back:
     def _through(self, step: Instruction, active: set[Value]) -> None:
         """Add the gradients of what an instruction reads."""
         gradient = replaced(step.result, lambda part: self.found.pop(part, None) if isinstance(part, Value) else None)
+        if step.op == FROM_RANKED:  # the same elements
+            self._add(step.arguments[0], gradient)
+            return
         op = TABLE.get(step.op)
         if op is None or step.function is not None or op.vjp in (BY_TORCH, None):
             self._by_torch(step, op, gradient, active)

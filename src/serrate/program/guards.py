@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serrate.program.partitions import Expression
-from serrate.program.sizes import Polynomial, Size, Symbol, replaced
+from serrate.program.sizes import Polynomial, Size, Symbol, lone_symbol, replaced, symbols_of
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,11 @@ class Guard:
 
     one: Size | Expression
     other: Size | Expression
+
+    @property
+    def sides(self) -> tuple[Size | Expression, Size | Expression]:
+        """Both."""
+        return self.one, self.other
 
     def __str__(self) -> str:
         return f"{self.one} == {self.other}"
@@ -57,8 +62,8 @@ class Known:
             return
         pairs = sorted(((_rank(old), old, new) for old, new in ((other, one), (one, other))), key=lambda p: -p[0])
         for _, old, new in pairs:
-            lone = _lone(old)
-            if lone is not None and lone not in _symbols(new):
+            lone = lone_symbol(old)
+            if lone is not None and lone not in symbols_of(new):
                 self.sizes[lone] = new
                 return
         raise TypeError(f"sizes {one} and {other} have to be equal, which no type can say")
@@ -76,21 +81,9 @@ class Known:
         return given
 
 
-def _symbols(size: Size) -> set[Symbol]:
-    return set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
-
-
 def _rank(size: Size) -> int:
     """How far a size is from what inputs have: of two equal ones, the nearer one stands for both."""
-    lone = _lone(size)
+    lone = lone_symbol(size)
     if lone is None or lone.kind == "size":
         return 0
     return 1 if getattr(lone.of[0], "kind", "") == "input" else 2
-
-
-def _lone(size: Size) -> Symbol | None:
-    """The symbol that a size is; None if it is something else."""
-    if isinstance(size, int) or len(size.terms) != 1:
-        return None
-    ((monomial, coefficient),) = size.terms
-    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None

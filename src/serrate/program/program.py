@@ -32,7 +32,8 @@ class Instruction:
     """One call of an operation."""
 
     op: str
-    """The name of its record; the name of a function of torch, if no record has it."""
+    """The name of its record; the name of a function of torch, if no record has it; `@name` for a call of the program
+    of that name, which `serrate.passes.inline_calls` puts in its place."""
     arguments: tuple[Any, ...]
     """What is given by position: values, constants, sizes and partitions of types, and tuples, lists and slices of
     these."""

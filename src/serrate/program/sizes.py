@@ -83,6 +83,19 @@ def is_said(size: Size) -> bool:
     return isinstance(size, int) or not any(each.kind == "unsaid" for monomial, _ in size.terms for each in monomial)
 
 
+def symbols_of(size: Size) -> set[Symbol]:
+    """The symbols in a size."""
+    return set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
+
+
+def lone_symbol(size: Size) -> Symbol | None:
+    """The symbol that a size is; None if it is something else."""
+    if isinstance(size, int) or len(size.terms) != 1:
+        return None
+    ((monomial, coefficient),) = size.terms
+    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+
+
 def replaced(size: Size, by: Callable[[Symbol], Size]) -> Size:
     """The size with another size in the place of each symbol."""
     if isinstance(size, int):
