@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from serrate.compiler.hosting import Note, host_program
 from serrate.compiler.numbers import DTYPES, Limit, traced_number
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
+from serrate.compiler.ways_back import WaysBack
 from serrate.eager import philox
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW, OF_TORCH
@@ -28,6 +30,7 @@ from serrate.program.program import Instruction, Program
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, Value
 from serrate.schedule import compile_plans
+from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
 
@@ -166,6 +169,15 @@ def runnable(program: Program, name: str = "program") -> Stage:
     return Stage(program, steps, run, text)
 
 
+def _run_of(
+    program: Program, *, name: str, partitions: Mapping[Expression, Partition], note: Note
+) -> Callable[..., Any]:
+    """What runs a way back from some of the results of a function."""
+    steps = Cutter(program, name=f"{name}_back", partitions=frozenset(partitions)).run()
+    compile_plans(step.planned for step in steps if isinstance(step, Fused))
+    return host_program(program, steps, _plain(program), partitions, note)[0]
+
+
 def _evaluated(instruction: Instruction) -> Any:
     """What an instruction without operands gives."""
     made = TABLE[instruction.op].function(*instruction.arguments, **dict(instruction.named))
@@ -238,12 +250,12 @@ class _Maker:
         forward = self.stage(halves.forward, there, _plain(halves.forward), program.guards)
         back = self.stage(halves.back, again, _plain(halves.back))
         plain = tuple(trace.plain)
+        part = partial(_run_of, name=self.name, partitions=trace.partitions, note=self.note)
         run = Differentiable(
             forward.run,
-            back.run,
+            WaysBack(joint, results, inputs, halves.saved, back.run, part),
             results,
             tuple(number for number, value in enumerate(results) if value in joint.results),
-            tuple(inputs.index(v) for v, each in zip(joint.wanted, joint.found, strict=True) if each is not None),
             self._eagerly(results, program),
             inputs,
             program.outputs,
