@@ -151,3 +151,44 @@ def test_writes_through_views_that_are_not_followed_run_eagerly_with_the_reason(
     made, given = check_writes(*UNFOLLOWED[name])
     assert made.stats.eager_calls == 2
     assert any(part in made.lower(*given).reason for part in NOT_FOLLOWED)
+
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch": (lambda: nn.BatchNorm1d(2, momentum=0.3), (5, 2)),
+    "instance": (lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True), (5, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_statistics_of_norms_are_written_after_the_last_call_of_a_library(name):
+    make, shape = NORMS[name]
+
+    def factored(norm: nn.Module) -> Callable[..., Any]:
+        return lambda x, matrix: norm(x).sum() + torch.linalg.cholesky(matrix).sum()
+
+    theirs, mine = make(), make()
+    made = sr.jit(factored(mine))
+    for matrix in (torch.eye(3), torch.eye(3) * 4, -torch.eye(3), torch.eye(3)):
+        x = torch.rand(shape, requires_grad=True)
+        results = []
+        for function in (factored(theirs), made):
+            x.grad = None
+            try:
+                result = function(x, matrix)
+                result.backward()
+                results.append((result, x.grad))
+            except RuntimeError as error:
+                results.append((type(error), str(error)))
+        same(results[1], results[0])
+        for one, other in zip(mine.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
+            assert not one.requires_grad
+    assert made.stats.eager_calls == 1
+
+
+def test_statistics_that_are_only_read_are_not_written():
+    norm = nn.BatchNorm1d(2).eval()
+    made, x = sr.jit(norm), torch.rand(5, 2)
+    same(made(x), norm(x))
+    assert made.lower(x).reason == ""
+    assert torch.equal(norm.running_mean, torch.zeros(2))

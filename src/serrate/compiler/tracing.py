@@ -26,7 +26,7 @@ from serrate.compiler.spellings import (
 )
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
-from serrate.compiler.writing import link, link_values, write, write_by_torch
+from serrate.compiler.writing import link, link_values, updates_statistics, write, write_by_torch, write_statistics
 from serrate.fusion import elementwise
 from serrate.lowering import parts
 from serrate.lowering.keys import draws_from_torch
@@ -430,6 +430,8 @@ class Trace:
             raise NotImplementedError("torch.autograd is called inside of the function, and a trace has no gradients")
         if loops(function, args, kwargs):
             raise NotImplementedError(f"{name} goes step by step over an axis whose size differs from call to call")
+        if updates_statistics(function, args, kwargs):
+            return self._wrapped(write_statistics(self, function, args, kwargs), is_plain=True)
         file, line, _ = users_line()
         run = parts.of_torch(function)
         result = self.entered(

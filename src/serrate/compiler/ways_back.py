@@ -78,15 +78,13 @@ class WaysBack:
         return self.whole if program is None else self._way(joint, self.written(program))
 
     def _way(self, joint: Joint, run: Callable[..., Any]) -> WayBack:
-        rows = [
-            (self.inputs.index(value), *each)
-            for value, *each in zip(joint.wanted, joint.found, joint.reached, strict=True)
-        ]
-        return WayBack(
-            run,
-            tuple(number for number, found, _ in rows if found is not None),
-            tuple(number for number, found, reached in rows if found is None and reached),
-        )
+        found, zeros = [], []
+        for value, gradient, reached in zip(joint.wanted, joint.found, joint.reached, strict=True):
+            if gradient is not None:
+                found.append(self.inputs.index(value))
+            elif reached:
+                zeros.append(self.inputs.index(value))
+        return WayBack(run, tuple(found), tuple(zeros))
 
 
 class Inputs:

@@ -116,6 +116,19 @@ def without_writing(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@factory
+def with_statistics(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch that updates running statistics, as one that gives the updated ones behind its result."""
+
+    def call(*, running_mean: Any, running_var: Any, **named: Any) -> Any:
+        copies = [(x.values if isinstance(x, Tensor) else x).clone() for x in (running_mean, running_var)]
+        made = of_torch(function)(**named, running_mean=copies[0], running_var=copies[1])
+        return made, *copies
+
+    call.__name__ = getattr(function, "__name__", str(function))
+    return call
+
+
 def laid_out_like(gradient: Tensor, x: Tensor) -> Tensor:
     """A gradient with the elements of x in the places where x has them."""
     given, like = as_tensor(gradient), as_tensor(x)
