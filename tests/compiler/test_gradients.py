@@ -428,3 +428,13 @@ def test_double_backward_of_random_functions_uses_the_same_numbers():
         found.append((out.detach(), first.detach(), *torch.autograd.grad(first.square().sum(), x.values)))
     for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("include_initial", [False, True])
+def test_running_products_of_zeros_and_of_nan_have_the_gradients_of_eager_code(include_initial):
+    numbers = [0.0, 1.5, -2.0, float("nan"), 0.5, 3.0]
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(0, 6, (300,), generator=generator)
+    chosen = torch.randint(0, len(numbers), (int(lengths.sum()),), generator=generator)
+    x = sr.from_lengths(torch.tensor(numbers, dtype=torch.float64)[chosen], lengths)
+    agree_with_gradients(lambda x: sr.cumulative_prod(x, axis=1, include_initial=include_initial), x)

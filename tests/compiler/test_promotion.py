@@ -125,3 +125,28 @@ def test_results_that_are_equal_have_memory_of_their_own(function: Callable[...,
 def test_the_trace_of_a_matrix() -> None:
     x = torch.randn(3, 3)
     same(compiled(lambda x: x.trace() + torch.trace(x))(x), 2 * x.trace())
+
+
+def test_whole_numbers_to_a_negative_power_raise_what_eager_code_raises() -> None:
+    x, y = sr.ragged([[1, 2], [], [3]]), torch.tensor([1, 2])
+    for function in (lambda x: x**-1, lambda x: sr.pow(x, -2), lambda x: torch.pow(x, -1), lambda x: x.pow(-1)):
+        for given in (x, y):
+            with pytest.raises(RuntimeError, match="negative integer powers"):
+                function(given)
+            with pytest.raises(RuntimeError, match="negative integer powers"):
+                compiled(function)(given)
+    made = compiled(lambda x, n: x**n)
+    for number in (1, 2, 3, 5):
+        assert made(x, number).tolist() == (x**number).tolist()
+    assert made.stats.eager_calls == 0
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        made(x, -1)
+    computed = compiled(lambda x, n: x ** (n - 3))
+    for number in (5, 6, 7):
+        assert computed(x, number).tolist() == (x ** (number - 3)).tolist()
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        computed(x, 2)
+    for number in (-1, -2, 3, -4):
+        of_floats = x.to(torch.float64)
+        assert compiled(lambda x, n: x**n)(of_floats, number).tolist() == (of_floats**number).tolist()
+    assert compiled(lambda x, y: x**y)(x, -x).tolist() == (x ** (-x)).tolist()

@@ -13,7 +13,7 @@ import torch
 
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.gradients import autocast_state
-from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
+from serrate.compiler.numbers import Limit, Pinned, TracedNumber, limit_exponent, size_as_number
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
     UNKNOWN,
@@ -267,6 +267,8 @@ class Trace:
         dtype = _chosen(op, arguments) if dtype is None else dtype
         if dtype is None:
             return arguments
+        if op.name == "pow" and not (dtype.is_floating_point or dtype.is_complex):
+            limit_exponent(arguments[-1])
         return tuple(
             Traced.of(part.beside(dtype), self) if isinstance(part, TracedNumber) else part for part in arguments
         )
