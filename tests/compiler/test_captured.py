@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from tests.compiler.harness import same
+from torch import nn
 
 import serrate as sr
 
@@ -175,3 +177,78 @@ def test_a_compiled_function_inside_of_a_compiled_function():
     x = rows()
     same(outer(x), sr.softmax(x, axis=1) * 2 + sr.softmax(x * 0.5, axis=1))
     assert inner.stats.calls == 0
+
+
+OF_A_PARAMETER: dict[str, Callable[[Any, Any], Any]] = {
+    "T": lambda x, p: x @ p.T,
+    "mT": lambda x, p: x @ p.mT,
+    "H": lambda x, p: x @ p.H,
+    "data": lambda x, p: x @ p.data,
+    "real": lambda x, p: x + p.real[0],
+    "a part alone": lambda x, p: p.T * 1,
+    "returned": lambda x, p: p.data,
+    "the norm of data": lambda x, p: x * p.data.norm(),
+    "shape": lambda x, p: x * p.shape[0],
+    "len": lambda x, p: x * len(p),
+    "size": lambda x, p: x * p.size(0),
+    "numel": lambda x, p: x * p.numel(),
+    "nelement": lambda x, p: x * p.nelement(),
+    "requires_grad": lambda x, p: x * 2 if p.requires_grad else x,
+    "dtype": lambda x, p: x * 2 if p.dtype == torch.float32 else x,
+    "to its dtype": lambda x, p: x.to(p.dtype),
+    "grad": lambda x, p: x if p.grad is None else x + p.grad.sum(),
+    "its version": lambda x, p: x * p._version,
+    "a write to data": lambda x, p: (p.data.add_(1), x + p[0])[1],
+}
+
+
+def _exchanged(p: nn.Parameter) -> None:
+    p.data = p.data.clone() * 2 + 1
+
+
+def _written(p: nn.Parameter) -> None:
+    with torch.no_grad():
+        p.mul_(3)
+
+
+def _longer(p: nn.Parameter) -> None:
+    p.data = torch.cat([p.data, p.data[:1]])
+
+
+def _of_other_numbers(p: nn.Parameter) -> None:
+    p.data = p.data.double()
+
+
+def _with_a_gradient(p: nn.Parameter) -> None:
+    p.grad = torch.ones_like(p) if p.grad is None else p.grad * 3
+
+
+CHANGES = [
+    _exchanged, _written, _longer, _of_other_numbers, _with_a_gradient,
+    lambda p: p.requires_grad_(not p.requires_grad),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_A_PARAMETER)
+def test_attributes_of_tensors_outside_are_what_they_are_now(name):
+    for change in CHANGES:
+        mine, theirs = (nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]])) for _ in range(2))
+        made = sr.jit(lambda x: OF_A_PARAMETER[name](x, mine))  # noqa: B023
+        for _ in range(3):
+            x = torch.ones(2)
+            try:
+                want = OF_A_PARAMETER[name](x, theirs)
+            except RuntimeError:  # torch multiplies no matrices of two dtypes
+                break
+            same(made(x), want)
+            change(mine)
+            change(theirs)
+
+
+def test_a_parameter_that_is_frozen_and_thawed_again_is_two_traces():
+    module = nn.Linear(2, 2)
+    made = sr.jit(module)
+    for step in range(6):
+        module.requires_grad_(step % 2 == 0)
+        assert made(torch.ones(3, 2)).requires_grad is (step % 2 == 0)
+    assert made.stats.traces == 2

@@ -80,13 +80,21 @@ class Compiled:
 
     draws: bool = field(init=False)
     """Whether a call draws random numbers, perhaps before it finds that it has to be made eagerly."""
-    captured_as: tuple[Any, ...] = field(init=False)
-    """What the captured tensors were like when they were traced."""
+    asked: tuple[torch.Tensor, ...] = ()
+    """Further tensors that the function asked for facts, such as their shapes."""
+
+    watched: tuple[Any, ...] = field(init=False)
+    """What each captured tensor, and each that was asked for facts, was like when it was traced."""
 
     def __post_init__(self) -> None:
         packed = [each.values if isinstance(each, Tensor) else each for each in self.captured]
-        seen = tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
-        object.__setattr__(self, "captured_as", seen)
+        known = set(map(id, packed))
+        others = [each for each in self.asked if id(each) not in known]
+        seen = tuple(
+            (each, values.dtype, values.shape, values.requires_grad)
+            for each, values in zip((*self.captured, *others), (*packed, *others), strict=True)
+        )
+        object.__setattr__(self, "watched", seen)
         draws = any(step.op in DRAWS for step in self.forward.program.instructions)
         object.__setattr__(self, "draws", draws)
 
@@ -135,7 +143,9 @@ def compiled(
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     forward = maker.stage(program, steps, trace.plain, program.guards)
     captured, plain = tuple(trace.captured), tuple(trace.plain)
-    return Compiled(traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits)
+    return Compiled(
+        traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits, asked=trace.facts()
+    )
 
 
 class _Generators:
@@ -265,7 +275,9 @@ class _Maker:
             any(step.op in OF_TORCH for step in program.instructions),
         )
         captured, writes = tuple(trace.captured), self.writes()
-        return Compiled(traced, forward, back, run, captured, writes, plain, trace.limits, recomputed=halves.recomputed)
+        return Compiled(
+            traced, forward, back, run, captured, writes, plain, trace.limits, halves.recomputed, trace.facts()
+        )
 
     def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
         """From tensors, those of arguments and captured ones, to the results, by the function itself."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from serrate.compiler.refusing import OURS
 from serrate.compiler.traced import OPERATORS, TracedTorch
 from serrate.compiler.traced_sizes import TracedSize
 from serrate.lowering.keys import draws_from_torch
@@ -33,7 +35,13 @@ class TorchFunctions(TorchFunctionMode):
         named = kwargs or {}
         if TRACER.get() is not self.trace or abstract.current() is not None:
             return function(*args, **named)
-        if function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
+        is_property = getattr(function, "__name__", "") == "__get__"
+        if is_property or function in _QUESTIONS:
+            asks = not sys._getframe(1).f_code.co_filename.startswith(OURS)
+            if asks and is_property and id(args[0]) not in self.trace.made_inside:
+                return self._property(function, args)
+            found = (each for each in tensors_in((args, named)) if asks and isinstance(each, torch.Tensor))
+            self.trace.asked.update((id(each), each) for each in found)
             return function(*args, **named)
         if is_symbolic((args, named)) or draws_from_torch(function, args, named):
             return self.trace.torch_function(function, args, named)
@@ -41,7 +49,24 @@ class TorchFunctions(TorchFunctionMode):
         self.trace.made_inside.update((id(each), each) for each in tensors_in(made))
         return made
 
+    def _property(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """An attribute of a tensor that the function finds outside of its arguments."""
+        given, name = args[0], getattr(function.__self__, "__name__", "")
+        if name in _GRADIENTS:
+            raise NotImplementedError(
+                f"{name} of a tensor outside of the arguments is read, which differs in each call"
+            )
+        if name in _TENSORS:
+            self.trace.capture(given)
+            return getattr(self.trace.standing[id(given)], name)
+        self.trace.asked[id(given)] = given
+        return function(*args)
 
+
+_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+"""Attributes of a tensor that are tensors with the same elements."""
+_GRADIENTS = frozenset({"grad", "_grad", "_version"})
+"""Attributes of a tensor that no trace may keep."""
 _QUESTIONS = {
     torch.Tensor.dim,
     torch.Tensor.size,

@@ -91,6 +91,8 @@ class Trace:
         self.captured: list[Tensor | torch.Tensor] = []
         self.standing: dict[int, Traced] = {}
         """What stands for them; an entry is found by the identity of the tensor."""
+        self.asked: dict[int, torch.Tensor] = {}
+        """The tensors outside of the arguments that the function asked for facts, such as shapes, by their identity."""
         self.made_inside: dict[int, Any] = {}
         """The tensors that the function itself had torch make of nothing, by their identity."""
         self.partitions: dict[Expression, Partition] = {}
@@ -492,6 +494,10 @@ class Trace:
             if given.requires_grad:
                 self._differentiable.add(value)
         return found.value
+
+    def facts(self) -> tuple[torch.Tensor, ...]:
+        """The tensors outside of the arguments that were asked for facts."""
+        return tuple(each for key, each in self.asked.items() if key not in self.made_inside)
 
     def _wrapped(self, result: Any, is_plain: bool = False) -> Any:
         """A result as the function sees it."""
