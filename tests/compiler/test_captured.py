@@ -252,3 +252,48 @@ def test_a_parameter_that_is_frozen_and_thawed_again_is_two_traces():
         module.requires_grad_(step % 2 == 0)
         assert made(torch.ones(3, 2)).requires_grad is (step % 2 == 0)
     assert made.stats.traces == 2
+
+
+LISTS = [[1.0, 2.0], [], [3.0]]
+
+
+def _written_to(x: Any) -> Any:
+    made = sr.ragged(LISTS)
+    made[0] = 5.0
+    return made + x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + sr.ragged(LISTS),
+        lambda x: sr.ragged([[1, 2], [3]]),
+        lambda x: sr.ragged([[1, 2], [3]], dtype=torch.float64),
+        lambda x: sr.sum(sr.ragged([[[1.0, 2.0]], [], [[3.0], [4.0]]]), axis=2),
+        lambda x: x + sr.from_rows([torch.tensor([1.0, 2.0]), torch.tensor([]), torch.tensor([4.0])]),
+        lambda x: sr.concat([x, sr.ragged([[9.0], [8.0], [7.0]])], axis=1),
+        lambda x: x * sr.ragged([[2.0]]).tolist()[0][0],
+        lambda x: x * sr.ragged([[2.0], [3.0]]).shape[0],
+        lambda x: sr.ragged(LISTS).lengths[0] + 1,
+        lambda x: x * sr.asarray(LISTS[0]).torch()[0],
+        _written_to,
+    ],
+)
+def test_tensors_of_python_s_lists_are_constants_and_other_ones_in_each_call(function):
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    made = sr.jit(function)
+    for _ in range(3):
+        got, want = made(x), function(x)
+        same(got, want)
+        (got.values if isinstance(got, sr.Tensor) else got).zero_()  # it is the caller's
+    assert made.stats.eager_calls == 0
+
+
+def test_a_list_that_has_changed_is_another_constant():
+    made, x = sr.jit(lambda x: x * sr.sum(sr.ragged(LISTS))), sr.ragged([[1.0], []])
+    same(made(x), x * 6.0)
+    LISTS[1].append(4.0)
+    try:
+        same(made(x), x * 10.0)
+    finally:
+        LISTS[1].clear()

@@ -204,8 +204,8 @@ class Trace:
         value = self.capture(given)
         if id(given) not in self.made_inside:
             return self.standing[id(given)].first
-        run = parts.of_torch(torch.clone)
-        return self.entered("torch.clone", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
+        run = parts.clone
+        return self.entered("a copy", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------------ calls
 
@@ -486,6 +486,8 @@ class Trace:
         """The value of a tensor that the function found outside of its arguments."""
         found = self.standing.get(id(given))
         if found is None:
+            if isinstance(given, Tensor) and id(given.values) in self.made_inside:
+                self.made_inside[id(given)] = given
             value = Value(self.inputs.type_of(given, is_static=True, apart=True), f"captured{len(self.captured)}")
             found = Traced.of(value, self, is_plain=isinstance(given, torch.Tensor), is_given=True)
             self.standing[id(given)] = found

@@ -27,6 +27,11 @@ def with_values(x: Tensor, elements: Any) -> Tensor:
     return x._with(elements.values if isinstance(elements, Tensor) else elements)
 
 
+def clone(x: Tensor) -> Tensor:
+    """A copy of the elements."""
+    return x.clone()
+
+
 def offsets(x: Tensor, level: int) -> torch.Tensor:
     """The offsets of one ragged level."""
     return x.partitions[level].offsets_on(x.device)
