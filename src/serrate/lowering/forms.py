@@ -125,8 +125,10 @@ def _same(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> Tens
 
 def _reduced(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
     x, name = _value(given["x"]), instruction.op
-    view, result = made.view(x), instruction.result.type
-    axes = axes_of(given["axis"], view.ndim)
+    axes = axes_of(given["axis"], len(x.type.order))
+    found = made.read_backwards(x)
+    is_same = found is not None and found.axis in axes and name not in ("argmax", "argmin")  # from its end, too
+    view, result = found.view if found is not None and is_same else made.view(x), instruction.result.type
     _check_dependents(x.type, axes)
     if given.get("correction"):
         raise NotFused("a variance that is divided by less than the number of elements has no form")
