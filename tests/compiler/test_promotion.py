@@ -150,3 +150,21 @@ def test_whole_numbers_to_a_negative_power_raise_what_eager_code_raises() -> Non
         of_floats = x.to(torch.float64)
         assert compiled(lambda x, n: x**n)(of_floats, number).tolist() == (of_floats**number).tolist()
     assert compiled(lambda x, y: x**y)(x, -x).tolist() == (x ** (-x)).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_rounded_once_for_all_operations_of_a_kernel(dtype: torch.dtype) -> None:
+    def function(x: Any) -> Any:
+        return sr.tanh(sr.exp(x * 0.3) + x) * x - sr.sin(x) * 0.7
+
+    generator = torch.Generator().manual_seed(0)
+    x = sr.from_lengths(torch.randn(4000, generator=generator).to(dtype), [1500, 0, 2500])
+    made = compiled(function)
+    got, eager = made(x), function(x)
+    exact = function(x.to(torch.float64)).values
+    assert made.stats.kernels == 1
+    assert got.dtype is eager.dtype is dtype
+    unit = torch.finfo(dtype).eps
+    size = exact.abs().clamp(min=torch.finfo(dtype).tiny)
+    assert ((got.values.double() - exact).abs() <= 0.51 * unit * size + 1e-6).all()  # half of the last place
+    assert (got.values - eager.values).abs().max() <= 8 * unit * exact.abs().max()  # eager code rounds eight times

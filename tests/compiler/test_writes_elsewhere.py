@@ -192,3 +192,19 @@ def test_statistics_that_are_only_read_are_not_written():
     same(made(x), norm(x))
     assert made.lower(x).reason == ""
     assert torch.equal(norm.running_mean, torch.zeros(2))
+
+
+def test_a_tensor_outside_with_a_history_that_is_written_to_has_the_gradients_of_eager_code():
+    def gradients(wrap: Callable[[Any], Any]) -> list[Any]:
+        weight, x = torch.tensor([3.0, 4.0], requires_grad=True), torch.tensor([0.5, 0.7], requires_grad=True)
+        state = weight * 1
+
+        def function(x: Any) -> Any:
+            state.mul_(x)
+            return (state * state * x).sum()
+
+        result = wrap(function)(x)
+        first = torch.autograd.grad(result, [x, weight], create_graph=True)
+        return [result, state, *first, *torch.autograd.grad(sum(each.square().sum() for each in first), [x, weight])]
+
+    same(gradients(sr.jit), gradients(lambda function: function))

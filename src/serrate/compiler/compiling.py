@@ -127,6 +127,8 @@ def compiled(
     traced = trace.run(function, arguments, named)
     if held_by((arguments, named)) != before:
         raise NotImplementedError("the function changes a container that it is given, and not only tensors in it")
+    if torch.is_grad_enabled() and any(each.requires_grad for each in trace.written_outside()):
+        raise NotImplementedError("a tensor outside of the arguments that has a history is written to")
     if generators is not None and generators.have_changed():
         generators.restore()
         raise NotImplementedError("the function seeds a generator of random numbers, or draws from one of Python's")

@@ -173,6 +173,11 @@ class Trace:
         pairs = [(each.first, each.value) for each in (*self.arguments, *ours)]
         return [(before, after) for before, after in pairs if before != after]
 
+    def written_outside(self) -> list[Tensor | torch.Tensor]:
+        """The tensors outside of the arguments that were written to."""
+        first = len(self.given) - len(self.captured)
+        return [self.captured[number - first] for number in self.written if number >= first]
+
     def _output(self, part: Any) -> Any:
         """A part of what the function returns."""
         if isinstance(part, TracedSize):
