@@ -337,3 +337,31 @@ def test_errors_of_a_call_that_the_function_catches_take_its_other_branch():
     quotient, x = sr.jit(quotient_or_nothing), sr.ragged([[1.0, 2.0], [], [3.0]])
     for n, m in ((2.0, 1.0), (3.0, 5.0), (4.0, 4.0), (7.0, 3.0)):
         assert quotient(x, n, m).tolist() == quotient_or_nothing(x, n, m).tolist()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * n if type(n) is int else x,
+        lambda x, n: x * n if type(n) == int else x,  # noqa: E721
+        lambda x, n: x * n if type(n) in (int, complex) else x,
+        lambda x, n: x * n if isinstance(n, int) else x,
+        lambda x, n: x if type(n) is not int else x * n,
+        lambda x, n: next(x * each for each in (n, 2) if type(each) is int),
+    ],
+)
+def test_the_class_of_a_number_that_changes_is_its_own(function):
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    made = sr.jit(function)
+    for number in (1, 2, 3, 2.5, 3.5, 4):
+        assert made(x, number).tolist() == function(x, number).tolist()
+
+
+def test_a_class_of_no_number_pins_no_number():
+    def function(x: Any, n: float) -> Any:
+        return x * n if type(x) is not list and float("1") else x
+
+    made, x = sr.jit(function), sr.ragged([[1.0, 2.0], [], [3.0]])
+    for number in (1.0, 2.0, 3.0, 4.0):
+        assert made(x, number).tolist() == function(x, number).tolist()
+    assert made.stats.traces == 2

@@ -277,6 +277,8 @@ class Jitted:
         if family.seen is not None and not family.is_static:
             places = changed(family.seen, given.variables)
             loose = {place for place in places if place[0] not in family.pinned}
+            if self._outside.asks_for_classes:  # what stands for a number is of another class
+                loose = {(which, axis) for which, axis in loose if axis >= 0}
             if loose - family.loose:
                 family.loose |= loose
                 found = family.find(given)
