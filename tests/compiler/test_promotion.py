@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.compiler.harness import compiled
+from tests.compiler.harness import agree_with_gradients, compiled
 
 import serrate as sr
 
@@ -168,3 +168,10 @@ def test_half_types_are_rounded_once_for_all_operations_of_a_kernel(dtype: torch
     size = exact.abs().clamp(min=torch.finfo(dtype).tiny)
     assert ((got.values.double() - exact).abs() <= 0.51 * unit * size + 1e-6).all()  # half of the last place
     assert (got.values - eager.values).abs().max() <= 8 * unit * exact.abs().max()  # eager code rounds eight times
+
+
+@pytest.mark.parametrize("base", [2, 0.5, 1, 0, -2.0, 1j])
+def test_powers_of_a_number_are_differentiated_in_kernels(base: complex) -> None:
+    x = sr.ragged([[1.0, 2.0, -1.0], [], [0.0]], dtype=torch.float64)
+    made = agree_with_gradients(lambda x: base**x, x)
+    assert made.lower(x).reason == ""

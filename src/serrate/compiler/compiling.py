@@ -14,6 +14,7 @@ import torch
 from serrate.compiler.containers import Made, held_by, parts_of
 from serrate.compiler.gradients import Differentiable
 from serrate.compiler.hosting import Note, host_program
+from serrate.compiler.measures import symbols_of
 from serrate.compiler.numbers import DTYPES, Limit, traced_number
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
@@ -118,7 +119,10 @@ def compiled(
     tensors, numbers = [], []
     for number, tensor in enumerate(given.tensors):
         shaped = loose_features(given, loose, number)
-        tensors.append(trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped))
+        made = trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped)
+        place = _place_of(given, number)
+        trace.pins.update((symbol, place) for axis in shaped for symbol in symbols_of(made.value.type.features[axis]))
+        tensors.append(made)
     places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
     for place, each in zip(places, given.numbers, strict=True):
         numbers.append(traced_number(trace, type(each), place) if (place, -1) in loose else each)
@@ -196,10 +200,15 @@ def _evaluated(instruction: Instruction) -> Any:
     return made.values if isinstance(made, Tensor) else made
 
 
+def _place_of(given: Arguments, number: int) -> int:
+    """The place of the shape of a tensor among the variables."""
+    return [place for place, each in enumerate(given.variables) if isinstance(each, tuple)][number]
+
+
 def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> frozenset[int]:
     """The axes of a tensor whose sizes are loose, counted as `Inputs.type_of` counts them."""
-    shapes = [place for place, each in enumerate(given.variables) if isinstance(each, tuple)]
-    found = [(which, axis) for which, axis in loose if axis >= 0 and which == shapes[number]]
+    place = _place_of(given, number)
+    found = [(which, axis) for which, axis in loose if axis >= 0 and which == place]
     return frozenset(
         axis for which, axis in found if given.variables[which][axis] > 1
     )  # 0 and 1 have programs of their own

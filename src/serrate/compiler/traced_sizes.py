@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from serrate.compiler.refusing import refuse
+from serrate.compiler.refusing import note, refuse
 from serrate.program.partitions import Expression
-from serrate.program.sizes import Size, sum_of
+from serrate.program.sizes import Polynomial, Size, sum_of
 from serrate.program.sizes import product_of as times
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
@@ -82,6 +82,7 @@ class TracedSize:
         if given == self.size:
             return compare in (operator.eq, operator.le, operator.ge)
         if given != 1 or compare not in (operator.eq, operator.ne) or not self._is_never_one():
+            _pin(self.size, given)
             refuse(
                 f"the size {self.size} is compared with {other if given is None else given}",
                 "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
@@ -113,6 +114,7 @@ class TracedSize:
         return self._asked(other, operator.ge)
 
     def _refused(self, *_: Any) -> NoReturn:
+        _pin(self.size)
         refuse(
             f"the size {self.size} is used as a Python number",
             "it is known only when the function is called; sizes can be added, multiplied, divided, and given to "
@@ -128,6 +130,17 @@ class TracedSize:
 
     def __repr__(self) -> str:
         return str(self.size)
+
+
+def _pin(*sizes: Size | None) -> None:
+    """End the trace if the sizes are those of features, which the next one knows as numbers."""
+    from serrate.compiler.numbers import Pinned
+    from serrate.compiler.tracing import current
+
+    pins = current().pins
+    symbols = [s for size in sizes if isinstance(size, Polynomial) for term, _ in size.terms for s in term]
+    if pins.keys() >= set(symbols):
+        raise note(Pinned(frozenset(pins[each] for each in symbols)))
 
 
 def traced_size(size: Size) -> Any:

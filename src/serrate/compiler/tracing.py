@@ -41,7 +41,7 @@ from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.partitions import Call, Expression
 from serrate.program.program import Instruction, Program, replaced
-from serrate.program.sizes import Polynomial
+from serrate.program.sizes import Polynomial, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor import promotion
 from serrate.tensor.partition import Partition
@@ -106,6 +106,8 @@ class Trace:
         """The numbers of the inputs that were written to; what they hold comes behind what is returned."""
         self.not_one: set[Any] = set()
         """The sizes that differ from call to call, and are never 1."""
+        self.pins: dict[Symbol, int] = {}
+        """The sizes of features that differ from call to call, with the places of their tensors among the variables."""
         self.limits: dict[int, Limit] = {}
         """What numbers must be, by their places among the variables."""
         self.is_over = False
