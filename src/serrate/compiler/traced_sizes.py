@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numbers
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from serrate.compiler.refusing import note, refuse
+from serrate.compiler.refusing import is_users_frame, note, refuse
 from serrate.program.partitions import Expression
 from serrate.program.sizes import Polynomial, Size, sum_of
 from serrate.program.sizes import product_of as times
@@ -18,13 +19,21 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
 
-class TracedSize:
-    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size."""
+class TracedSize(torch.SymInt):
+    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size.
+
+    torch's functions take it as the size that it is, and show it to the trace.
+    """
 
     __slots__ = ("size",)
 
     def __init__(self, size: Size) -> None:
         self.size = size
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A whole number, where a user's function asks, as by `isinstance`."""
+        return int if is_users_frame(sys._getframe(1)) else TracedSize
 
     def __add__(self, other: Any) -> Any:
         given = _size_of(other)
