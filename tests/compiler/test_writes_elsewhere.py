@@ -208,3 +208,49 @@ def test_a_tensor_outside_with_a_history_that_is_written_to_has_the_gradients_of
         return [result, state, *first, *torch.autograd.grad(sum(each.square().sum() for each in first), [x, weight])]
 
     same(gradients(sr.jit), gradients(lambda function: function))
+
+
+IN_PLACE: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda y: (F.relu(y, inplace=True), y * 2),
+    "silu": lambda y: (F.silu(y, inplace=True), y * 2),
+    "hardtanh by position": lambda y: (F.hardtanh(y, -0.5, 0.5, True), y * 2),
+    "dropout": lambda y: (F.dropout(y, 0.5, inplace=True), y * 2),
+    "dropout of nothing": lambda y: (F.dropout(y, 0.5, False, True), y * 2),
+    "of a view": lambda y: (F.relu(y[:, :1], inplace=True), y),
+    "a module": lambda y: nn.Sequential(nn.Tanh(), nn.ReLU(inplace=True))(y),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_functions_of_torch_that_are_asked_to_write_in_place_do(name):
+    def function(x: Any) -> Any:
+        return IN_PLACE[name](x.values - 0.5)
+
+    for is_asked in (False, True):
+        results = []
+        made = sr.jit(function)
+        for each in (made, function):
+            x = rows()._with(rows().values.clone().requires_grad_(is_asked))
+            torch.manual_seed(0)
+            result = each(x)
+            results.append((result, x.values.grad))
+            if is_asked:
+                parts = result if isinstance(result, tuple) else (result,)
+                torch.cat([part.flatten() for part in parts]).square().sum().backward()
+                results[-1] = (result, x.values.grad)
+        same(*results)
+        assert made.stats.eager_calls == 0
+
+
+def test_a_function_that_writes_in_place_to_an_argument_writes_to_it():
+    for given in (rows(), dense(5, 2)):
+        mine, theirs = (given - 0.5 for _ in range(2))
+        same(sr.jit(lambda x: F.relu(x, inplace=True) + 1)(mine), F.relu(theirs, inplace=True) + 1)
+        same(mine, theirs)
+
+
+def test_random_numbers_of_the_shape_of_a_tensor_have_no_gradient():
+    x = torch.rand(5, 2, requires_grad=True)
+    for function in (torch.rand_like, torch.randn_like):
+        assert not sr.jit(lambda x: function(x))(x).requires_grad  # noqa: B023
+        assert sr.jit(lambda x: x * function(x))(x).requires_grad  # noqa: B023

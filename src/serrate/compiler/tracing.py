@@ -26,7 +26,16 @@ from serrate.compiler.spellings import (
 )
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
-from serrate.compiler.writing import link, link_values, updates_statistics, write, write_by_torch, write_statistics
+from serrate.compiler.writing import (
+    is_in_place,
+    link,
+    link_values,
+    updates_statistics,
+    write,
+    write_by_torch,
+    write_in_place,
+    write_statistics,
+)
 from serrate.fusion import elementwise
 from serrate.lowering import parts
 from serrate.lowering.keys import draws_from_torch
@@ -413,6 +422,8 @@ class Trace:
 
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of torch that is called with a traced tensor, with captured ones alone, or to draw numbers."""
+        if is_in_place(function, args, kwargs):
+            return write_in_place(self, function, args, kwargs)
         op = answers.SPELLED.get(function)
         is_plain = all(map(is_plain_operand, tensors_in((args, kwargs))))
         if is_plain and op is not None and op.name in _OTHER_VALUES and not kwargs:

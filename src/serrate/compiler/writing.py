@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os.path
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -82,6 +84,36 @@ def write_by_torch(trace: Trace, function: Callable[..., Any], args: tuple[Any, 
     value = trace.entered(name, Call(name, (object(),)), run, given, options, f"{os.path.basename(file)}:{line}", run)
     _rebind(trace, x, value)
     return None if function.__name__ == "__setitem__" else args[0]
+
+
+def is_in_place(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function of torch is asked to write its result to its operand, as by `inplace=True`."""
+    place = _place_of_inplace(function)
+    return place >= 0 and bool(args[place] if place < len(args) else kwargs.get("inplace", False))
+
+
+def write_in_place(trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What such a function gives becomes what its operand stands for, which is returned."""
+    place = _place_of_inplace(function)
+    if place < len(args):
+        args = (*args[:place], False, *args[place + 1 :])
+    else:
+        kwargs = {**kwargs, "inplace": False}
+    given = args[0] if args else kwargs["input"]
+    x = _standing(trace, given)
+    value = trace.typed(trace.torch_function(function, args, kwargs))
+    if value != x.value:
+        _rebind(trace, x, value)
+    return given
+
+
+@functools.cache
+def _place_of_inplace(function: Callable[..., Any]) -> int:
+    """The place of the parameter `inplace` of a function of torch; -1 if it has none."""
+    if getattr(function, "__module__", None) != "torch.nn.functional":
+        return -1
+    names = list(inspect.signature(function).parameters)
+    return names.index("inplace") if "inplace" in names else -1
 
 
 def updates_statistics(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -393,6 +393,10 @@ def _is_flat(step: Instruction) -> bool:
     return op is not None and step.function is None and bool(op.flat)
 
 
+_DRAWN_LIKE = ("torch.rand_like", "torch.randn_like", "torch.randint_like")
+"""Functions of torch whose results do not depend on the elements of their operand."""
+
+
 def is_cut(step: Instruction) -> bool:
     """Whether torch asks for no gradient of what an instruction gives: gradients are stopped, or elements do not count.
 
@@ -400,5 +404,5 @@ def is_cut(step: Instruction) -> bool:
     """
     op = TABLE.get(step.op)
     if op is None or step.function is not None:
-        return False
+        return step.op in _DRAWN_LIKE
     return op.primitive == "stop_gradient" or (bool(op.flat) and op.primitive != "scalar")
