@@ -217,7 +217,7 @@ IN_PLACE: dict[str, Callable[[Any], Any]] = {
     "dropout": lambda y: (F.dropout(y, 0.5, inplace=True), y * 2),
     "dropout of nothing": lambda y: (F.dropout(y, 0.5, False, True), y * 2),
     "of a view": lambda y: (F.relu(y[:, :1], inplace=True), y),
-    "a module": lambda y: nn.Sequential(nn.Tanh(), nn.ReLU(inplace=True))(y),
+    "a module": lambda y: nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))(y) + 1,
 }
 
 

@@ -378,7 +378,9 @@ def _operator(name: str) -> Callable[..., Any]:
             pair = (others[0], self) if is_reflected else (self, others[0])
             return self._trace.torch_function(of_torch, pair, {})
         if is_plain:
-            promoted = self._trace.as_torch_promotes((self, *others))
+            from serrate.compiler.promoting import as_torch_promotes
+
+            promoted = as_torch_promotes(self._trace, (self, *others))
             self, others = promoted[0], promoted[1:]
         made = getattr(Traced, name)(self, *others)
         if is_reflected and isinstance(others[0], Tensor) and not isinstance(others[0], TracedTorch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os.path
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -13,7 +12,8 @@ import torch
 
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.gradients import autocast_state
-from serrate.compiler.numbers import Limit, Pinned, TracedNumber, limit_exponent, size_as_number
+from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
+from serrate.compiler.promoting import as_torch_promotes, narrow, with_numbers
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
     UNKNOWN,
@@ -52,7 +52,6 @@ from serrate.program.partitions import Call, Expression
 from serrate.program.program import Instruction, Program, replaced
 from serrate.program.sizes import Polynomial, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
-from serrate.tensor import promotion
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -71,18 +70,6 @@ def current() -> Trace:
 
 _OTHER_VALUES = ("floor_divide", "remainder")
 """Functions of elements that torch and the array API compute differently at zeros and infinite numbers."""
-
-
-def _promoted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A tensor of the dtype that torch gives for both, with as many axes as the one that has more."""
-    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other))
-
-
-def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
-    """The dtype that the tensors among the operands of an elementwise operation have together."""
-    tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
-    chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
-    return functools.reduce(promotion.promote, [each.dtype for each in chosen]) if chosen else None
 
 
 class Trace:
@@ -248,11 +235,11 @@ class Trace:
             arguments = tuple(
                 size_as_number(self, part.size) if isinstance(part, TracedSize) else part for part in arguments
             )
-            narrow = self._narrow(op, arguments)
-            if narrow is not None:  # torch computes with the number itself, and rounds the result to the half type
-                made = self._recorded(op, self._with_numbers(op, arguments, torch.float32), named, spelling)
-                return self._wrapped(self.cast(made.value, narrow)) if made.dtype is torch.float32 else made
-            arguments = self._with_numbers(op, arguments)
+            half = narrow(op, arguments)
+            if half is not None:  # torch computes with the number itself, and rounds the result to the half type
+                made = self._recorded(op, with_numbers(self, op, arguments, torch.float32), named, spelling)
+                return self._wrapped(self.cast(made.value, half)) if made.dtype is torch.float32 else made
+            arguments = with_numbers(self, op, arguments)
         given, options = replaced((arguments, named), self.typed)
         file, line, _ = users_line()
         where = f"{os.path.basename(file)}:{line}"
@@ -269,27 +256,6 @@ class Trace:
         for each in found.instructions:
             self._enter(each, where)
         return self._wrapped(found.result)
-
-    def _narrow(self, op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
-        """The half type of the operands beside a number that differs from call to call, where torch does not round the
-        number to it: where a tensor is multiplied or divided by the number."""
-        right = isinstance(arguments[-1], TracedNumber)
-        scales = op.name == "multiply" and (right or all(map(is_plain_operand, tensors_in(arguments))))
-        dtype = _chosen(op, arguments)
-        if not (scales or (op.name == "divide" and right)) or dtype not in (torch.float16, torch.bfloat16):
-            return None
-        return None if any(isinstance(part, TracedNumber) and part.kind is complex for part in arguments) else dtype
-
-    def _with_numbers(self, op: Op, arguments: tuple[Any, ...], dtype: torch.dtype | None = None) -> tuple[Any, ...]:
-        """The operands of an elementwise operation, with tensors of the right dtype for numbers."""
-        dtype = _chosen(op, arguments) if dtype is None else dtype
-        if dtype is None:
-            return arguments
-        if op.name == "pow" and not (dtype.is_floating_point or dtype.is_complex):
-            limit_exponent(arguments[-1])
-        return tuple(
-            Traced.of(part.beside(dtype), self) if isinstance(part, TracedNumber) else part for part in arguments
-        )
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         """A value in another dtype."""
@@ -403,23 +369,6 @@ class Trace:
         arguments, named = replaced((instruction.arguments, instruction.named), cut)
         return replace(instruction, arguments=arguments, named=named)
 
-    def as_torch_promotes(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Operands of a function of elements, torch tensors all: as torch has it, a 0-d tensor decides about the dtype
-        of a result only by its kind."""
-        tensors = [each for each in operands if isinstance(each, (Tensor, torch.Tensor))]
-        if not any(each.ndim == 0 for each in tensors) or len({each.dtype for each in tensors}) < 2:
-            return operands
-        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype) for each in tensors]
-        with torch._C.DisableTorchFunction():
-            dtype = functools.reduce(_promoted, samples).dtype
-
-        def cast(each: Any) -> Any:
-            if not isinstance(each, (Tensor, torch.Tensor)) or each.ndim or each.dtype == dtype:
-                return each
-            return Traced.of(self.cast(self.typed(each), dtype), self, is_plain=True)
-
-        return tuple(map(cast, operands))
-
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of torch that is called with a traced tensor, with captured ones alone, or to draw numbers."""
         if is_in_place(function, args, kwargs):
@@ -427,14 +376,14 @@ class Trace:
         op = answers.SPELLED.get(function)
         is_plain = all(map(is_plain_operand, tensors_in((args, kwargs))))
         if is_plain and op is not None and op.name in _OTHER_VALUES and not kwargs:
-            args = tuple(map(self.typed, self.as_torch_promotes(args)))
+            args = tuple(map(self.typed, as_torch_promotes(self, args)))
             run = parts.of_elements(function, op.name)
             name = f"torch.{op.name}"
             file, line, _ = users_line()
             where = f"{os.path.basename(file)}:{line}"
             return self._wrapped(self.entered(name, Call(name, (object(),)), run, args, {}, where, run), is_plain=True)
         if is_plain and op is not None and op.name != "where" and elementwise.is_known(op.name):
-            args = self.as_torch_promotes(args)
+            args = as_torch_promotes(self, args)
         if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):
             return write_by_torch(self, function, args, kwargs)
         if op is not None and not (is_plain and draws_from_torch(function, args, kwargs)):
