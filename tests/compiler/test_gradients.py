@@ -438,3 +438,9 @@ def test_running_products_of_zeros_and_of_nan_have_the_gradients_of_eager_code(i
     chosen = torch.randint(0, len(numbers), (int(lengths.sum()),), generator=generator)
     x = sr.from_lengths(torch.tensor(numbers, dtype=torch.float64)[chosen], lengths)
     agree_with_gradients(lambda x: sr.cumulative_prod(x, axis=1, include_initial=include_initial), x)
+
+
+def test_parts_that_are_put_together_again_have_gradients():
+    for first, second in ((slice(None, 1), slice(1, None)), (slice(2, None), slice(None, 2))):
+        agree_with_gradients(lambda x: sr.concat([x[first], x[second]], axis=0) * 2, X)  # noqa: B023
+        agree_with_gradients(lambda x: torch.cat([x.values[first], x.values[second]]) * x.values, X)  # noqa: B023

@@ -175,3 +175,15 @@ def test_powers_of_a_number_are_differentiated_in_kernels(base: complex) -> None
     x = sr.ragged([[1.0, 2.0, -1.0], [], [0.0]], dtype=torch.float64)
     made = agree_with_gradients(lambda x: base**x, x)
     assert made.lower(x).reason == ""
+
+
+@pytest.mark.parametrize("multiply", [operator.matmul, torch.matmul, torch.mm, lambda x, y: x.matmul(y)])
+def test_torch_multiplies_no_matrices_of_two_dtypes(multiply: Callable[..., Any]) -> None:
+    x, y = torch.ones(2, 3), torch.ones(3, 2, dtype=torch.float64)
+    made = compiled(multiply)
+    for pair in ((x, y), (y, x)):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            multiply(*pair)
+        with pytest.raises(RuntimeError, match="same dtype"):
+            made(*pair)
+    same(made(x, x.T), multiply(x, x.T))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from serrate.compiler.gradients import autocast_state
 from serrate.compiler.numbers import TracedNumber, limit_exponent
 from serrate.compiler.spellings import is_plain_operand, tensors_in
 from serrate.compiler.traced import Traced
@@ -67,3 +68,10 @@ def as_torch_promotes(trace: Trace, operands: tuple[Any, ...]) -> tuple[Any, ...
         return Traced.of(trace.cast(trace.typed(each), dtype), trace, is_plain=True)
 
     return tuple(map(cast, operands))
+
+
+def require_one_dtype(name: str, operands: tuple[Any, ...]) -> None:
+    """Leave a product of torch tensors of two dtypes to torch, which raises an error."""
+    dtypes = {each.dtype for each in operands if isinstance(each, (Tensor, torch.Tensor))}
+    if name == "matmul" and len(dtypes) > 1 and not autocast_state():
+        raise NotImplementedError(f"torch multiplies no matrices of two dtypes, got {sorted(map(str, dtypes))}")

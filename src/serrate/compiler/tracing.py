@@ -13,7 +13,7 @@ import torch
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.gradients import autocast_state
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
-from serrate.compiler.promoting import as_torch_promotes, narrow, with_numbers
+from serrate.compiler.promoting import as_torch_promotes, narrow, require_one_dtype, with_numbers
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
     UNKNOWN,
@@ -382,6 +382,8 @@ class Trace:
             file, line, _ = users_line()
             where = f"{os.path.basename(file)}:{line}"
             return self._wrapped(self.entered(name, Call(name, (object(),)), run, args, {}, where, run), is_plain=True)
+        if is_plain and op is not None:
+            require_one_dtype(op.name, args)
         if is_plain and op is not None and op.name != "where" and elementwise.is_known(op.name):
             args = as_torch_promotes(self, args)
         if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):

@@ -77,7 +77,10 @@ class Known:
 
 
 def _symbols(size: Size) -> set[Symbol]:
-    return set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
+    """The symbols in a size, and those in the sizes that these are parts of: a part stands for no whole of itself."""
+    found = set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
+    wholes = [whole for each in found for whole in each.of if isinstance(whole, Polynomial)]
+    return found.union(*map(_symbols, wholes))
 
 
 def _rank(size: Size) -> int:
