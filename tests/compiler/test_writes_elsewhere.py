@@ -254,3 +254,16 @@ def test_random_numbers_of_the_shape_of_a_tensor_have_no_gradient():
     for function in (torch.rand_like, torch.randn_like):
         assert not sr.jit(lambda x: function(x))(x).requires_grad  # noqa: B023
         assert sr.jit(lambda x: x * function(x))(x).requires_grad  # noqa: B023
+
+
+def test_what_torch_says_of_the_numbers_of_a_trace_is_not_shown(capfd, caplog):
+    state = torch.tensor([1.0, 2.0])
+
+    def function(x: Any) -> Any:
+        state.mul_(x)
+        return state * x
+
+    for _ in range(2):
+        sr.jit(function)(torch.tensor([0.5, 0.25]))
+    assert state.tolist() == [0.25, 0.125]
+    assert "failed" not in capfd.readouterr().err + caplog.text

@@ -179,5 +179,5 @@ def saved_for(ctx: Any, ways: WaysBack, asked: tuple[int, ...]) -> Kept:
 
 
 def _kept_later(kept: Kept, gone: frozenset[int]) -> _Later:
-    saved = [each.detach() if each.requires_grad else each for each in kept.saved]
+    saved = [each if each.grad_fn is None else each.detach() for each in kept.saved]
     return _Later(saved, [None if each.is_inference() else each._version for each in saved], kept.likes(), gone)
