@@ -45,7 +45,7 @@ from serrate.ops.meta import Typed, call_name, found_at_points, given_at
 from serrate.ops.record import TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.ops.remembering import answer_to, question, remember
-from serrate.passes.vjp import is_cut
+from serrate.passes.vjp import elements_of, is_cut
 from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.partitions import Call, Expression
@@ -343,7 +343,7 @@ class Trace:
             None if casts == self._casts else tuple(casts.items()),
         )
         self.instructions.append(made)
-        if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(made.operands):
+        if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(elements_of(made)):
             self._differentiable.update(
                 value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
             )

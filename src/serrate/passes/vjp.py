@@ -82,9 +82,9 @@ class _Back:
         for step in self.steps:
             if is_cut(step):
                 continue
-            if not _is_flat(step) and self.active.intersection(step.operands):
+            if not _is_flat(step) and self.active.intersection(elements_of(step)):
                 self.active.update(value for value in step.results if _has_gradient(value))
-            sources = frozenset[Value]().union(*(self.reached.get(value, ()) for value in step.operands))
+            sources = frozenset[Value]().union(*(self.reached.get(value, ()) for value in elements_of(step)))
             if sources:
                 self.reached.update((value, sources) for value in step.results if _has_gradient(value))
         self.results = tuple(dict.fromkeys(v for v in program.results if v in self.reached and v not in program.inputs))
@@ -122,7 +122,7 @@ class _Back:
         through: dict[Value, frozenset[int]] = {}
         for step in self.steps:
             if not is_cut(step):
-                before = frozenset[int]().union(*(through.get(value, ()) for value in step.operands))
+                before = frozenset[int]().union(*(through.get(value, ()) for value in elements_of(step)))
                 own = before | {id(step)} if id(step) in self.reading else before
                 through.update((value, own) for value in step.results if value in self.reached)
         read = {value: through.get(value, frozenset()) for value in self.results}
@@ -340,11 +340,16 @@ def _reads_way_there(step: Instruction, way_there: frozenset[Value]) -> bool:
     op = TABLE.get(step.op)
     if step.function is parts.laid_out_like or (op is not None and op.flat and op.primitive != "scalar"):
         return False
+    return not way_there.isdisjoint(elements_of(step))
+
+
+def elements_of(step: Instruction) -> tuple[Value, ...]:
+    """The operands of an instruction whose elements it reads: of some, it reads only how they are arranged."""
+    op = TABLE.get(step.op)
     if op is None or step.function is not None or op.name not in _ARRANGED_LIKE:
-        return not way_there.isdisjoint(step.operands)
+        return step.operands
     bound = op.signature.bind(*step.arguments, **dict(step.named))
-    read = Instruction("", tuple(part for name, part in bound.arguments.items() if name != "like"), (), ())
-    return not way_there.isdisjoint(read.operands)
+    return Instruction("", tuple(part for name, part in bound.arguments.items() if name != "like"), (), ()).operands
 
 
 _ARRANGED_LIKE = ("expand_like", "collect", "distribute", "from_dense")
