@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from tests.compiler.harness import same
+from torch import nn
 
 import serrate as sr
 
@@ -199,3 +201,123 @@ def test_a_number_in_a_list_is_a_part_of_the_signature():
         made, scaled = compiled(rows(), number)
         assert made.tolist() == [[number, 2.0 * number], []]
         same(scaled, rows() * torch.tensor([number, 1.0]))
+
+
+OF_A_PARAMETER: dict[str, Callable[[Any, Any], Any]] = {
+    "T": lambda x, p: x @ p.T,
+    "mT": lambda x, p: x @ p.mT,
+    "H": lambda x, p: x @ p.H,
+    "data": lambda x, p: x @ p.data,
+    "real": lambda x, p: x + p.real[0],
+    "a part alone": lambda x, p: p.T * 1,
+    "returned": lambda x, p: p.data,
+    "the norm of data": lambda x, p: x * p.data.norm(),
+    "shape": lambda x, p: x * p.shape[0],
+    "len": lambda x, p: x * len(p),
+    "size": lambda x, p: x * p.size(0),
+    "numel": lambda x, p: x * p.numel(),
+    "nelement": lambda x, p: x * p.nelement(),
+    "requires_grad": lambda x, p: x * 2 if p.requires_grad else x,
+    "dtype": lambda x, p: x * 2 if p.dtype == torch.float32 else x,
+    "to its dtype": lambda x, p: x.to(p.dtype),
+    "grad": lambda x, p: x if p.grad is None else x + p.grad.sum(),
+    "its version": lambda x, p: x * p._version,
+    "a write to data": lambda x, p: (p.data.add_(1), x + p[0])[1],
+}
+
+
+def _exchanged(p: nn.Parameter) -> None:
+    p.data = p.data.clone() * 2 + 1
+
+
+def _written(p: nn.Parameter) -> None:
+    with torch.no_grad():
+        p.mul_(3)
+
+
+def _longer(p: nn.Parameter) -> None:
+    p.data = torch.cat([p.data, p.data[:1]])
+
+
+def _of_other_numbers(p: nn.Parameter) -> None:
+    p.data = p.data.double()
+
+
+def _with_a_gradient(p: nn.Parameter) -> None:
+    p.grad = torch.ones_like(p) if p.grad is None else p.grad * 3
+
+
+CHANGES = [
+    _exchanged, _written, _longer, _of_other_numbers, _with_a_gradient,
+    lambda p: p.requires_grad_(not p.requires_grad),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_A_PARAMETER)
+def test_attributes_of_tensors_outside_are_what_they_are_now(name):
+    for change in CHANGES:
+        mine, theirs = (nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]])) for _ in range(2))
+        made = sr.jit(lambda x: OF_A_PARAMETER[name](x, mine))  # noqa: B023
+        for _ in range(3):
+            x = torch.ones(2)
+            try:
+                want = OF_A_PARAMETER[name](x, theirs)
+            except RuntimeError:  # torch multiplies no matrices of two dtypes
+                break
+            same(made(x), want)
+            change(mine)
+            change(theirs)
+
+
+def test_a_parameter_that_is_frozen_and_thawed_again_is_two_traces():
+    module = nn.Linear(2, 2)
+    made = sr.jit(module)
+    for step in range(6):
+        module.requires_grad_(step % 2 == 0)
+        assert made(torch.ones(3, 2)).requires_grad is (step % 2 == 0)
+    assert made.stats.traces == 2
+
+
+LISTS = [[1.0, 2.0], [], [3.0]]
+
+
+def _written_to(x: Any) -> Any:
+    made = sr.ragged(LISTS)
+    made[0] = 5.0
+    return made + x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + sr.ragged(LISTS),
+        lambda x: sr.ragged([[1, 2], [3]]),
+        lambda x: sr.ragged([[1, 2], [3]], dtype=torch.float64),
+        lambda x: sr.sum(sr.ragged([[[1.0, 2.0]], [], [[3.0], [4.0]]]), axis=2),
+        lambda x: x + sr.from_rows([torch.tensor([1.0, 2.0]), torch.tensor([]), torch.tensor([4.0])]),
+        lambda x: sr.concat([x, sr.ragged([[9.0], [8.0], [7.0]])], axis=1),
+        lambda x: x * sr.ragged([[2.0]]).tolist()[0][0],
+        lambda x: x * sr.ragged([[2.0], [3.0]]).shape[0],
+        lambda x: sr.ragged(LISTS).lengths[0] + 1,
+        lambda x: x * sr.asarray(LISTS[0]).torch()[0],
+        _written_to,
+    ],
+)
+def test_tensors_of_python_s_lists_are_constants_and_other_ones_in_each_call(function):
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    made = sr.jit(function)
+    for _ in range(3):
+        got, want = made(x), function(x)
+        same(got, want)
+        (got.values if isinstance(got, sr.Tensor) else got).zero_()  # it is the caller's
+    assert made.stats.eager_calls == 0
+
+
+def test_a_list_that_has_changed_is_another_constant():
+    made, x = sr.jit(lambda x: x * sr.sum(sr.ragged(LISTS))), sr.ragged([[1.0], []])
+    same(made(x), x * 6.0)
+    LISTS[1].append(4.0)
+    try:
+        same(made(x), x * 10.0)
+    finally:
+        LISTS[1].clear()

@@ -97,7 +97,6 @@ OF_SIZES: list[Callable[..., Any]] = [
     lambda x: x if x.shape[0] >= x.values.shape[0] else -x,
     lambda x: x if x.shape[0] in (3, 4) else -x,
     lambda x: x if x.shape[0] == 1 else -x,
-    lambda x: torch.div(x.values, x.values.shape[0]),
     lambda x: x if 3 in x.shape else -x,
     lambda x: x * max(x.shape[0], 2),
     lambda x: x * min(2, x.shape[0]),
@@ -121,8 +120,6 @@ OF_SIZES: list[Callable[..., Any]] = [
     lambda x: f"{x.shape[0]:3d}",
     lambda x: x * math.sqrt(x.shape[0] * 0.5),
     lambda x: x if x.shape[0] * 0.5 > 1 else -x,
-    lambda x: torch.zeros(x.shape[0]) + sr.sum(x, axis=1).torch(),
-    lambda x: x * torch.arange(x.shape[0])[0],
 ]  # fmt: skip
 
 
@@ -337,3 +334,69 @@ def test_errors_of_a_call_that_the_function_catches_take_its_other_branch():
     quotient, x = sr.jit(quotient_or_nothing), sr.ragged([[1.0, 2.0], [], [3.0]])
     for n, m in ((2.0, 1.0), (3.0, 5.0), (4.0, 4.0), (7.0, 3.0)):
         assert quotient(x, n, m).tolist() == quotient_or_nothing(x, n, m).tolist()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * n if type(n) is int else x,
+        lambda x, n: x * n if type(n) == int else x,  # noqa: E721
+        lambda x, n: x * n if type(n) in (int, complex) else x,
+        lambda x, n: x * n if isinstance(n, int) else x,
+        lambda x, n: x if type(n) is not int else x * n,
+        lambda x, n: next(x * each for each in (n, 2) if type(each) is int),
+    ],
+)
+def test_the_class_of_a_number_that_changes_is_its_own(function):
+    x = sr.ragged([[1.0, 2.0], [], [3.0]])
+    made = sr.jit(function)
+    for number in (1, 2, 3, 2.5, 3.5, 4):
+        assert made(x, number).tolist() == function(x, number).tolist()
+
+
+def test_a_class_of_no_number_pins_no_number():
+    def function(x: Any, n: float) -> Any:
+        return x * n if type(x) is not list and float("1") else x
+
+    made, x = sr.jit(function), sr.ragged([[1.0, 2.0], [], [3.0]])
+    for number in (1.0, 2.0, 3.0, 4.0):
+        assert made(x, number).tolist() == function(x, number).tolist()
+    assert made.stats.traces == 2
+
+
+def _scattered(x: Any) -> Any:
+    rows = x.values.shape[0]
+    places = torch.arange(rows) % 3
+    return torch.zeros(3, dtype=x.dtype).scatter_add(0, places, x.values), torch.zeros(rows, 2).sum(1) + x.values
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.div(x.values, x.values.shape[0]),
+        lambda x: torch.zeros(x.shape[0]) + sr.sum(x, axis=1).torch(),
+        lambda x: x * torch.arange(x.shape[0])[0],
+        lambda x: torch.zeros(x.values.shape[0], 6, dtype=torch.float64),
+        lambda x: torch.full((x.values.shape[0], 2), 3.0),
+        lambda x: torch.ones(*x.values.shape) + torch.zeros(x.values.shape),
+        lambda x: torch.linspace(0, 1, x.values.shape[0]),
+        lambda x: torch.tril(torch.ones(x.shape[0], x.shape[0])),
+        lambda x: torch.ones(1).expand(x.values.shape[0]) * x.values,
+        lambda x: torch.ones(2).repeat(x.values.shape[0], 1) * x.values[:, None],
+        lambda x: torch.randn(x.values.shape[0], 2),
+        lambda x: x.values[torch.randperm(x.values.shape[0])],
+        lambda x: x * 2 if isinstance(x.values.shape[0], int) else x,
+        _scattered,
+    ],
+)
+def test_functions_of_torch_take_sizes_that_differ_from_call_to_call(function):
+    made = sr.jit(function)
+    for lengths in ([2, 0, 3], [4, 1], [3]):
+        given = [sr.from_lengths(torch.arange(1.0 * sum(lengths)).requires_grad_(), lengths) for _ in range(2)]
+        results = []
+        for each, x in zip((made, function), given, strict=True):
+            torch.manual_seed(0)
+            results.append(each(x))
+        same(*results)
+    assert made.stats.traces <= 2, "one row is a case of its own"
+    assert made.stats.eager_calls == 0

@@ -428,3 +428,19 @@ def test_double_backward_of_random_functions_uses_the_same_numbers():
         found.append((out.detach(), first.detach(), *torch.autograd.grad(first.square().sum(), x.values)))
     for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("include_initial", [False, True])
+def test_running_products_of_zeros_and_of_nan_have_the_gradients_of_eager_code(include_initial):
+    numbers = [0.0, 1.5, -2.0, float("nan"), 0.5, 3.0]
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(0, 6, (300,), generator=generator)
+    chosen = torch.randint(0, len(numbers), (int(lengths.sum()),), generator=generator)
+    x = sr.from_lengths(torch.tensor(numbers, dtype=torch.float64)[chosen], lengths)
+    agree_with_gradients(lambda x: sr.cumulative_prod(x, axis=1, include_initial=include_initial), x)
+
+
+def test_parts_that_are_put_together_again_have_gradients():
+    for first, second in ((slice(None, 1), slice(1, None)), (slice(2, None), slice(None, 2))):
+        agree_with_gradients(lambda x: sr.concat([x[first], x[second]], axis=0) * 2, X)  # noqa: B023
+        agree_with_gradients(lambda x: torch.cat([x.values[first], x.values[second]]) * x.values, X)  # noqa: B023

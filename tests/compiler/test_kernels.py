@@ -167,3 +167,24 @@ def test_one_giant_row_among_many_short_ones_is_right():
     agree(gelu_of_x, x)
     got = sr.jit(lambda x: sr.softmax(x, axis=1))(x)
     torch.testing.assert_close(got.values, sr.softmax(x, axis=1).values, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("reduce", [sr.sum, sr.max, sr.mean, sr.any])
+def test_a_row_that_is_reduced_from_its_end_is_reduced_in_a_kernel(reduce):
+    x = sr.ragged([[[1.0, 2.0], [3.0]], [], [[4.0, 5.0, 4.5]]])
+    for axis in (2, (1, 2)):
+        agree_with_gradients(lambda x: reduce(sr.flip(x, axis=2), axis=axis), x)  # noqa: B023
+        made = agree(lambda x: reduce(sr.flip(x, axis=2), axis=axis), x)  # noqa: B023
+        assert (made.stats.kernels, made.stats.library_calls) == (1, 0)
+    agree(lambda x: sr.argmax(sr.flip(x, axis=2), axis=2), x)
+
+
+def test_the_time_of_a_trace_grows_with_the_number_of_flips():
+    def flipped(x: sr.Tensor) -> sr.Tensor:
+        for _ in range(40):  # each partition is made of the one before, twice
+            x = sr.flip(x, axis=0)
+        return x * 2
+
+    x = sr.ragged([[[1.0, 2.0], [3.0]], [], [[4.0]]])
+    made = agree(flipped, x)
+    assert len(made.lower(x).forward) < 100_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.compiler.harness import compiled
+from tests.compiler.harness import agree_with_gradients, compiled
 
 import serrate as sr
 
@@ -125,3 +125,65 @@ def test_results_that_are_equal_have_memory_of_their_own(function: Callable[...,
 def test_the_trace_of_a_matrix() -> None:
     x = torch.randn(3, 3)
     same(compiled(lambda x: x.trace() + torch.trace(x))(x), 2 * x.trace())
+
+
+def test_whole_numbers_to_a_negative_power_raise_what_eager_code_raises() -> None:
+    x, y = sr.ragged([[1, 2], [], [3]]), torch.tensor([1, 2])
+    for function in (lambda x: x**-1, lambda x: sr.pow(x, -2), lambda x: torch.pow(x, -1), lambda x: x.pow(-1)):
+        for given in (x, y):
+            with pytest.raises(RuntimeError, match="negative integer powers"):
+                function(given)
+            with pytest.raises(RuntimeError, match="negative integer powers"):
+                compiled(function)(given)
+    made = compiled(lambda x, n: x**n)
+    for number in (1, 2, 3, 5):
+        assert made(x, number).tolist() == (x**number).tolist()
+    assert made.stats.eager_calls == 0
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        made(x, -1)
+    computed = compiled(lambda x, n: x ** (n - 3))
+    for number in (5, 6, 7):
+        assert computed(x, number).tolist() == (x ** (number - 3)).tolist()
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        computed(x, 2)
+    for number in (-1, -2, 3, -4):
+        of_floats = x.to(torch.float64)
+        assert compiled(lambda x, n: x**n)(of_floats, number).tolist() == (of_floats**number).tolist()
+    assert compiled(lambda x, y: x**y)(x, -x).tolist() == (x ** (-x)).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_rounded_once_for_all_operations_of_a_kernel(dtype: torch.dtype) -> None:
+    def function(x: Any) -> Any:
+        return sr.tanh(sr.exp(x * 0.3) + x) * x - sr.sin(x) * 0.7
+
+    generator = torch.Generator().manual_seed(0)
+    x = sr.from_lengths(torch.randn(4000, generator=generator).to(dtype), [1500, 0, 2500])
+    made = compiled(function)
+    got, eager = made(x), function(x)
+    exact = function(x.to(torch.float64)).values
+    assert made.stats.kernels == 1
+    assert got.dtype is eager.dtype is dtype
+    unit = torch.finfo(dtype).eps
+    size = exact.abs().clamp(min=torch.finfo(dtype).tiny)
+    assert ((got.values.double() - exact).abs() <= 0.51 * unit * size + 1e-6).all()  # half of the last place
+    assert (got.values - eager.values).abs().max() <= 8 * unit * exact.abs().max()  # eager code rounds eight times
+
+
+@pytest.mark.parametrize("base", [2, 0.5, 1, 0, -2.0, 1j])
+def test_powers_of_a_number_are_differentiated_in_kernels(base: complex) -> None:
+    x = sr.ragged([[1.0, 2.0, -1.0], [], [0.0]], dtype=torch.float64)
+    made = agree_with_gradients(lambda x: base**x, x)
+    assert made.lower(x).reason == ""
+
+
+@pytest.mark.parametrize("multiply", [operator.matmul, torch.matmul, torch.mm, lambda x, y: x.matmul(y)])
+def test_torch_multiplies_no_matrices_of_two_dtypes(multiply: Callable[..., Any]) -> None:
+    x, y = torch.ones(2, 3), torch.ones(3, 2, dtype=torch.float64)
+    made = compiled(multiply)
+    for pair in ((x, y), (y, x)):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            multiply(*pair)
+        with pytest.raises(RuntimeError, match="same dtype"):
+            made(*pair)
+    same(made(x, x.T), multiply(x, x.T))

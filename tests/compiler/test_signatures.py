@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from typing import Any
 
@@ -550,3 +551,36 @@ def test_an_axis_of_size_one_can_be_squeezed_after_other_sizes_became_inputs(siz
     for size in sizes:
         x = torch.randn(2, size)
         torch.testing.assert_close(squeezed(x), x.squeeze(1))
+
+
+def _halves(x: Any) -> Any:
+    half = x.shape[-1] // 2
+    return x.values[:, :half] * x.values[:, half:]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2 if x.shape[-1] == 4 else x * 3,
+        lambda x: x / math.sqrt(x.shape[-1]),
+        lambda x: x * x.shape[-1] ** -0.5,
+        lambda x: sum(x.values[:, at] for at in range(x.shape[-1])),
+        lambda x: {f"of {x.shape[-1]}": x},
+        lambda x: x.values.view(-1, 2, x.shape[-1] // 2).transpose(0, 1),
+        _halves,
+    ],
+)
+def test_the_size_of_a_feature_that_a_function_asks_for_stays_a_part_of_the_signature(function):
+    made = sr.jit(function)
+    for size in (4, 6, 8, 4, 6):
+        x = sr.from_lengths(torch.rand(3, size), [2, 0, 1])
+        same(made(x), function(x))
+    assert made.stats.eager_calls == 0
+    assert made.stats.traces == 4  # for the second size twice
+
+
+def test_sizes_of_two_features_that_are_compared_stay_parts_of_a_signature():
+    made = sr.jit(lambda x, y: x @ y.T if x.shape[1] == y.shape[1] else x * 2)
+    for one, other in ((4, 4), (5, 5), (6, 7), (7, 7)):
+        x, y = torch.rand(3, one), torch.rand(2, other)
+        same(made(x, y), made.function(x, y))

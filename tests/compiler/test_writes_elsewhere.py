@@ -151,3 +151,119 @@ def test_writes_through_views_that_are_not_followed_run_eagerly_with_the_reason(
     made, given = check_writes(*UNFOLLOWED[name])
     assert made.stats.eager_calls == 2
     assert any(part in made.lower(*given).reason for part in NOT_FOLLOWED)
+
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch": (lambda: nn.BatchNorm1d(2, momentum=0.3), (5, 2)),
+    "instance": (lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True), (5, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_statistics_of_norms_are_written_after_the_last_call_of_a_library(name):
+    make, shape = NORMS[name]
+
+    def factored(norm: nn.Module) -> Callable[..., Any]:
+        return lambda x, matrix: norm(x).sum() + torch.linalg.cholesky(matrix).sum()
+
+    theirs, mine = make(), make()
+    made = sr.jit(factored(mine))
+    for matrix in (torch.eye(3), torch.eye(3) * 4, -torch.eye(3), torch.eye(3)):
+        x = torch.rand(shape, requires_grad=True)
+        results = []
+        for function in (factored(theirs), made):
+            x.grad = None
+            try:
+                result = function(x, matrix)
+                result.backward()
+                results.append((result, x.grad))
+            except RuntimeError as error:
+                results.append((type(error), str(error)))
+        same(results[1], results[0])
+        for one, other in zip(mine.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
+            assert not one.requires_grad
+    assert made.stats.eager_calls == 1
+
+
+def test_statistics_that_are_only_read_are_not_written():
+    norm = nn.BatchNorm1d(2).eval()
+    made, x = sr.jit(norm), torch.rand(5, 2)
+    same(made(x), norm(x))
+    assert made.lower(x).reason == ""
+    assert torch.equal(norm.running_mean, torch.zeros(2))
+
+
+def test_a_tensor_outside_with_a_history_that_is_written_to_has_the_gradients_of_eager_code():
+    def gradients(wrap: Callable[[Any], Any]) -> list[Any]:
+        weight, x = torch.tensor([3.0, 4.0], requires_grad=True), torch.tensor([0.5, 0.7], requires_grad=True)
+        state = weight * 1
+
+        def function(x: Any) -> Any:
+            state.mul_(x)
+            return (state * state * x).sum()
+
+        result = wrap(function)(x)
+        first = torch.autograd.grad(result, [x, weight], create_graph=True)
+        return [result, state, *first, *torch.autograd.grad(sum(each.square().sum() for each in first), [x, weight])]
+
+    same(gradients(sr.jit), gradients(lambda function: function))
+
+
+IN_PLACE: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda y: (F.relu(y, inplace=True), y * 2),
+    "silu": lambda y: (F.silu(y, inplace=True), y * 2),
+    "hardtanh by position": lambda y: (F.hardtanh(y, -0.5, 0.5, True), y * 2),
+    "dropout": lambda y: (F.dropout(y, 0.5, inplace=True), y * 2),
+    "dropout of nothing": lambda y: (F.dropout(y, 0.5, False, True), y * 2),
+    "of a view": lambda y: (F.relu(y[:, :1], inplace=True), y),
+    "a module": lambda y: nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))(y) + 1,
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_functions_of_torch_that_are_asked_to_write_in_place_do(name):
+    def function(x: Any) -> Any:
+        return IN_PLACE[name](x.values - 0.5)
+
+    for is_asked in (False, True):
+        results = []
+        made = sr.jit(function)
+        for each in (made, function):
+            x = rows()._with(rows().values.clone().requires_grad_(is_asked))
+            torch.manual_seed(0)
+            result = each(x)
+            results.append((result, x.values.grad))
+            if is_asked:
+                parts = result if isinstance(result, tuple) else (result,)
+                torch.cat([part.flatten() for part in parts]).square().sum().backward()
+                results[-1] = (result, x.values.grad)
+        same(*results)
+        assert made.stats.eager_calls == 0
+
+
+def test_a_function_that_writes_in_place_to_an_argument_writes_to_it():
+    for given in (rows(), dense(5, 2)):
+        mine, theirs = (given - 0.5 for _ in range(2))
+        same(sr.jit(lambda x: F.relu(x, inplace=True) + 1)(mine), F.relu(theirs, inplace=True) + 1)
+        same(mine, theirs)
+
+
+def test_random_numbers_of_the_shape_of_a_tensor_have_no_gradient():
+    x = torch.rand(5, 2, requires_grad=True)
+    for function in (torch.rand_like, torch.randn_like):
+        assert not sr.jit(lambda x: function(x))(x).requires_grad  # noqa: B023
+        assert sr.jit(lambda x: x * function(x))(x).requires_grad  # noqa: B023
+
+
+def test_what_torch_says_of_the_numbers_of_a_trace_is_not_shown(capfd, caplog):
+    state = torch.tensor([1.0, 2.0])
+
+    def function(x: Any) -> Any:
+        state.mul_(x)
+        return state * x
+
+    for _ in range(2):
+        sr.jit(function)(torch.tensor([0.5, 0.25]))
+    assert state.tolist() == [0.25, 0.125]
+    assert "failed" not in capfd.readouterr().err + caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from serrate.compiler.containers import Made, held_by, parts_of
 from serrate.compiler.gradients import Differentiable
 from serrate.compiler.hosting import Note, host_program
+from serrate.compiler.measures import symbols_of
 from serrate.compiler.numbers import DTYPES, Limit, traced_number
 from serrate.compiler.signature import Arguments, Place
 from serrate.compiler.tracing import Trace
+from serrate.compiler.ways_back import WaysBack
 from serrate.eager import philox
 from serrate.lowering.forms import is_recomputed
 from serrate.lowering.keys import DRAW, OF_TORCH
@@ -30,6 +33,7 @@ from serrate.program.program import Instruction, Program
 from serrate.program.sizes import Polynomial
 from serrate.program.types import RaggedAxis, Value
 from serrate.schedule import compile_plans
+from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
 
@@ -79,13 +83,21 @@ class Compiled:
 
     draws: bool = field(init=False)
     """Whether a call draws random numbers, perhaps before it finds that it has to be made eagerly."""
-    captured_as: tuple[Any, ...] = field(init=False)
-    """What the captured tensors were like when they were traced."""
+    asked: tuple[torch.Tensor, ...] = ()
+    """Further tensors that the function asked for facts, such as their shapes."""
+
+    watched: tuple[Any, ...] = field(init=False)
+    """What each captured tensor, and each that was asked for facts, was like when it was traced."""
 
     def __post_init__(self) -> None:
         packed = [each.values if isinstance(each, Tensor) else each for each in self.captured]
-        seen = tuple((values.dtype, values.shape, values.requires_grad) for values in packed)
-        object.__setattr__(self, "captured_as", seen)
+        known = set(map(id, packed))
+        others = [each for each in self.asked if id(each) not in known]
+        seen = tuple(
+            (each, values.dtype, values.shape, values.requires_grad)
+            for each, values in zip((*self.captured, *others), (*packed, *others), strict=True)
+        )
+        object.__setattr__(self, "watched", seen)
         draws = any(step.op in DRAWS for step in self.forward.program.instructions)
         object.__setattr__(self, "draws", draws)
 
@@ -109,7 +121,10 @@ def compiled(
     tensors, numbers = [], []
     for number, tensor in enumerate(given.tensors):
         shaped = loose_features(given, loose, number)
-        tensors.append(trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped))
+        made = trace.argument(tensor, f"x{number}", tensor.requires_grad and torch.is_grad_enabled(), shaped)
+        place = _place_of(given, number)
+        trace.pins.update((symbol, place) for axis in shaped for symbol in symbols_of(made.value.type.features[axis]))
+        tensors.append(made)
     places = [place for place, each in enumerate(given.variables) if not isinstance(each, tuple)]
     for place, each in zip(places, given.numbers, strict=True):
         numbers.append(traced_number(trace, type(each), place) if (place, -1) in loose else each)
@@ -118,6 +133,8 @@ def compiled(
     traced = trace.run(function, arguments, named)
     if held_by((arguments, named)) != before:
         raise NotImplementedError("the function changes a container that it is given, and not only tensors in it")
+    if torch.is_grad_enabled() and any(each.requires_grad for each in trace.written_outside()):
+        raise NotImplementedError("a tensor outside of the arguments that has a history is written to")
     if generators is not None and generators.have_changed():
         generators.restore()
         raise NotImplementedError("the function seeds a generator of random numbers, or draws from one of Python's")
@@ -134,7 +151,9 @@ def compiled(
     compile_plans(step.planned for step in steps if isinstance(step, Fused))
     forward = maker.stage(program, steps, trace.plain, program.guards)
     captured, plain = tuple(trace.captured), tuple(trace.plain)
-    return Compiled(traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits)
+    return Compiled(
+        traced, forward, None, forward.run, captured, maker.writes(), plain, trace.limits, asked=trace.facts()
+    )
 
 
 class _Generators:
@@ -179,16 +198,30 @@ def kernel_devices() -> frozenset[str]:
     return frozenset({"cpu", "cuda"} if torch.cuda.is_available() and find_spec("cuda.core") else {"cpu"})
 
 
+def _run_of(
+    program: Program, *, name: str, partitions: Mapping[Expression, Partition], note: Note
+) -> Callable[..., Any]:
+    """What runs a way back from some of the results of a function."""
+    steps = Cutter(program, kernel_devices(), f"{name}_back", frozenset(partitions)).run()
+    compile_plans(step.planned for step in steps if isinstance(step, Fused))
+    return host_program(program, steps, _plain(program), partitions, note)[0]
+
+
 def _evaluated(instruction: Instruction) -> Any:
     """What an instruction without operands gives."""
     made = TABLE[instruction.op].function(*instruction.arguments, **dict(instruction.named))
     return made.values if isinstance(made, Tensor) else made
 
 
+def _place_of(given: Arguments, number: int) -> int:
+    """The place of the shape of a tensor among the variables."""
+    return [place for place, each in enumerate(given.variables) if isinstance(each, tuple)][number]
+
+
 def loose_features(given: Arguments, loose: frozenset[Place], number: int) -> frozenset[int]:
     """The axes of a tensor whose sizes are loose, counted as `Inputs.type_of` counts them."""
-    shapes = [place for place, each in enumerate(given.variables) if isinstance(each, tuple)]
-    found = [(which, axis) for which, axis in loose if axis >= 0 and which == shapes[number]]
+    place = _place_of(given, number)
+    found = [(which, axis) for which, axis in loose if axis >= 0 and which == place]
     return frozenset(
         axis for which, axis in found if given.variables[which][axis] > 1
     )  # 0 and 1 have programs of their own
@@ -251,12 +284,12 @@ class _Maker:
         forward = self.stage(halves.forward, there, _plain(halves.forward), program.guards)
         back = self.stage(halves.back, again, _plain(halves.back))
         plain = tuple(trace.plain)
+        part = partial(_run_of, name=self.name, partitions=trace.partitions, note=self.note)
         run = Differentiable(
             forward.run,
-            back.run,
+            WaysBack(joint, results, inputs, halves.saved, back.run, part),
             results,
             tuple(number for number, value in enumerate(results) if value in joint.results),
-            tuple(inputs.index(v) for v, each in zip(joint.wanted, joint.found, strict=True) if each is not None),
             self._eagerly(results, program),
             inputs,
             program.outputs,
@@ -266,7 +299,9 @@ class _Maker:
             any(step.op in OF_TORCH for step in program.instructions),
         )
         captured, writes = tuple(trace.captured), self.writes()
-        return Compiled(traced, forward, back, run, captured, writes, plain, trace.limits, recomputed=halves.recomputed)
+        return Compiled(
+            traced, forward, back, run, captured, writes, plain, trace.limits, halves.recomputed, trace.facts()
+        )
 
     def _eagerly(self, results: tuple[Value, ...], program: Program) -> Callable[..., Any]:
         """From tensors, those of arguments and captured ones, to the results, by the function itself."""

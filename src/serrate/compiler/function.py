@@ -45,6 +45,8 @@ class _Family:
 
     programs: dict[Any, Compiled | str] = field(default_factory=dict)
     """What runs a signature, or why it runs eagerly."""
+    others: dict[Any, list[Compiled]] = field(default_factory=dict)
+    """Programs of the same signature for other facts of the tensors outside of the arguments."""
     seen: list[Any] | None = None
     """The variables of the last trace."""
     loose: frozenset[Place] = frozenset()
@@ -58,6 +60,24 @@ class _Family:
         """What tells the programs of this family apart."""
         variables = masked(given.variables, self.loose)
         return (variables, given.sizes) if self.is_static else variables
+
+    def find(self, given: Arguments) -> Compiled | str | None:
+        """What runs a call, if it was made before."""
+        key = self.key(given)
+        found = self.programs.get(key)
+        if found is None or isinstance(found, str) or _is_same(found):
+            return found
+        return next(filter(_is_same, self.others.get(key, ())), None)
+
+    def enter(self, given: Arguments, made: Compiled | str) -> None:
+        """Let calls of this signature be run by what was made for it."""
+        key = self.key(given)
+        before = self.programs.get(key)
+        if isinstance(before, Compiled):
+            kept = self.others.setdefault(key, [])
+            kept.append(before)
+            del kept[:-_FACTS]
+        self.programs[key] = made
 
 
 class _Methods(dict[Any, Any]):
@@ -241,29 +261,28 @@ class Jitted:
         """What runs a call."""
         skeleton = (*given.skeleton, *self._surroundings())
         family = self._families.get(skeleton)
-        if family is not None:
-            found = family.programs.get(family.key(given))
-            if found is not None and (isinstance(found, str) or _is_same(found)):
-                return family, found
+        found = None if family is None else family.find(given)
+        if family is not None and found is not None:
+            return family, found
         with self._lock:
             family = self._families.setdefault(skeleton, _Family())
-            found = family.programs.get(family.key(given))  # another thread may have made it meanwhile
-            if found is not None and (isinstance(found, str) or _is_same(found)):
-                return family, found
-            return family, self._compiled(family, given)
+            found = family.find(given)  # another thread may have made it meanwhile
+            return family, self._compiled(family, given) if found is None else found
 
     def _compiled(self, family: _Family, given: Arguments) -> Compiled | str:
         """The program of a signature that has none yet."""
         if self._outside.reason:
             made: Compiled | str = self._outside.reason
-            family.programs[family.key(given)] = made
+            family.enter(given, made)
             return made
         if family.seen is not None and not family.is_static:
             places = changed(family.seen, given.variables)
             loose = {place for place in places if place[0] not in family.pinned}
+            if self._outside.asks_for_classes:  # what stands for a number is of another class
+                loose = {(which, axis) for which, axis in loose if axis >= 0}
             if loose - family.loose:
                 family.loose |= loose
-                found = family.programs.get(family.key(given))
+                found = family.find(given)
                 if found is not None:
                     return found
         family.seen = given.variables
@@ -293,7 +312,7 @@ class Jitted:
                     is_changed = True
         if is_changed and not isinstance(made, str):
             made = "the function changes what it finds outside of its arguments, and not only tensors"
-        family.programs[family.key(given)] = made
+        family.enter(given, made)
         return made
 
     def _note(self, planned: Planned, *inputs: torch.Tensor) -> None:
@@ -326,6 +345,8 @@ _RAISED = (GuardFailed, RuntimeError, ValueError, TypeError, ArithmeticError, Lo
 """What a call may raise before anything is written; it is then made once more, by the function itself."""
 _SEEDING = frozenset({"manual_seed", "seed", "set_rng_state", "setstate", "set_state", "random", "np"})
 """Names by which a function may reach generators of random numbers: to seed them, or those of Python and numpy."""
+_FACTS = 16
+"""Programs of one signature that are kept for other facts of the tensors outside of the arguments."""
 _KNOWN = 1024
 """Keys of calls that a function remembers before it forgets all of them."""
 
@@ -362,8 +383,8 @@ def _identifier(function: Callable[..., Any]) -> str:
 
 
 def _is_same(found: Compiled) -> bool:
-    """Whether the captured tensors are what they were: their data may have been exchanged for other data."""
-    for given, (dtype, shape, requires_grad) in zip(found.captured, found.captured_as, strict=True):
+    """Whether tensors outside of the arguments are what they were: their data may have been exchanged."""
+    for given, dtype, shape, requires_grad in found.watched:
         values = given.values if isinstance(given, Tensor) else given
         if values.dtype is not dtype or values.shape != shape or values.requires_grad is not requires_grad:
             return False

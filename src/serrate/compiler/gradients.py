@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from serrate.compiler.containers import closed, has_made
+from serrate.compiler.ways_back import MODIFIED, Inputs, WaysBack, saved_for
 from serrate.eager.philox import is_seeded, replayed
 from serrate.eager.precision import autocast_state, casting
 from serrate.lowering.keys import key_of
@@ -37,14 +38,12 @@ class Differentiable:
 
     forward: Callable[..., Any]
     """From the tensors to the results, each once, what is saved, and the keys that were drawn, as three tuples."""
-    back: Callable[..., Any]
-    """From what was saved, and a gradient for each differentiable result, to the gradients that are found."""
+    ways: WaysBack
+    """The ways back from all results that have gradients, and from some of them."""
     results: tuple[Value, ...]
     """What `forward` gives."""
     differentiable: tuple[int, ...]
     """Which of the results have gradients."""
-    gradients: tuple[int, ...]
-    """The numbers of the tensors whose gradients `back` gives, in its order."""
     eagerly: Callable[..., Any]
     """From the tensors to the results, as the function itself computes them."""
     inputs: tuple[Value, ...]
@@ -109,7 +108,7 @@ class _Node(torch.autograd.Function):
         ctx.results, ctx.tensors, ctx.lasting = shells, [shell_of(each) for each in tensors], lasting
         kept, ctx.count = list(map(_packed, saved)), len(saved)
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-            ctx.save_for_backward(*kept, _Inputs(packed, kept).carrier())
+            ctx.save_for_backward(*kept, Inputs(packed, kept).carrier())
         else:  # which put other tensors in the places of those that are saved, and let go of these
             ctx.save_for_backward(*kept, *packed)
         ctx.sizes, ctx.dtypes = [each.shape for each in values], [each.dtype for each in values]
@@ -122,64 +121,31 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         plan: Differentiable = ctx.plan
-        kept = ctx.saved_tensors
-        saved, packed = kept[: ctx.count], kept[ctx.count :]
+        asked = tuple(number for number in plan.differentiable if gradients[number] is not None)
+        kept = saved_for(ctx, plan.ways, asked)
         if torch.is_grad_enabled():
-            inputs: _Inputs | None = getattr(packed[0], "inputs", None)
-            packed = packed if inputs is None else inputs.checked()
-            return (*_NO_GRADIENTS, *_eagerly(plan, ctx, packed, gradients))
-        given = [filled(shell, each) for shell, each in zip(ctx.shells, saved, strict=True)]
-        for number in plan.differentiable:
-            gradient, shell = gradients[number], ctx.results[number]
-            if gradient is None or gradient._is_zerotensor():  # which has no memory that a kernel could read
-                gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=ctx.device)
-            given.append(filled(shell, gradient))
-        with casting(ctx.autocast):  # types on the way back are those that autocast gave them
-            made = plan.back(*given)
+            return (*_NO_GRADIENTS, *_eagerly(plan, ctx, kept.checked(), gradients))
+        given = [filled(shell, each) for shell, each in zip(ctx.shells, kept.saved, strict=True)]
         found: list[Any] = [None] * len(ctx.tensors)
-        for number, each in zip(plan.gradients, made, strict=True):
+        with casting(ctx.autocast):  # types on the way back are those that autocast gave them
+            way = plan.ways.of(asked)
+            for number in plan.differentiable if way is plan.ways.whole else asked:
+                gradient, shell = gradients[number], ctx.results[number]
+                if gradient is None or gradient._is_zerotensor():  # which has no memory that a kernel could read
+                    gradient = torch.zeros(ctx.sizes[number], dtype=ctx.dtypes[number], device=ctx.device)
+                given.append(filled(shell, gradient))
+            made = way.run(*given)
+        for number, each in zip(way.gradients, made, strict=True):
             if ctx.needs_input_grad[len(_NO_GRADIENTS) + number]:
                 found[number] = _packed(each)
+        for number in way.zeros:
+            if ctx.needs_input_grad[len(_NO_GRADIENTS) + number]:
+                found[number] = kept.zeros(number)
         return (*_NO_GRADIENTS, *found)
 
 
-_MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation"
 _NO_GRADIENTS = (None,) * 5
 """The gradients of what a node is given besides tensors."""
-
-
-class _Inputs:
-    """The tensors that a call was given, for derivatives of derivatives; the way back itself reads only some of them.
-
-    They are kept as they are, so that the others may be written to after the call. A tensor without elements carries
-    them, so that they are freed with what is saved.
-    """
-
-    def __init__(self, packed: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> None:
-        self.packed = packed
-        self.versions = [None if each.is_inference() else each._version for each in packed]
-        numbers = {id(each): number for number, each in enumerate(packed)}
-        is_told = all(id(each) in numbers for each in saved)
-        self.read = {numbers[id(each)] for each in saved} if is_told else set(range(len(packed)))
-        """Those that derivatives may depend on: what the way back reads, and all if it reads what was made of them."""
-
-    def carrier(self) -> torch.Tensor:
-        """A tensor that can be saved."""
-        made = torch.empty(0, dtype=torch.uint8, device="cpu")
-        made.inputs = self  # type: ignore[attr-defined]
-        return made
-
-    def checked(self) -> Sequence[torch.Tensor]:
-        """The tensors, if those that derivatives depend on are what they were."""
-        for number in sorted(self.read):
-            before, each = self.versions[number], self.packed[number]
-            if before is not None and each._version != before:
-                raise RuntimeError(
-                    f"{_MODIFIED}: tensor {number} that a compiled function was given, of shape {list(each.shape)}, is "
-                    f"at version {each._version}; expected version {before} instead. A derivative of its derivative "
-                    f"runs the function again; give it a clone, or write to one"
-                )
-        return self.packed
 
 
 def _eagerly(plan: Differentiable, ctx: Any, packed: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[Any]:
@@ -258,7 +224,7 @@ def _saving_clones(written: Sequence[torch.Tensor]) -> Iterator[None]:
 
     def read(kept: tuple[torch.Tensor, int]) -> torch.Tensor:
         if kept[0]._version != kept[1]:
-            raise RuntimeError(f"{_MODIFIED}: it is made in a compiled function, which runs again for this derivative")
+            raise RuntimeError(f"{MODIFIED}: it is made in a compiled function, which runs again for this derivative")
         return kept[0]
 
     with torch.autograd.graph.saved_tensors_hooks(saved, read):

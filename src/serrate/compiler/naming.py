@@ -52,6 +52,8 @@ class Names:
     attributes: frozenset[str]
     imported: tuple[tuple[int, str], ...]
     """Modules, with the number of dots before them."""
+    asks_for_classes: bool = False
+    """Whether it compares what `type` gives with a class of numbers."""
 
 
 @functools.lru_cache(4096)
@@ -74,14 +76,30 @@ def names_in(code: types.CodeType) -> Names:
             imported[steps[place - 2].argval, each.argval] = None
         elif each.opname == "MATCH_CLASS":
             attributes.update(("__match_args__", *steps[place - 1].argval))
+    asks = _compares_classes(steps)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inner = names_in(constant)
+            asks |= inner.asks_for_classes
             outer |= dict.fromkeys(inner.outer)
             attributes |= inner.attributes
             imported |= dict.fromkeys(inner.imported)
-    return Names(tuple(outer), frozenset(attributes), tuple(imported))
+    return Names(tuple(outer), frozenset(attributes), tuple(imported), asks)
 
+
+def _compares_classes(steps: list[dis.Instruction]) -> bool:
+    """Whether instructions compare what `type` gives with a class of numbers: `type(n) is int`, `type(n) in (int,)`."""
+    loaded = {place: each.argval for place, each in enumerate(steps) if each.opname in _GLOBAL}
+    asked = [place for place, name in loaded.items() if name == "type"]
+    classes = [place for place, name in loaded.items() if name in ("int", "float", "complex")]
+    compared = [place for place, each in enumerate(steps) if each.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP")]
+    return any(
+        max(one, other) < place <= min(one, other) + _NEAR for one in asked for other in classes for place in compared
+    )
+
+
+_NEAR = 16
+"""Instructions in which a comparison of classes stands."""
 
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"})

@@ -80,7 +80,7 @@ class TracedNumber:
             (place,) = self.places
             before = self.trace.limits.get(place, Limit())
             self.trace.limits[place] = Limit(max(low, before.low), min(high, before.high), is_zero and before.is_zero)
-        elif self.greatest > min(high, -low if low < 0 else high):
+        elif self.greatest > min(high, -low if low < 0 else high) or (low >= 0 and self.places):
             self.pin()
 
     def pin(self, *_: Any) -> NoReturn:
@@ -153,6 +153,12 @@ for _python, _name in _COMPARISONS.items():
     setattr(TracedNumber, f"__{_python}__", _operator(_name, reflected=False))
 for _python in (*_REFUSED.split(), "or", "ror", "xor", "rxor", "invert", "format", "str", "repr"):
     setattr(TracedNumber, f"__{_python}__", TracedNumber.pin)
+
+
+def limit_exponent(number: Any) -> None:
+    """Let a call in which whole numbers are raised to a negative power run eagerly, which raises the error of torch."""
+    if isinstance(number, TracedNumber) and number.kind is int:
+        number.limit(0, 2**63 - 1)
 
 
 def kind_of(*numbers: Any) -> type:

@@ -219,7 +219,10 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     saved = [known[plan.inputs.index(v)] if v in plan.inputs else made[v] for v in plan.saved_tensors]
     sizes = [each for what, each in made.items() if not isinstance(what, Value)]
     ctx.save_for_backward(*saved, *tensors[len(plan.packed) :], *sizes)
-    ctx.shapes = [known[number].shape for number in way_back.gradients]
+    ctx.shapes = [known[number].shape for number in way_back.ways.whole.gradients]
+    ctx.flat = [
+        (plan.packed.index(n), known[n].shape, known[n].dtype, known[n].device) for n in way_back.ways.whole.zeros
+    ]
     results = [output[number] for number in way_back.differentiable]
     ctx.like = [(each.shape, each.dtype, each.device) for each in results]
 
@@ -236,8 +239,10 @@ def _gradients(ctx: Any, given: Any) -> Any:
         gradients.append(torch.zeros(shape, dtype=dtype, device=device) if each is None else each)
     sizes = [size for shape in ctx.shapes for size in shape]
     made = BACK(ctx.plan, [*ctx.saved_tensors, *gradients], sizes)
-    for number, each in zip(way_back.gradients, made, strict=True):
+    for number, each in zip(way_back.ways.whole.gradients, made, strict=True):
         found[plan.packed.index(number)] = each
+    for place, shape, dtype, device in ctx.flat:
+        found[place] = torch.zeros(shape, dtype=dtype, device=device)
     return None, found, None
 
 
@@ -294,7 +299,7 @@ def _backward_shapes(name: str, tensors: Sequence[torch.Tensor], sizes: Sequence
     plan = plan_named(name)
     assert plan.differentiable is not None
     made, left = [], iter(sizes)
-    for number in plan.differentiable.gradients:
+    for number in plan.differentiable.ways.whole.gradients:
         kind = plan.inputs[number].type
         count = len(kind.features) + (kind.rows is not None)
         made.append(torch.empty([next(left) for _ in range(count)], dtype=kind.dtype, device=stand_in(kind.device)))

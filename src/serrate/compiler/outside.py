@@ -143,6 +143,8 @@ class Outside:
         self._lock = threading.Lock()
         self.names: set[str] = set()
         """The attributes and globals that the function and its helpers name."""
+        self.asks_for_classes = False
+        """Whether the classes of numbers decide what it does."""
         self.reason = ""
         """Why the function runs eagerly with what is found now; empty if it need not."""
 
@@ -171,6 +173,7 @@ class Outside:
             if len(self._tokens) >= _STATES:
                 self._tokens.clear()
             self.reason, self.names = walk.reason, walk.named | walk.outer
+            self.asks_for_classes = walk.asks_for_classes
             if "fork_rng" in self.names:
                 self.reason = "the function draws random numbers from a generator that it forks"
             known = tuple(walk.parts)
@@ -200,6 +203,7 @@ class _Walk:
         self.arrays: list[Any] = []
         self.parts: list[Any] = []
         self.reason = ""
+        self.asks_for_classes = False
         self.owner: Any = None
         self._read_before: set[tuple[int, str]] = set()
         self._classes: set[type] = set()
@@ -315,6 +319,7 @@ class _Walk:
         self.functions.append(function)
         self.parts.append(Held(function.__code__))
         self.named |= found.attributes
+        self.asks_for_classes |= found.asks_for_classes
         self.outer.update(found.outer)
         own = [name for name in found.outer if name in place or not hasattr(builtins, name)]
         for name in own:

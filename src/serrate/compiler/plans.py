@@ -208,7 +208,7 @@ def _digest(plan: Plan) -> str:
     """What tells plans apart whose graphs differ: torch keeps graphs on disk, for other processes too."""
     way_back, back = plan.differentiable, plan.compiled.back
     outputs = [f"{each.name}: {each.type}" if isinstance(each, Value) else str(each) for each in plan.outputs]
-    gradients = None if way_back is None else (way_back.differentiable, way_back.gradients, str(plan.saved))
+    gradients = None if way_back is None else (way_back.differentiable, *way_back.ways.whole[1:], str(plan.saved))
     programs = str(plan.compiled.forward.program), None if back is None else str(back.program)
     parts = programs, plan.description, outputs, gradients, plan.returned, plan.shapes, plan.partitions
     return sha256(repr(parts).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ import torch
 
 from serrate.errors import TracerError
 
-_OURS = str(Path(__file__).resolve().parents[1])
+OURS = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
 _Error = TypeVar("_Error", bound=BaseException)
 _FUNCTION = torch.autograd.Function.apply.__code__.co_filename
@@ -36,7 +36,7 @@ def is_users_frame(frame: FrameType | None) -> bool:
     """Whether a frame, or the one that asks in its place for classes, is of the user's program."""
     while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
         frame = frame.f_back
-    return frame is not None and not frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate", "<string>"))
+    return frame is not None and not frame.f_code.co_filename.startswith((OURS, _TORCH, "<serrate", "<string>"))
 
 
 def users_line() -> tuple[str, int, str]:
@@ -44,7 +44,7 @@ def users_line() -> tuple[str, int, str]:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_OURS, _TORCH, "<serrate")) and file != "<string>":
+        if not file.startswith((OURS, _TORCH, "<serrate")) and file != "<string>":
             break
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
@@ -55,7 +55,7 @@ def is_users_own(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((_OURS, _TORCH, "<serrate"))
+    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith((OURS, _TORCH, "<serrate"))
 
 
 def is_inside_of_a_function_of_autograd() -> bool:
@@ -77,8 +77,6 @@ def refuse(what: str, instead: str) -> NoReturn:
 
 def refuse_at(error: BaseException, what: str, instead: str) -> NoReturn:
     """Raise a `TracerError` at the line of the user's that an error came from."""
-    found = [
-        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((_OURS, _TORCH))
-    ]
+    found = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((OURS, _TORCH))]
     shown = f"{found[-1].filename}:{found[-1].lineno}: {found[-1].line}" if found else "a line that nobody knows"
     raise TracerError(f"{what} inside of a function that sr.jit traces ({shown}); {instead}") from error

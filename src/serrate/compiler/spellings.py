@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from serrate.compiler.refusing import OURS
 from serrate.compiler.traced import OPERATORS, TracedTorch
 from serrate.compiler.traced_sizes import TracedSize
 from serrate.lowering.keys import draws_from_torch
@@ -33,15 +35,45 @@ class TorchFunctions(TorchFunctionMode):
         named = kwargs or {}
         if TRACER.get() is not self.trace or abstract.current() is not None:
             return function(*args, **named)
-        if function in _QUESTIONS or getattr(function, "__name__", "") == "__get__":
+        is_property = getattr(function, "__name__", "") == "__get__"
+        if is_property or function in _QUESTIONS:
+            asks = not sys._getframe(1).f_code.co_filename.startswith(OURS)
+            if asks and is_property and id(args[0]) not in self.trace.made_inside:
+                return self._property(function, args)
+            found = (each for each in tensors_in((args, named)) if asks and isinstance(each, torch.Tensor))
+            self.trace.asked.update((id(each), each) for each in found)
             return function(*args, **named)
-        if is_symbolic((args, named)) or draws_from_torch(function, args, named):
+        if draws_from_torch(function, args, named) or is_symbolic((args, named), self._constants()):
             return self.trace.torch_function(function, args, named)
         made = function(*args, **named)
         self.trace.made_inside.update((id(each), each) for each in tensors_in(made))
         return made
 
+    def _constants(self) -> Collection[int]:
+        """The tensors that a function of Serrate may compute with while the function is traced, by their identity:
+        those that it made of the numbers of Python, as `sr.ragged` does, and that the program does not know yet."""
+        if not sys._getframe(2).f_code.co_filename.startswith(OURS):
+            return ()
+        return self.trace.made_inside.keys() - self.trace.standing.keys()
 
+    def _property(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """An attribute of a tensor that the function finds outside of its arguments."""
+        given, name = args[0], getattr(function.__self__, "__name__", "")
+        if name in _GRADIENTS:
+            raise NotImplementedError(
+                f"{name} of a tensor outside of the arguments is read, which differs in each call"
+            )
+        if name in _TENSORS:
+            self.trace.capture(given)
+            return getattr(self.trace.standing[id(given)], name)
+        self.trace.asked[id(given)] = given
+        return function(*args)
+
+
+_TENSORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+"""Attributes of a tensor that are tensors with the same elements."""
+_GRADIENTS = frozenset({"grad", "_grad", "_version"})
+"""Attributes of a tensor that no trace may keep."""
 _QUESTIONS = {
     torch.Tensor.dim,
     torch.Tensor.size,
@@ -99,12 +131,12 @@ CHANGES_SHAPE = frozenset(
 """Functions of torch that write no elements, and change the tensor itself."""
 
 
-def is_symbolic(given: Any) -> bool:
-    """Whether tensors, or sizes that differ from call to call, are among the arguments."""
+def is_symbolic(given: Any, constants: Collection[int] = ()) -> bool:
+    """Whether tensors other than the constants, or sizes that differ from call to call, are among the arguments."""
     if isinstance(given, (Tensor, torch.Tensor, TracedSize)):
-        return True
+        return id(given) not in constants
     parts = given.values() if isinstance(given, dict) else given if isinstance(given, (tuple, list)) else ()
-    return any(map(is_symbolic, parts))
+    return any(is_symbolic(part, constants) for part in parts)
 
 
 def writes(function: Callable[..., Any]) -> bool:

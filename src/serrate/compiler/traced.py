@@ -326,6 +326,10 @@ class TracedTorch(Traced):
             arguments = (arguments[0].device, arguments[0].dtype, *arguments[1:])
         return Tensor.to(self, *arguments, **named)
 
+    def matmul(self, other: Any) -> Any:
+        """The product of two matrices, as torch has it."""
+        return self @ other
+
     def __getattr__(self, name: str) -> Any:
         # Methods that torch's tensors alone have are functions of torch.
         function = _PROPERTIES.get(name, None if name.startswith("_") else getattr(torch.Tensor, name, None))
@@ -385,7 +389,10 @@ def _operator(name: str) -> Callable[..., Any]:
             pair = (others[0], self) if is_reflected else (self, others[0])
             return self._trace.torch_function(of_torch, pair, {})
         if is_plain:
-            promoted = self._trace.as_torch_promotes((self, *others))
+            from serrate.compiler.promoting import as_torch_promotes, require_one_dtype
+
+            require_one_dtype(name.strip("_").removeprefix("r"), (self, *others))
+            promoted = as_torch_promotes(self._trace, (self, *others))
             self, others = promoted[0], promoted[1:]
         made = getattr(Traced, name)(self, *others)
         if is_reflected and isinstance(others[0], Tensor) and not isinstance(others[0], TracedTorch):

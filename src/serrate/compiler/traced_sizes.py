@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import numbers
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from serrate.compiler.refusing import refuse
+from serrate.compiler.refusing import is_users_frame, note, refuse
 from serrate.program.partitions import Expression
-from serrate.program.sizes import Size, sum_of
+from serrate.program.sizes import Polynomial, Size, sum_of
 from serrate.program.sizes import product_of as times
 from serrate.tensor.partition import Partition
 from serrate.tensor.tensor import Tensor
 
 
-class TracedSize:
-    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size."""
+class TracedSize(torch.SymInt):
+    """A size that differs from batch to batch. It can be added, multiplied, and given to operations as a size.
+
+    torch's functions take it as the size that it is, and show it to the trace.
+    """
 
     __slots__ = ("size",)
 
     def __init__(self, size: Size) -> None:
         self.size = size
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A whole number, where a user's function asks, as by `isinstance`."""
+        return int if is_users_frame(sys._getframe(1)) else TracedSize
 
     def __add__(self, other: Any) -> Any:
         given = _size_of(other)
@@ -82,6 +91,7 @@ class TracedSize:
         if given == self.size:
             return compare in (operator.eq, operator.le, operator.ge)
         if given != 1 or compare not in (operator.eq, operator.ne) or not self._is_never_one():
+            _pin(self.size, given)
             refuse(
                 f"the size {self.size} is compared with {other if given is None else given}",
                 "a compiled function serves all batches, so that its control flow cannot depend on their sizes; use "
@@ -113,6 +123,7 @@ class TracedSize:
         return self._asked(other, operator.ge)
 
     def _refused(self, *_: Any) -> NoReturn:
+        _pin(self.size)
         refuse(
             f"the size {self.size} is used as a Python number",
             "it is known only when the function is called; sizes can be added, multiplied, divided, and given to "
@@ -128,6 +139,17 @@ class TracedSize:
 
     def __repr__(self) -> str:
         return str(self.size)
+
+
+def _pin(*sizes: Size | None) -> None:
+    """End the trace if the sizes are those of features, which the next one knows as numbers."""
+    from serrate.compiler.numbers import Pinned
+    from serrate.compiler.tracing import current
+
+    pins = current().pins
+    symbols = [s for size in sizes if isinstance(size, Polynomial) for term, _ in size.terms for s in term]
+    if pins.keys() >= set(symbols):
+        raise note(Pinned(frozenset(pins[each] for each in symbols)))
 
 
 def traced_size(size: Size) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os.path
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ import torch
 from serrate.compiler.containers import opened, tensors_hidden_in
 from serrate.compiler.mismatches import Called, devices_named
 from serrate.compiler.numbers import Limit, Pinned, TracedNumber, size_as_number
+from serrate.compiler.promoting import as_torch_promotes, narrow, require_one_dtype, with_numbers
 from serrate.compiler.refusing import NOTED, is_inside_of_a_function_of_autograd, refuse, refuse_at, users_line
 from serrate.compiler.spellings import (
     UNKNOWN,
@@ -26,7 +26,16 @@ from serrate.compiler.spellings import (
 )
 from serrate.compiler.traced import Traced, give_operators
 from serrate.compiler.traced_sizes import TracedPartition, TracedSize, traced_size
-from serrate.compiler.writing import link, link_values, write, write_by_torch
+from serrate.compiler.writing import (
+    is_in_place,
+    link,
+    link_values,
+    updates_statistics,
+    write,
+    write_by_torch,
+    write_in_place,
+    write_statistics,
+)
 from serrate.eager.precision import autocast_state
 from serrate.fusion import elementwise
 from serrate.lowering import parts
@@ -37,15 +46,13 @@ from serrate.ops.meta import call_name, typed
 from serrate.ops.record import TABLE, Op
 from serrate.ops.recording import Names, NotRecorded, record_calls
 from serrate.ops.remembering import answer_to, question, remember
-from serrate.passes.vjp import is_cut
+from serrate.passes.vjp import elements_of, is_cut
 from serrate.program.guards import Guard, Known
 from serrate.program.inputs import Inputs
 from serrate.program.partitions import Call, Expression
 from serrate.program.program import Instruction, Program, replaced
-from serrate.program.sizes import Polynomial
+from serrate.program.sizes import Polynomial, Symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
-from serrate.tensor import promotion
-from serrate.tensor.construct import BUILDER
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Ragged
 from serrate.tensor.tensor import Tensor
@@ -64,18 +71,6 @@ def current() -> Trace:
 
 _OTHER_VALUES = ("floor_divide", "remainder")
 """Functions of elements that torch and the array API compute differently at zeros and infinite numbers."""
-
-
-def _promoted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A tensor of the dtype that torch gives for both, with as many axes as the one that has more."""
-    return torch.empty([1] * max(one.ndim, other.ndim), dtype=torch.result_type(one, other), device="cpu")
-
-
-def _chosen(op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
-    """The dtype that the tensors among the operands of an elementwise operation have together."""
-    tensors = [part for part in arguments if isinstance(part, (Tensor, torch.Tensor))]
-    chosen = tensors[1:] if op.name == "where" and len(tensors) > 1 else tensors
-    return functools.reduce(promotion.promote, [each.dtype for each in chosen]) if chosen else None
 
 
 def _where() -> str:
@@ -99,6 +94,8 @@ class Trace:
         self.captured: list[Tensor | torch.Tensor] = []
         self.standing: dict[int, Traced] = {}
         """What stands for them; an entry is found by the identity of the tensor."""
+        self.asked: dict[int, torch.Tensor] = {}
+        """The tensors outside of the arguments that the function asked for facts, such as shapes, by their identity."""
         self.made_inside: dict[int, Any] = {}
         """The tensors that the function itself had torch make of nothing, by their identity."""
         self.partitions: dict[Expression, Partition] = {}
@@ -112,6 +109,8 @@ class Trace:
         """The numbers of the inputs that were written to; what they hold comes behind what is returned."""
         self.not_one: set[Any] = set()
         """The sizes that differ from call to call, and are never 1."""
+        self.pins: dict[Symbol, int] = {}
+        """The sizes of features that differ from call to call, with the places of their tensors among the variables."""
         self.limits: dict[int, Limit] = {}
         """What numbers must be, by their places among the variables."""
         self.is_over = False
@@ -141,7 +140,7 @@ class Trace:
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Program:
         """The program of a function of these arguments."""
-        trace, tracer, builder = _CURRENT.set(self), TRACER.set(self), BUILDER.set(self.constant)
+        trace, tracer = _CURRENT.set(self), TRACER.set(self)
         self.call = function, arguments, named
         noted: list[BaseException] = []
         noting = NOTED.set(noted)
@@ -170,7 +169,6 @@ class Trace:
                 outputs = (outputs, tuple(after for _, after in written))
         finally:
             NOTED.reset(noting)
-            BUILDER.reset(builder)
             TRACER.reset(tracer)
             _CURRENT.reset(trace)
             self.is_over, self.call = True, None
@@ -182,6 +180,11 @@ class Trace:
                 if id(given) not in self.made_inside]  # fmt: skip
         pairs = [(each.first, each.value) for each in (*self.arguments, *ours)]
         return [(before, after) for before, after in pairs if before != after]
+
+    def written_outside(self) -> list[Tensor | torch.Tensor]:
+        """The tensors outside of the arguments that were written to."""
+        first = len(self.given) - len(self.captured)
+        return [self.captured[number - first] for number in self.written if number >= first]
 
     def _output(self, part: Any) -> Any:
         """A part of what the function returns."""
@@ -209,25 +212,13 @@ class Trace:
             )
         return part
 
-    def constant(self, make: Callable[[], Tensor]) -> Tensor:
-        """A tensor that the function makes of Python's numbers, the same ones in each call."""
-        tracer = TRACER.set(None)
-        try:
-            made = make()
-        finally:
-            TRACER.reset(tracer)
-        self.made_inside[id(made)] = made
-        return made
-
     def _own(self, given: Tensor | torch.Tensor) -> Value:
         """A tensor that is no traced one, as it is returned: itself, or another one in each call if made inside."""
         value = self.capture(given)
         if id(given) not in self.made_inside:
             return self.standing[id(given)].first
-        if isinstance(given, Tensor):
-            return self.called(TABLE["Tensor.clone"], (value,), {}, "")  # type: ignore[no-any-return]
-        run = parts.of_torch(torch.clone)
-        return self.entered("torch.clone", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
+        run = parts.clone
+        return self.entered("a copy", Call("clone", (object(),)), run, (value,), {}, "", run)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------------------------ calls
 
@@ -254,11 +245,11 @@ class Trace:
             arguments = tuple(
                 size_as_number(self, part.size) if isinstance(part, TracedSize) else part for part in arguments
             )
-            narrow = self._narrow(op, arguments)
-            if narrow is not None:  # torch computes with the number itself, and rounds the result to the half type
-                made = self._recorded(op, self._with_numbers(op, arguments, torch.float32), named, spelling)
-                return self._wrapped(self.cast(made.value, narrow)) if made.dtype is torch.float32 else made
-            arguments = self._with_numbers(op, arguments)
+            half = narrow(op, arguments)
+            if half is not None:  # torch computes with the number itself, and rounds the result to the half type
+                made = self._recorded(op, with_numbers(self, op, arguments, torch.float32), named, spelling)
+                return self._wrapped(self.cast(made.value, half)) if made.dtype is torch.float32 else made
+            arguments = with_numbers(self, op, arguments)
         given, options = replaced((arguments, named), self.typed)
         where = _where()
         if spelling is None:
@@ -275,25 +266,6 @@ class Trace:
         for each in found.instructions:
             self._enter(each, where)
         return self._wrapped(found.result)
-
-    def _narrow(self, op: Op, arguments: tuple[Any, ...]) -> torch.dtype | None:
-        """The half type of the operands beside a number that differs from call to call, where torch does not round the
-        number to it: where a tensor is multiplied or divided by the number."""
-        right = isinstance(arguments[-1], TracedNumber)
-        scales = op.name == "multiply" and (right or all(map(is_plain_operand, tensors_in(arguments))))
-        dtype = _chosen(op, arguments)
-        if not (scales or (op.name == "divide" and right)) or dtype not in (torch.float16, torch.bfloat16):
-            return None
-        return None if any(isinstance(part, TracedNumber) and part.kind is complex for part in arguments) else dtype
-
-    def _with_numbers(self, op: Op, arguments: tuple[Any, ...], dtype: torch.dtype | None = None) -> tuple[Any, ...]:
-        """The operands of an elementwise operation, with tensors of the right dtype for numbers."""
-        dtype = _chosen(op, arguments) if dtype is None else dtype
-        if dtype is None:
-            return arguments
-        return tuple(
-            Traced.of(part.beside(dtype), self) if isinstance(part, TracedNumber) else part for part in arguments
-        )
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         """A value in another dtype."""
@@ -363,7 +335,7 @@ class Trace:
             None if casts == self._casts else tuple(casts.items()),
         )
         self.instructions.append(made)
-        if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(made.operands):
+        if torch.is_grad_enabled() and not is_cut(made) and not self._differentiable.isdisjoint(elements_of(made)):
             self._differentiable.update(
                 value for value in made.results if value.type.dtype.is_floating_point or value.type.dtype.is_complex
             )
@@ -389,35 +361,23 @@ class Trace:
         arguments, named = replaced((instruction.arguments, instruction.named), cut)
         return replace(instruction, arguments=arguments, named=named)
 
-    def as_torch_promotes(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Operands of a function of elements, torch tensors all: as torch has it, a 0-d tensor decides about the dtype
-        of a result only by its kind."""
-        tensors = [each for each in operands if isinstance(each, (Tensor, torch.Tensor))]
-        if not any(each.ndim == 0 for each in tensors) or len({each.dtype for each in tensors}) < 2:
-            return operands
-        samples = [torch.empty([1] * min(each.ndim, 1), dtype=each.dtype, device="cpu") for each in tensors]
-        with torch._C.DisableTorchFunction():
-            dtype = functools.reduce(_promoted, samples).dtype
-
-        def cast(each: Any) -> Any:
-            if not isinstance(each, (Tensor, torch.Tensor)) or each.ndim or each.dtype == dtype:
-                return each
-            return Traced.of(self.cast(self.typed(each), dtype), self, is_plain=True)
-
-        return tuple(map(cast, operands))
-
     def torch_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of torch that is called with a traced tensor, with captured ones alone, or to draw numbers."""
+        if is_in_place(function, args, kwargs):
+            return write_in_place(self, function, args, kwargs)
         op = answers.SPELLED.get(function)
         is_plain = all(map(is_plain_operand, tensors_in((args, kwargs))))
         if is_plain and op is not None and op.name in _OTHER_VALUES and not kwargs:
-            args = tuple(map(self.typed, self.as_torch_promotes(args)))
+            args = tuple(map(self.typed, as_torch_promotes(self, args)))
             run = parts.of_elements(function, op.name)
             name = f"torch.{op.name}"
-            result = self.entered(name, Call(name, (object(),)), run, args, {}, _where(), run)
-            return self._wrapped(result, is_plain=True)
+            return self._wrapped(
+                self.entered(name, Call(name, (object(),)), run, args, {}, _where(), run), is_plain=True
+            )
+        if is_plain and op is not None:
+            require_one_dtype(op.name, args)
         if is_plain and op is not None and op.name != "where" and elementwise.is_known(op.name):
-            args = self.as_torch_promotes(args)
+            args = as_torch_promotes(self, args)
         if is_plain and writes(function) and (op is None or not isinstance(args[0], Traced)):
             return write_by_torch(self, function, args, kwargs)
         if op is not None and not (is_plain and draws_from_torch(function, args, kwargs)):
@@ -435,6 +395,8 @@ class Trace:
             raise NotImplementedError("torch.autograd is called inside of the function, and a trace has no gradients")
         if loops(function, args, kwargs):
             raise NotImplementedError(f"{name} goes step by step over an axis whose size differs from call to call")
+        if updates_statistics(function, args, kwargs):
+            return self._wrapped(write_statistics(self, function, args, kwargs), is_plain=True)
         run = parts.of_torch(function)
         result = self.entered(name, Call(name, (object(),)), run, given, options, _where(), run)
         return self._wrapped(result, is_plain=True)
@@ -482,6 +444,8 @@ class Trace:
         """The value of a tensor that the function found outside of its arguments."""
         found = self.standing.get(id(given))
         if found is None:
+            if isinstance(given, Tensor) and id(given.values) in self.made_inside:
+                self.made_inside[id(given)] = given
             value = Value(self.inputs.type_of(given, is_static=True, apart=True), f"captured{len(self.captured)}")
             found = Traced.of(value, self, is_plain=isinstance(given, torch.Tensor), is_given=True)
             self.standing[id(given)] = found
@@ -490,6 +454,10 @@ class Trace:
             if given.requires_grad:
                 self._differentiable.add(value)
         return found.value
+
+    def facts(self) -> tuple[torch.Tensor, ...]:
+        """The tensors outside of the arguments that were asked for facts."""
+        return tuple(each for key, each in self.asked.items() if key not in self.made_inside)
 
     def _wrapped(self, result: Any, is_plain: bool = False) -> Any:
         """A result as the function sees it."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os.path
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from serrate.compiler.refusing import users_line
 from serrate.compiler.spellings import CHANGES_SHAPE
@@ -80,6 +84,73 @@ def write_by_torch(trace: Trace, function: Callable[..., Any], args: tuple[Any, 
     value = trace.entered(name, Call(name, (object(),)), run, given, options, f"{os.path.basename(file)}:{line}", run)
     _rebind(trace, x, value)
     return None if function.__name__ == "__setitem__" else args[0]
+
+
+def is_in_place(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function of torch is asked to write its result to its operand, as by `inplace=True`."""
+    place = _place_of_inplace(function)
+    return place >= 0 and bool(args[place] if place < len(args) else kwargs.get("inplace", False))
+
+
+def write_in_place(trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What such a function gives becomes what its operand stands for, which is returned."""
+    place = _place_of_inplace(function)
+    if place < len(args):
+        args = (*args[:place], False, *args[place + 1 :])
+    else:
+        kwargs = {**kwargs, "inplace": False}
+    given = args[0] if args else kwargs["input"]
+    x = _standing(trace, given)
+    value = trace.typed(trace.torch_function(function, args, kwargs))
+    if value != x.value:
+        _rebind(trace, x, value)
+    return given
+
+
+@functools.cache
+def _place_of_inplace(function: Callable[..., Any]) -> int:
+    """The place of the parameter `inplace` of a function of torch; -1 if it has none."""
+    if getattr(function, "__module__", None) != "torch.nn.functional":
+        return -1
+    names = list(inspect.signature(function).parameters)
+    return names.index("inplace") if "inplace" in names else -1
+
+
+def updates_statistics(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function of torch writes running statistics of what it normalizes."""
+    names = _STATISTICS.get(function)
+    if names is None:
+        return False
+    given = dict(zip(names, args, strict=False)) | kwargs
+    asked = next(each for each in ("training", "use_input_stats") if each in names)
+    default = function is torch.nn.functional.instance_norm
+    return given.get("running_mean") is not None and bool(given.get(asked, default))
+
+
+def write_statistics(trace: Trace, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function gives that updates running statistics. These are new values, which are written in the end."""
+    names = _STATISTICS[function]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    standing = [_standing(trace, given[name]) for name in ("running_mean", "running_var")]
+    file, line, _ = users_line()
+    run = parts.with_statistics(function)
+    name, where = f"torch.{function.__name__}", f"{os.path.basename(file)}:{line}"
+    options = replaced(given, trace.typed)
+    result, *updated = trace.entered(name, Call(name, (object(),)), run, (), options, where, run)
+    for x, value in zip(standing, updated, strict=True):
+        _rebind(trace, x, trace.called(TABLE["Tensor.detach"], (value,), {}, where))
+    return result
+
+
+_NORM = ("input", "running_mean", "running_var", "weight", "bias")
+_NORM_OF_C = ("input", "weight", "bias", "running_mean", "running_var")
+_STATISTICS: dict[Callable[..., Any], tuple[str, ...]] = {
+    torch.nn.functional.batch_norm: (*_NORM, "training", "momentum", "eps"),
+    torch.nn.functional.instance_norm: (*_NORM, "use_input_stats", "momentum", "eps"),
+    torch.batch_norm: (*_NORM_OF_C, "training", "momentum", "eps", "cudnn_enabled"),
+    torch.instance_norm: (*_NORM_OF_C, "use_input_stats", "momentum", "eps", "cudnn_enabled"),
+}
+"""Functions of torch that update running statistics, with the names of their parameters."""
 
 
 def _rebind(trace: Trace, x: Traced, value: Value) -> None:

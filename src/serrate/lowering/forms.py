@@ -95,7 +95,14 @@ def _elementwise(made: Fusing, instruction: Instruction, given: dict[str, Any]) 
         divisor = given[names[1]]
         if not of_floats and (not isinstance(divisor, int) or divisor == 0):
             raise NotFused("whole numbers are divided by what may be 0, which is an error that kernels do not report")
+    exponent = given[names[1]] if op.name == "pow" else None
+    if isinstance(exponent, int) and exponent < 0 and not _is_inexact(instruction.result.type):
+        raise NotFused("whole numbers to a negative power are an error that kernels do not report")
     return made.fusion.elementwise(op.name, *operands, **options)
+
+
+def _is_inexact(kind: TensorType) -> bool:
+    return kind.dtype.is_floating_point or kind.dtype.is_complex
 
 
 @form("astype")
@@ -118,8 +125,10 @@ def _same(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> Tens
 
 def _reduced(made: Fusing, instruction: Instruction, given: dict[str, Any]) -> TensorView:
     x, name = _value(given["x"]), instruction.op
-    view, result = made.view(x), instruction.result.type
-    axes = axes_of(given["axis"], view.ndim)
+    axes = axes_of(given["axis"], len(x.type.order))
+    found = made.read_backwards(x)
+    is_same = found is not None and found.axis in axes and name not in ("argmax", "argmin")  # from its end, too
+    view, result = found.view if found is not None and is_same else made.view(x), instruction.result.type
     _check_dependents(x.type, axes)
     if given.get("correction"):
         raise NotFused("a variance that is divided by less than the number of elements has no form")

@@ -27,6 +27,11 @@ def with_values(x: Tensor, elements: Any) -> Tensor:
     return x._with(elements.values if isinstance(elements, Tensor) else elements)
 
 
+def clone(x: Tensor) -> Tensor:
+    """A copy of the elements."""
+    return x.clone()
+
+
 def offsets(x: Tensor, level: int) -> torch.Tensor:
     """The offsets of one ragged level."""
     return x.partitions[level].offsets_on(x.device)
@@ -131,6 +136,19 @@ def without_writing(function: Callable[..., Any]) -> Callable[..., Any]:
         copy = (x.values if isinstance(x, Tensor) else x).clone()
         of_torch(function)(copy, *arguments, **named)
         return copy
+
+    call.__name__ = getattr(function, "__name__", str(function))
+    return call
+
+
+@factory
+def with_statistics(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch that updates running statistics, as one that gives the updated ones behind its result."""
+
+    def call(*, running_mean: Any, running_var: Any, **named: Any) -> Any:
+        copies = [(x.values if isinstance(x, Tensor) else x).clone() for x in (running_mean, running_var)]
+        made = of_torch(function)(**named, running_mean=copies[0], running_var=copies[1])
+        return made, *copies
 
     call.__name__ = getattr(function, "__name__", str(function))
     return call

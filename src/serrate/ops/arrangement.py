@@ -137,9 +137,15 @@ def _tile_body(x: Any, repetitions: Sequence[int], /) -> Any:
     for axis, times in enumerate(repetitions, start=x.ndim - len(repetitions)):
         if times == 0:
             x = x[(*[slice(None)] * axis, slice(0, 0))]
+        elif times > _MOST_COPIES:
+            raise TypeError(f"a program does not list {times} copies of a tensor")
         elif times > 1:
             x = ops.concat([x] * times, axis=axis)
     return x
+
+
+_MOST_COPIES = 1 << 10
+"""So many copies of a tensor stand in a program that tiles it; a size that only a call knows is not listed."""
 
 
 # fmt: off

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cmath
+import math
 from typing import Any
 
 import torch
@@ -149,9 +151,19 @@ def _extreme_vjp(g: Any, smaller: Any, greater: Any, x1: Any, x2: Any) -> tuple[
 def _pow_factors(out: Any, x1: Any, x2: Any) -> tuple[Any, Any]:
     if not isinstance(x2, (Tensor, torch.Tensor)):
         return (0 if x2 == 0 else x2 * ops.pow(x1, x2 - 1)), 0
+    if not isinstance(x1, (Tensor, torch.Tensor)):
+        by_exponent = out * _logarithm(x1)
+        return 0, ops.where(ops.real(x2) >= 0, 0, by_exponent) if x1 == 0 else by_exponent
     by_base = ops.where(ops.equal(x2, 0), 0, x2 * ops.pow(x1, x2 - 1))
     at_zero = ops.logical_and(ops.equal(x1, 0), ops.real(x2) >= 0)
     return by_base, ops.where(at_zero, 0, out * ops.log(x1))
+
+
+def _logarithm(number: complex) -> complex:
+    """The logarithm of a number, as torch has it where there is none."""
+    if isinstance(number, complex):
+        return cmath.log(number) if number else complex(-math.inf)
+    return math.log(number) if number > 0 else -math.inf if number == 0 else math.nan
 
 
 def _logaddexp_body(x1: Any, x2: Any, /) -> Any:

@@ -32,7 +32,7 @@ from serrate.ops.record import (
     written,
 )
 from serrate.ops.reductions import accumulating
-from serrate.ops.rules import conjugate, in_dtype, named_vjp, parents_of
+from serrate.ops.rules import conjugate, in_dtype, named_vjp, parents_of, total_beside
 from serrate.tensor import host
 from serrate.tensor.promotion import WIDE
 from serrate.tensor.tensor import Tensor, as_tensor
@@ -221,13 +221,17 @@ def _cumulative_prod_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_
     """For each entry the products, from it on, of all others; written so that its derivative is right at 0 too.
 
     Products of the entries that are not 0 are divided by the entry. Of those that are 0, the entry itself counts as 1,
-    one other as itself (its value is 0, its derivative is not), and more make the product vanish.
+    one other as itself (its value is 0, its derivative is not), and more make the product vanish. An entry that is no
+    finite number counts as 1 among the others, unless one of these is no finite number either.
     """
     if not (x.is_floating_point() or x.is_complex()):
         return None
     along = (axis or 0) % x.ndim
     g = _scanned(g, x, along, include_initial)
-    wide = conjugate(in_dtype(x, g.dtype))
+    given = conjugate(in_dtype(x, g.dtype))
+    odd = ops.astype(ops.logical_not(ops.isfinite(given)), torch.int64)
+    has_others = ops.greater(total_beside(odd, along), odd)
+    wide = ops.where(ops.equal(odd, 1), 1, given)
     zero = ops.equal(wide, 0)
     some, zeros = ops.where(zero, 1, wide), ops.cumulative_sum(zero, axis=along)
     terms = g * ops.cumulative_prod(some, axis=along)
@@ -240,7 +244,9 @@ def _cumulative_prod_vjp(g: Any, out: Any, x: Any, *, axis: int | None, include_
     one, two = those(1), those(2)
     of_others = _from_behind(those(0) + one * vanishing, along) / some
     of_zero = _from_behind(one + two * vanishing, along) - _from_behind(two, along) * wide
-    return in_dtype(ops.where(zero, of_zero, of_others), x.dtype)
+    found = ops.where(zero, of_zero, of_others)
+    beside_others = _from_behind(g * ops.cumulative_prod(given, axis=along), along) / ops.where(zero, 1, given)
+    return in_dtype(ops.where(has_others, beside_others, found), x.dtype)
 
 
 # -------------------------------------------------------------------------------------------------------------- records

@@ -9,6 +9,7 @@ Where eager code finds two sizes or partitions that have to be equal and are not
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -48,6 +49,14 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         elif func is torch.ops.aten.cumsum.out:
             return named["out"]
         return super().__torch_dispatch__(func, types, args, named)
+
+
+def _is_of_others(_: logging.LogRecord) -> bool:
+    """Whether a message is none of an abstract run, which asks torch what it thinks of numbers that mean nothing."""
+    return abstract.current() is None
+
+
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_is_of_others)
 
 
 class _Mode(threading.local):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serrate.program.partitions import Expression
-from serrate.program.sizes import Polynomial, Size, Symbol, lone_symbol, replaced, symbols_of
+from serrate.program.sizes import Polynomial, Size, Symbol, lone_symbol, replaced
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Known:
         pairs = sorted(((_rank(old), old, new) for old, new in ((other, one), (one, other))), key=lambda p: -p[0])
         for _, old, new in pairs:
             lone = lone_symbol(old)
-            if lone is not None and lone not in symbols_of(new):
+            if lone is not None and lone not in _symbols(new):
                 self.sizes[lone] = new
                 return
         raise TypeError(f"sizes {one} and {other} have to be equal, which no type can say")
@@ -79,6 +79,13 @@ class Known:
         while given in self.partitions:
             given = self.partitions[given]
         return given
+
+
+def _symbols(size: Size) -> set[Symbol]:
+    """The symbols in a size, and those in the sizes that these are parts of: a part stands for no whole of itself."""
+    found = set() if isinstance(size, int) else {each for monomial, _ in size.terms for each in monomial}
+    wholes = [whole for each in found for whole in each.of if isinstance(whole, Polynomial)]
+    return found.union(*map(_symbols, wholes))
 
 
 def _rank(size: Size) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +46,10 @@ def _expressions(parts: Any) -> Iterator[Expression]:
             yield from _expressions(part)
     elif hasattr(parts, "partition"):
         yield from _expressions(parts.partition)
+
+
+_LONGEST = 200
+"""The most characters of the text of an expression."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +119,12 @@ class Expression:
 
     @cached_property
     def text(self) -> str:
-        """The expression as it is shown."""
-        return str(self.operands[0]) if self.kind == "input" else f"{self.kind}({', '.join(map(str, self.operands))})"
+        """The expression as it is shown: where that is long, with a digest in the place of what it was made of, since
+        the same expression may stand in it many times."""
+        if self.kind == "input":
+            return str(self.operands[0])
+        whole = f"{self.kind}({', '.join(map(str, self.operands))})"
+        return whole if len(whole) <= _LONGEST else f"{self.kind}({sha256(whole.encode()).hexdigest()[:12]})"
 
     def __str__(self) -> str:
         return self.text

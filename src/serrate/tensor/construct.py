@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,6 @@ from serrate.tensor.partition import Partition
 from serrate.tensor.structure import Axis, Ragged, Structure
 from serrate.tensor.tensor import Tensor
 from serrate.tensor.tracing import untraced
-
-BUILDER: ContextVar[Callable[[Callable[[], Tensor]], Tensor] | None] = ContextVar("serrate builder", default=None)
-"""What is given the making of a tensor of Python's numbers where a trace stands: it is a constant of the program."""
 
 
 @untraced
@@ -46,17 +42,13 @@ def ragged(
     >>> sr.ragged([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], []], feature_size="gcd").values.shape
     torch.Size([3, 4])
     """
-    builder, place = BUILDER.get(), regions.default() if device is None else device
-    if (builder is not None or place is not None) and isinstance(nested, (list, tuple)) and _holds_tensors(nested):
-        builder, place = None, device
-
-    def made() -> Tensor:
-        values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
-        axes: list[Axis] = [partitions[0].num_components]
-        axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
-        return Tensor(values if place is None else values.to(place), Structure(axes))
-
-    return made() if builder is None else builder(made)
+    place = regions.default() if device is None else device
+    if place is not None and isinstance(nested, (list, tuple)) and _holds_tensors(nested):
+        place = device  # tensors stay where they are
+    values, partitions = read_nested(nested, ragged_rank, feature_size, dtype)
+    axes: list[Axis] = [partitions[0].num_components]
+    axes += [Ragged(p, range(i + 1)) for i, p in enumerate(partitions)]
+    return Tensor(values if place is None else values.to(place), Structure(axes))
 
 
 @untraced
@@ -248,19 +240,13 @@ def asarray(obj: Any, /, *, dtype: torch.dtype | None = None, device: Any = None
         raise TypeError("asarray takes numbers, nested lists, buffers, arrays and tensors, got None")
     if isinstance(obj, (list, tuple)) and _holds_tensors(obj):
         return asarray(_stacked(obj), dtype=dtype, device=device)
-    place, builder = regions.default() if device is None else device, BUILDER.get()
-    make = functools.partial(_of_numbers, obj, dtype, place)
-    return make() if builder is None else builder(make)
-
-
-def _of_numbers(obj: Any, dtype: torch.dtype | None, device: Any) -> Tensor:
-    """A Tensor of numbers, or of nested lists of them."""
+    place = regions.default() if device is None else device
     try:
-        return Tensor(torch.asarray(obj, dtype=dtype, device=device))
+        return Tensor(torch.asarray(obj, dtype=dtype, device=place))
     except TypeError:
         if dtype not in promotion.WIDE:  # torch turns floats into integers of the other types.
             raise
-        return Tensor(torch.asarray(obj, device=device).to(dtype))
+        return Tensor(torch.asarray(obj, device=place).to(dtype))
     except ValueError as error:
         if "expected sequence" not in str(error):
             raise

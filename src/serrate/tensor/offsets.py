@@ -60,7 +60,8 @@ def _vector_from_python(given: Any, name: str) -> torch.Tensor:
         raise RaggednessError(f"{name} must fit in int64, got uint64")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return torch.from_numpy(array if array.flags.writeable and array.flags.c_contiguous else array.copy())
+    array = array if array.flags.writeable and array.flags.c_contiguous else array.copy()
+    return torch.as_tensor(array, device="cpu")  # which a trace sees, unlike torch.from_numpy
 
 
 def _shares_memory(made: torch.Tensor, given: Any) -> bool:
