@@ -10,7 +10,7 @@ from tests.kernel.harness import check
 
 from serrate.fusion import Fusion, TensorView, symbol
 from serrate.kernel import lower
-from serrate.schedule.online import elements_of, with_online_sums
+from serrate.schedule.online import elements_of, with_online_sums, with_reciprocals
 
 INF, NAN = math.inf, math.nan
 ROWS = {
@@ -84,3 +84,14 @@ def test_a_maximum_of_another_tensor_is_none() -> None:
     exponentials = fusion.unary("exp", x - fusion.reduce("max", other, [1], keepdims=True))
     fusion.output(fusion.reduce("sum", exponentials, [1]), "y")
     assert with_online_sums(fusion) is fusion
+
+
+def test_what_is_divided_by_such_a_sum_is_multiplied_by_its_reciprocal() -> None:
+    made = with_reciprocals(softmax())
+    assert "divide" not in str(made)
+    x = torch.linspace(-2, 2, 15).view(3, 5)
+    torch.testing.assert_close(made.evaluate(x)[0], x.softmax(1))
+    fusion = Fusion()  # a sum of other numbers may be so small that it has no reciprocal
+    given = fusion.input("x", ["n", "m"])
+    fusion.output(given / fusion.reduce("sum", given, [1], keepdims=True), "y")
+    assert with_reciprocals(fusion) is fusion

@@ -317,7 +317,6 @@ enter(Monoid(
     finish=_relative_finish,
     reference=_relative_reference,
     kinds=("float",),
-    by_blocks=True,
 ))  # fmt: skip
 
 

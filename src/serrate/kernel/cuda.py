@@ -200,7 +200,8 @@ class _CudaPrinter(Printer):
             thread = self._position((0, 1, 2), "thread")
             return f"sr::adjacent_reduce<{threads}, {together}>({state}, {thread}, combine)"
         rank, group = self._position(mine, "thread"), self._position(others, "thread")
-        return f"sr::block_reduce<{_threads(launch)}>({state}, {rank}, {self._count(mine, 'block')}, {group}, combine)"
+        counts = f"{rank}, {self._count(mine, 'block')}, {group}, {self._count(others, 'block')}"
+        return f"sr::block_reduce<{_threads(launch)}>({state}, {counts}, combine)"
 
     def _grid_reduce(self, reduce: GridReduce) -> Iterator[str]:
         where = ", ".join(parallel.value for parallel in reduce.over)

@@ -36,6 +36,19 @@ __device__ inline T min(T a, typename Same<T>::type b) {
   return a < b || a != a ? a : b;
 }
 
+// One instruction, which NaN leaves with NaN, too.
+__device__ inline float max(float a, float b) {
+  float greater;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(a), "f"(b));
+  return greater;
+}
+
+__device__ inline float min(float a, float b) {
+  float less;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(less) : "f"(a), "f"(b));
+  return less;
+}
+
 SCALAR_FUNCTIONS
 
 // The component c < count with offsets[c] <= position < offsets[c + 1].
@@ -132,19 +145,25 @@ __device__ inline State adjacent_reduce(State state, int thread, Combine combine
   }
 }
 
-// The states of `count` threads, of which this one is number `rank` of its `group`, combined in the order of their ranks,
-// in a block of at most `Threads`.
+// The states of `count` threads, of which this one is number `rank` of its `group`, one of `groups`, combined in the
+// order of their ranks, in a block of at most `Threads`.
 template <int Threads, typename State, typename Combine>
-__device__ inline State block_reduce(State state, int rank, int count, int group, Combine combine) {
+__device__ inline State block_reduce(State state, int rank, int count, int group, int groups, Combine combine) {
   __shared__ alignas(State) unsigned char memory[Threads * sizeof(State)];
-  State* scratch = reinterpret_cast<State*>(memory) + group * count;
-  scratch[rank] = state;
+  State* scratch = reinterpret_cast<State*>(memory) + group;  // states of one rank lie together, in different banks
+  scratch[rank * groups] = state;
   __syncthreads();
-  for (int step = 1; step < count; step *= 2) {
-    if (rank % (2 * step) == 0 && rank + step < count) scratch[rank] = combine(scratch[rank], scratch[rank + step]);
-    __syncthreads();
+  if (count <= 32) {
+    state = scratch[0];
+    for (int other = 1; other < count; ++other) state = combine(state, scratch[other * groups]);
+  } else {
+    for (int step = 1; step < count; step *= 2) {
+      if (rank % (2 * step) == 0 && rank + step < count)
+        scratch[rank * groups] = combine(scratch[rank * groups], scratch[(rank + step) * groups]);
+      __syncthreads();
+    }
+    state = scratch[0];
   }
-  state = scratch[0];
   __syncthreads();
   return state;
 }

@@ -21,7 +21,7 @@ from serrate.schedule.lanes import with_ones_outside
 from serrate.schedule.loops import merge_runs
 from serrate.schedule.structure import Structure
 
-THREADS = 256
+THREADS = 128
 """Threads of a block."""
 
 WARP = 32

@@ -47,6 +47,53 @@ def with_online_sums(fusion: Fusion) -> Fusion:
     return made
 
 
+def with_reciprocals(fusion: Fusion) -> Fusion:
+    """A fusion in which what is divided by such a sum is multiplied by its reciprocal, of which there is one for each
+    row. These sums are 1 or more, so that it loses no more than the last bit."""
+    found = [tensor for tensor in fusion.tensors if _sum_below(tensor) is not None]
+    if not found:
+        return fusion
+    made = fusion.clone()
+    for tensor in found:
+        own = made.named(tensor.name)
+        assert own.definition is not None
+        numerator, divisor = own.definition.inputs
+
+        def make(numerator: TensorView = numerator, divisor: TensorView = divisor) -> TensorView:
+            return made.binary("multiply", numerator, _inverse(made, divisor, numerator))
+
+        made.compute_by(own, make)
+    return made
+
+
+def _inverse(fusion: Fusion, divisor: TensorView, like: TensorView) -> TensorView:
+    """The reciprocal of what is broadcast, broadcast as it is."""
+    operation = divisor.definition
+    assert operation is not None
+    if operation.name == "broadcast":
+        return fusion.broadcast(_inverse(fusion, operation.inputs[0], like), list(operation.options))
+    if operation.name == "expand":
+        return fusion.expand(_inverse(fusion, operation.inputs[0], like), like)
+    return fusion.unary("reciprocal", divisor)
+
+
+def _sum_below(tensor: TensorView) -> TensorView | None:
+    """The sum of exponentials relative to their maximum that a tensor is divided by; None if it is not."""
+    if not _is(tensor, "divide") or tensor.is_scheduled or tensor.dtype not in FLOATS:
+        return None
+    assert tensor.definition is not None
+    if len(tensor.definition.inputs) != 2:  # one of them is a number
+        return None
+    _, divisor = tensor.definition.inputs
+    while divisor.definition is not None:
+        if is_reduction(divisor):
+            return divisor if _is(divisor, "relative_exp_sum") or elements_of(divisor) is not None else None
+        if divisor.definition.name not in ("broadcast", "expand"):
+            return None
+        (divisor,) = divisor.definition.inputs
+    return None
+
+
 def elements_of(tensor: TensorView) -> TensorView | None:
     """The x of a sum of exp(x - max(x)) over the same axes; None if a tensor is no such sum."""
     if not is_reduction(tensor) or not _is(tensor, "sum") or tensor.is_scheduled or tensor.dtype not in FLOATS:

@@ -20,7 +20,7 @@ from serrate.schedule.averages import without_averages
 from serrate.schedule.grid import Grid
 from serrate.schedule.lengths import ByLength
 from serrate.schedule.loops import Parameters
-from serrate.schedule.online import with_online_sums
+from serrate.schedule.online import with_online_sums, with_reciprocals
 from serrate.schedule.segments import PlannedKernel, Segmenter
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
@@ -167,7 +167,9 @@ def plan(fusion: Fusion, target: str = "cpp", name: str = "kernel") -> Planned:
     tensor([1., 1., 1., 1., 1., 1., 1., 1.])
     """
     rewritten = without_averages(fusion)
-    segmenter = Segmenter(with_online_sums(rewritten) if target == "cuda" else rewritten, name, target)
+    if target == "cuda":
+        rewritten = with_online_sums(with_reciprocals(rewritten))
+    segmenter = Segmenter(rewritten, name, target)
     kernels = segmenter.run()
     outputs = [tensor.name for tensor in fusion.outputs]
     stored = {name for kernel in kernels for name in kernel.results}

@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(128) half_mean_cuda_(
     const auto combine = [=](State left, State right) {
       return State{left.y_mean_ + right.y_mean_, left.y_count_ + right.y_count_};
     };
-    const State state = sr::block_reduce<128>(State{y_mean_, y_count_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    const State state = sr::block_reduce<128>(State{y_mean_, y_count_}, int(threadIdx.y), 4, int(threadIdx.x), 32, combine);
     y_mean_ = state.y_mean_;
     y_count_ = state.y_count_;
   }

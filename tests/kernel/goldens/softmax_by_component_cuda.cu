@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_by_component_cuda_(
     const auto combine = [=](State left, State right) {
       return State{sr::max(left.t3_max_, right.t3_max_)};
     };
-    const State state = sr::block_reduce<128>(State{t3_max_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    const State state = sr::block_reduce<128>(State{t3_max_}, int(threadIdx.y), 4, int(threadIdx.x), 32, combine);
     t3_max_ = state.t3_max_;
   }
   double t6_sum_ = 0.0;
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_by_component_cuda_(
     const auto combine = [=](State left, State right) {
       return State{left.t6_sum_ + right.t6_sum_};
     };
-    const State state = sr::block_reduce<128>(State{t6_sum_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    const State state = sr::block_reduce<128>(State{t6_sum_}, int(threadIdx.y), 4, int(threadIdx.x), 32, combine);
     t6_sum_ = state.t6_sum_;
   }
   float t7_kept_ = 1.0f / float(t6_sum_);

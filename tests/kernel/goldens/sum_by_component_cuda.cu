@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(128) sum_by_component_cuda_(
     const auto combine = [=](State left, State right) {
       return State{left.y_sum_ + right.y_sum_};
     };
-    const State state = sr::block_reduce<128>(State{y_sum_}, int(threadIdx.y), 4, int(threadIdx.x), combine);
+    const State state = sr::block_reduce<128>(State{y_sum_}, int(threadIdx.y), 4, int(threadIdx.x), 32, combine);
     y_sum_ = state.y_sum_;
   }
   const int64_t d_inner_ = threadIdx.x;  // d of y, within 32, of 32
