@@ -1,4 +1,4 @@
-"""The page of what the loop layer was asked for: each row names tests that exist, or says why there are none."""
+"""The pages of what was asked for: each row of their tables names tests that exist, or says why there are none."""
 
 from __future__ import annotations
 
@@ -10,17 +10,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "loop_requirements.md").read_text()
+PAGES = {"loop_requirements": 50, "ptensor": 40}
+"""The pages, each with how many requirements it has at least."""
+HEAD = "| requirement | shown by |\n"
 NAME = re.compile(r"`([\w/]+\.py::[^`]+)`")
 REASON = re.compile(r"^(not yet: |no test: |not asked for; )\w")
 
 
 def rows(page: str) -> list[tuple[str, str]]:
     """(requirement, what is said to show it) of each row of the tables."""
-    lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
-    assert all(len(line) == 2 for line in lines)
-    found = [(left.strip(), right.strip()) for left, right in lines]
+    found, is_inside = [], False
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        is_inside = line.startswith("|") and (is_inside or cells == ["requirement", "shown by"])
+        if is_inside:
+            assert len(cells) == 2, line
+            found.append((cells[0], cells[1]))
     return [row for row in found if row != ("requirement", "shown by") and set("".join(row)) != {"-"}]
+
+
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / f"{page}.md").read_text()
 
 
 def unfounded(page: str) -> list[str]:
@@ -42,22 +52,28 @@ def missing(page: str) -> list[str]:
     return [name for name in named if name not in there]
 
 
-def test_every_requirement_has_a_test_or_a_reason() -> None:
-    assert len(rows(PAGE)) > 50
-    assert unfounded(PAGE) == []
+@pytest.mark.parametrize("page", PAGES)
+def test_every_requirement_has_a_test_or_a_reason(page: str) -> None:
+    assert len(rows(text_of(page))) > PAGES[page]
+    assert unfounded(text_of(page)) == []
 
 
-def test_every_requirement_is_a_sentence_of_its_own() -> None:
-    requirements = [left for left, _ in rows(PAGE)]
+@pytest.mark.parametrize("page", PAGES)
+def test_every_requirement_is_a_sentence_of_its_own(page: str) -> None:
+    requirements = [left for left, _ in rows(text_of(page))]
     assert len(set(requirements)) == len(requirements)
     assert all(left.endswith(".") for left in requirements)
 
 
 def test_every_named_test_is_collected() -> None:
     wrong = "| A. | `fusion/test_seeds.py::test_nothing` |\n| B. | `fusion/test_nothing.py::test_split` |\n"
-    assert missing(PAGE + wrong) == ["fusion/test_nothing.py::test_split", "fusion/test_seeds.py::test_nothing"]
+    pages = "\n".join(map(text_of, PAGES))
+    assert missing(f"{pages}\n{HEAD}{wrong}") == [
+        "fusion/test_nothing.py::test_split",
+        "fusion/test_seeds.py::test_nothing",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "not yet", "`fusion/test_seeds.py`", "see test_split"])
 def test_a_row_without_a_test_or_a_reason_is_found(text: str) -> None:
-    assert unfounded(f"| A. | {text} |\n| B. | not yet: nobody asked |\n| C. | `a.py::test_b` |") == ["A."]
+    assert unfounded(f"{HEAD}| A. | {text} |\n| B. | not yet: nobody asked |\n| C. | `a.py::test_b` |") == ["A."]
