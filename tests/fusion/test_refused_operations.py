@@ -111,8 +111,8 @@ def unknown_option() -> Any:
 
 @refused(
     ValueError,
-    "no operation 'median'; there are sum, prod, max, min, any, all, count_nonzero, mean, var, logsumexp, argmax, "
-    "argmin",
+    "no operation 'median'; there are sum, prod, max, min, any, all, count_nonzero, mean, var, logsumexp, "
+    "relative_exp_sum, argmax, argmin",
 )
 def unknown_reduction() -> Any:
     fusion = Fusion()
