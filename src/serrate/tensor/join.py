@@ -44,8 +44,9 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     number = template._axis(axis)
     template = next((p for p in parts if p.ndim == template.ndim and isinstance(p.shape[number], Ragged)), template)
     c = template.order[number]
-    parts = [_like(p, template, c, i) for i, p in enumerate(parts)]
-    _require_joinable(parts, template, c)
+    if not all(_is_stored_alike(p, template) for p in parts):
+        parts = [_like(p, template, c, i) for i, p in enumerate(parts)]
+        _require_joinable(parts, template, c)
     packed = len(template.structure.axes)
     if c >= packed:
         values = torch.cat(_of_one_dtype([fitted(p.values, template.structure) for p in parts]), c - packed + 1)
@@ -88,6 +89,8 @@ def _concat_dense(parts: list[Tensor], axis: int) -> Tensor:
 
 
 def _of_one_dtype(each: list[torch.Tensor]) -> list[torch.Tensor]:
+    if all(values.dtype is each[0].dtype for values in each):
+        return each
     dtype = functools.reduce(promote, [values.dtype for values in each])
     return [values.to(dtype) for values in each]
 
@@ -133,6 +136,15 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
     order = [c + (c >= at) for c in x.order]
     order.insert(position, at)
     return Tensor(x.values, Structure(axes, x.structure.capacity), tuple(order), x.team)
+
+
+def _is_stored_alike(part: Tensor, template: Tensor) -> bool:
+    """Whether a part has the very structure of the template, and as many features, so that nothing is to be compared."""
+    return part is template or (
+        part.structure is template.structure
+        and part.order == template.order
+        and part.values.shape[1:] == template.values.shape[1:]
+    )
 
 
 def _like(part: Tensor, template: Tensor, c: int, i: int) -> Tensor:
