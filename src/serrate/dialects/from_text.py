@@ -18,7 +18,7 @@ from serrate.dialects.objects import FALSE, NONE, TRUE, CannotRead, CannotWrite,
 from serrate.dialects.ptensor import ABOUT_CALLS, PTensorOperation, form_in, record_of
 from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
-from serrate.dialects.to_text import usual_form
+from serrate.dialects.to_text import takes_any_number, usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
 from serrate.ops.recording import Names
 from serrate.passes.inline_calls import CannotInline, Inliner
@@ -341,6 +341,9 @@ class Reader:
             )
         nested = sum(map(_count, attributes.values()))
         direct = len(operands) - nested
+        if takes_any_number(op):
+            options = tuple((names[name], self._read(each, operands)) for name, each in attributes.items())
+            return op.name, tuple(operands[:direct]), options
         shown = usual_form(op, written, set(attributes), direct)
         if form is not None:
             if not isinstance(form, ArrayAttr):

@@ -204,8 +204,15 @@ class Writer:
         """An operation of a class, whose attributes have the class's names; None for calls that only a call can say."""
         form = _form(op, instruction)
         parameters = op.signature.parameters
-        if any(each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for each in parameters.values()):
+        if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
             return None
+        if takes_any_number(op):
+            if not all(type(each) is Value for each in instruction.arguments):
+                return None
+            operands += instruction.arguments
+            place = _placing(operands)
+            options = ((form.names.get(name, name), self._placed(part, place)) for name, part in instruction.named)
+            return form.of, {name: attribute_of(term) for name, term in options}
         given = [*zip(parameters, instruction.arguments, strict=False), *instruction.named]
         if len(instruction.arguments) > len(parameters):
             return None
@@ -237,6 +244,11 @@ def placed_at(operation: Operation, where: str) -> Operation:
     if file and line.isdigit():
         operation.location = FileLineColLoc(StringAttr(file), IntAttr(int(line)), IntAttr(0))
     return operation
+
+
+def takes_any_number(op: Op) -> bool:
+    """Whether an operation takes any number of operands, as `meshgrid` does, and everything else by name."""
+    return any(each.kind is Parameter.VAR_POSITIONAL for each in op.signature.parameters.values())
 
 
 def given_form(names: list[str], count: int) -> list[str]:

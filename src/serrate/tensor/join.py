@@ -139,7 +139,7 @@ def _with_packed_axis(x: Tensor, position: int) -> Tensor:
 
 
 def _is_stored_alike(part: Tensor, template: Tensor) -> bool:
-    """Whether a part has the very structure of the template, and as many features, so that nothing is to be compared."""
+    """Whether a part has the very structure of the template, and its features: then nothing is to be compared."""
     return part is template or (
         part.structure is template.structure
         and part.order == template.order

@@ -22,7 +22,7 @@ builtin.module {
     func.return %v0 : !ptensor.ptensor<5 x f32>
   }
   func.func @meshgrid(%x0: !ptensor.ptensor<2 x i64>, %x1: !ptensor.ptensor<4 x i64>) -> (!ptensor.ptensor<4 x 2 x i64>, !ptensor.ptensor<4 x 2 x i64>) attributes {ptensor.outputs = #ptensor.term<[operand(0), operand(1)]>} {
-    %v0, %v1 = "ptensor.call"(%x0, %x1) {callee = "meshgrid", results = #ptensor.term<[operand(0), operand(1)]>} : (!ptensor.ptensor<2 x i64>, !ptensor.ptensor<4 x i64>) -> (!ptensor.ptensor<4 x 2 x i64>, !ptensor.ptensor<4 x 2 x i64>)
+    %v0, %v1 = "ptensor.meshgrid"(%x0, %x1) {results = #ptensor.term<[operand(0), operand(1)]>} : (!ptensor.ptensor<2 x i64>, !ptensor.ptensor<4 x i64>) -> (!ptensor.ptensor<4 x 2 x i64>, !ptensor.ptensor<4 x 2 x i64>)
     func.return %v0, %v1 : !ptensor.ptensor<4 x 2 x i64>, !ptensor.ptensor<4 x 2 x i64>
   }
   func.func @extract_triangle(%x0: !ptensor.ptensor<3 x 4 x f32>) -> (!ptensor.ptensor<3 x 4 x f32>, !ptensor.ptensor<3 x 4 x f32>) {
