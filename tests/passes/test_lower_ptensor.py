@@ -8,6 +8,8 @@ import torch
 from tests.passes.running import program_of
 
 import serrate as sr
+from serrate.dialects.from_text import program_of as program_read
+from serrate.dialects.texts import parse
 from serrate.passes import lower_ptensor
 from serrate.passes.lower_ptensor import Called, Cutter, Fused
 
@@ -63,3 +65,24 @@ def test_draws_stay_in_the_order_of_the_program():
     assert [op for op in calls if op in lower_ptensor.DRAWS] == [
         "torch.bernoulli", "torch.rand", "torch.rand_like", "torch.rand",
     ]  # fmt: skip
+
+
+ON_A_GPU = """
+func.func @main(%x: !ptensor.ptensor<n0 x 8 x f32, device = "cuda:0">)
+    -> !ptensor.ptensor<n0 x 8 x f32, device = "cuda:0"> {
+  %y = "ptensor.elementwise_unary_op"(%x) {euop = "exp"}
+    : (!ptensor.ptensor<n0 x 8 x f32, device = "cuda:0">) -> !ptensor.ptensor<n0 x 8 x f32, device = "cuda:0">
+  func.return %y : !ptensor.ptensor<n0 x 8 x f32, device = "cuda:0">
+}
+"""
+
+
+def test_kernels_are_made_for_the_device_of_the_tensors():
+    program = program_read(parse(ON_A_GPU))
+    (step,) = Cutter(program).run()
+    assert isinstance(step, Fused)
+    assert step.fusing.target == "cuda"
+    assert {kernel.target.name for each in step.planned.steps for kernel in each.kernels} == {"cuda"}
+    (step,) = Cutter(program, frozenset({"cpu"})).run()
+    assert isinstance(step, Called)
+    assert step.reason == "one device computes a kernel, a cpu, and its tensors are on cuda:0"

@@ -122,7 +122,7 @@ class Cutter:
         if len(devices) > 1 or not all(device.type in self.devices for device in devices):
             there = ", ".join(sorted(map(str, devices)))
             self.refused[instruction.region] = (
-                f"kernels are made for one device, for now {_listed(self.devices)}: {there}"
+                f"one device computes a kernel, a {_listed(self.devices)}, and its tensors are on {there}"
             )
             return (instruction,)
         try:
