@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -169,20 +168,6 @@ def test_a_wrong_type_of_any_record_is_found(name: str) -> None:
                 return
 
 
-def test_a_thousand_operations_are_read_within_three_seconds() -> None:
-    def function(x: sr.Tensor) -> sr.Tensor:
-        for number in range(167):
-            rows = sr.exp(sr.sum(x[:, number:], axis=1))
-            x = rows[:, None] * x + float(number)
-        return x
-
-    text = str(module_of(traced(function, sr.ragged([[1.0, 2.0], []]))))
-    begin = time.process_time()
-    program = program_of(parse(text))
-    assert time.process_time() - begin < 3
-    assert len(program.instructions) == 1002
-
-
 def test_partitions_that_are_made_of_many_others_are_compared_at_once() -> None:
     def function(x: sr.Tensor) -> sr.Tensor:
         for _ in range(20):
@@ -190,9 +175,7 @@ def test_partitions_that_are_made_of_many_others_are_compared_at_once() -> None:
         return x
 
     text = str(module_of(traced(function, sr.ragged([[1.0, 2.0], []]))))
-    begin = time.process_time()
-    assert len(program_of(parse(text)).instructions) == 60
-    assert time.process_time() - begin < 3
+    assert len(program_of(parse(text)).instructions) == 60  # without sharing, this would not end
 
 
 def test_types_under_autocast_are_those_that_it_gives() -> None:
