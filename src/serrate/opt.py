@@ -76,7 +76,10 @@ def _work(given: argparse.Namespace) -> int:
     from serrate.dialects.pipeline import PASSES, check
     from serrate.dialects.texts import parse
 
-    text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    try:
+        text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{given.file} is expected to be a text in UTF-8: {error}") from error
     module = parse(text, "stdin" if given.file == "-" else given.file)
     check(module)
     for name in given.passes:
@@ -157,9 +160,13 @@ def _entry(given: Mapping[str, torch.Tensor], name: str, what: str) -> torch.Ten
 
 
 def _loaded(path: str) -> Mapping[str, torch.Tensor]:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    return load_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is expected to be a file of safetensors: {error}") from error
 
 
 def _shown(result: Any) -> str:
