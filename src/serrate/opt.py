@@ -115,7 +115,11 @@ def ran(module: Module, entry: str, given: Mapping[str, torch.Tensor]) -> Any:
         machine = Machine(module, team)
         return machine.call(name, *machine.arguments(name, given))
     program, partitions = program_read(module, name), dict[Expression, Partition]()
-    return runnable(program).run(*(_tensor(str(each.name), each.type, given, partitions) for each in program.inputs))
+    inputs = [_tensor(str(each.name), each.type, given, partitions) for each in program.inputs]
+    try:
+        return runnable(program).run(*inputs)
+    except (LookupError, RuntimeError, ArithmeticError) as error:  # as an operation refuses values
+        raise ValueError(f"@{name} cannot be run on these inputs: {error}") from error
 
 
 def _tensor(

@@ -179,6 +179,11 @@ TEXTS = {
 }
 
 
+TEXTS["f.mlir:1:22: result 'made' at position 0 does not verify: tensor"] = (
+    'func.func @f() { %d = "host.constant"() : () -> tensor<2xf32>\nfunc.return }'
+)
+
+
 @pytest.mark.parametrize("message", TEXTS)
 def test_texts_that_are_no_modules(message: str) -> None:
     with pytest.raises(TextError, match=message):

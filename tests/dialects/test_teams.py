@@ -244,6 +244,10 @@ CALLS = {
         "host.call"(%x) {callee = "exp"} : (tensor<4xf32>) -> ()""",
     "f.mlir:3:1: add cannot be run: ": """
         %y = "host.call"(%x) {callee = "add"} : (tensor<4xf32>) -> tensor<4xf32>""",
+    "f.mlir:4:1: exp reads %x, whose memory was given back": """
+        "host.free"(%x) : (tensor<4xf32>) -> ()
+"host.call"(%x) {callee = "exp"} : (tensor<4xf32>) -> ()""",
+    "f.mlir:3:1: a whole number is expected, got 1.0": "%c = arith.constant 1.0 : f32",
     "f.mlir:3:1: a function may not call itself, and @main does": """
         func.call @main(%x) : (tensor<4xf32>) -> ()""",
 }
@@ -256,3 +260,9 @@ def test_what_cannot_be_run_is_said_with_its_place(message: str) -> None:
     )
     with pytest.raises(TextError, match=message):
         Machine(parse(text, "f.mlir"), SingleProcess()).call("main", Tensor(torch.ones(4)))
+
+
+def test_a_number_before_any_tensor_is_refused() -> None:
+    machine = Machine(parse("func.func @main(%t: i64, %g: i64) { func.return }"), SingleProcess())
+    with pytest.raises(ValueError, match="@main takes the number of a tensor before any tensor: i64"):
+        machine.arguments("main", {})

@@ -125,8 +125,10 @@ class Machine:
             elif numbers == 1:  # behind the team stands the number of the tensor
                 made.append((whole.data.detail("team") if whole is not None else None) or 0)
             else:
-                shape = next(tuple(part.values.shape) for part in reversed(made) if isinstance(part, Tensor))
-                made.append(self.team.init_dtensor(made[-1], shape))
+                tensors = [part for part in made if isinstance(part, Tensor)]
+                if not tensors:
+                    raise ValueError(f"@{name} takes the number of a tensor before any tensor: {each.type}")
+                made.append(self.team.init_dtensor(made[-1], tuple(tensors[-1].values.shape)))
         return made
 
     def _block(self, block: Block, values: Values) -> list[Any]:
@@ -137,6 +139,12 @@ class Machine:
             run = _RUN.get(type(operation))
             if run is None:
                 raise TextError(f"{operation.name} cannot be run: it has to be lowered", self.module.where(operation))
+            freed = next((each for each in operation.operands if each not in values), None)
+            if freed is not None:
+                name = f"%{freed.name_hint or freed.index}"
+                raise TextError(
+                    f"{_called(operation)} reads {name}, whose memory was given back", self.module.where(operation)
+                )
             try:
                 made = run(self, operation, values)
             except TextError:  # of an operation inside
@@ -216,7 +224,8 @@ def _freed(machine: Machine, operation: host.FreeOp, values: Values) -> Sequence
 
 
 def _number(machine: Machine, operation: NumberOp, values: Values) -> Sequence[Any]:
-    assert isinstance(operation.value, IntegerAttr)
+    if not isinstance(operation.value, IntegerAttr):
+        raise CannotRead(f"a whole number is expected, got {operation.value}")
     return [operation.value.value.data]
 
 

@@ -198,7 +198,9 @@ def printed(module: Operation) -> str:
 def _first_line(error: Exception) -> str:
     message = error.msg if isinstance(error, ParseError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _place(span: Span) -> str:
