@@ -129,6 +129,9 @@ def _tensor(
     if values.dtype != kind.dtype or values.ndim != len(kind.features) + (kind.rows is not None):
         raise ValueError(f"the input {name} is {kind}, got values {values.dtype} of shape {tuple(values.shape)}")
     if not kind.axes:
+        known = [(size, found) for size, found in zip(kind.features, values.shape, strict=False) if type(size) is int]
+        if kind.rows is None and any(size != found for size, found in known):
+            raise ValueError(f"the input {name} is {kind}, got values {values.dtype} of shape {tuple(values.shape)}")
         return Tensor(values, DENSE, kind.order)
     axes: list[Any] = []
     for axis in kind.axes:

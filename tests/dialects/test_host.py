@@ -179,7 +179,7 @@ TEXTS = {
 }
 
 
-TEXTS["f.mlir:1:22: result 'made' at position 0 does not verify: tensor"] = (
+TEXTS["f.mlir:1:18: result 'made' at position 0 does not verify: tensor"] = (
     'func.func @f() { %d = "host.constant"() : () -> tensor<2xf32>\nfunc.return }'
 )
 

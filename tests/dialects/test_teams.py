@@ -266,3 +266,20 @@ def test_a_number_before_any_tensor_is_refused() -> None:
     machine = Machine(parse("func.func @main(%t: i64, %g: i64) { func.return }"), SingleProcess())
     with pytest.raises(ValueError, match="@main takes the number of a tensor before any tensor: i64"):
         machine.arguments("main", {})
+
+
+@pytest.mark.parametrize(
+    "number, message",
+    [("%t", "a number that means nothing"), ("%g", r"has the shape \(4,\), and its team 1 says \(3,\)")],
+)
+def test_results_that_a_team_does_not_know(number: str, message: str) -> None:
+    text = f"""func.func @main(%x: tensor<?xf32>) -> (tensor<?xf32>, i64, i64) {{
+      %t = arith.constant 1 : i64
+      %n = arith.constant 3 : index
+      %u = "host.call"(%t, %n) {{callee = "team.init_dtensor"}} : (i64, index) -> i64
+      %g = "host.call"(%t, %n) {{callee = "team.init_dtensor"}} : (i64, index) -> i64
+      "host.call"(%t, %u) {{callee = "team.fini_dtensor"}} : (i64, i64) -> ()
+      func.return %x, %t, {number} : tensor<?xf32>, i64, i64
+    }}"""
+    with pytest.raises(TextError, match=f"f.mlir:7:7: result 0 of @main has {message.removeprefix('has ')}"):
+        Machine(parse(text, "f.mlir"), SingleProcess()).call("main", Tensor(torch.ones(4)))

@@ -91,11 +91,17 @@ class Machine:
             if not isinstance(part, Tensor) or len(numbers) < 2:
                 continue
             team, gid = numbers
-            wanted, found = tuple(self.team.local_shape(team, gid)), tuple(part.values.shape)
+            place = self.module.where(self._block_of(name).last_op or self.functions[name])
+            try:
+                wanted = tuple(self.team.local_shape(team, gid))
+            except LookupError as error:
+                raise TextError(f"result {at} of @{name} has a number that means nothing: {error}", place) from error
+            found = tuple(part.values.shape)
             if wanted != found:
-                raise ValueError(
+                raise TextError(
                     f"result {at} of @{name} has the shape {found}, and its team {team} says {wanted}: the inputs are "
-                    f"not of the sizes that the module was made for"
+                    f"not of the sizes that the module was made for",
+                    place,
                 )
 
     def arguments(self, name: str, given: Mapping[str, torch.Tensor]) -> list[Any]:
