@@ -93,6 +93,25 @@ def test_inputs_that_do_not_fit_are_named(file: str, tmp_path: Path, capsys: pyt
         assert message in capsys.readouterr().err
 
 
+def test_values_that_an_operation_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, index = torch.arange(3.0), torch.tensor([0, 7])
+    text = str(module_of(traced(lambda x, index: sr.asarray(x)[index], x, index)))
+    (tmp_path / "index.mlir").write_text(text)
+    save_file({"x0": x, "x1": index}, tmp_path / "inputs.safetensors")
+    for passes in ([], ["--pass", "lower-ptensor"]):
+        assert main([f"{tmp_path}/index.mlir", "--run", f"{tmp_path}/inputs.safetensors", *passes]) == 1
+        assert "@main cannot be run on these inputs: index 7 is out of bounds" in capsys.readouterr().err
+
+
+def test_files_of_another_form_are_named(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"\xff\xfe")
+    assert main([file, "--run", str(other)]) == 1
+    assert f"{other} is expected to be a file of safetensors" in capsys.readouterr().err
+    assert main([str(other)]) == 1
+    assert f"{other} is expected to be a text in UTF-8" in capsys.readouterr().err
+
+
 def test_mistakes_of_the_command_itself(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([file, "--pass", "dead-cod"])

@@ -76,7 +76,10 @@ def _work(given: argparse.Namespace) -> int:
     from serrate.dialects.pipeline import PASSES, check
     from serrate.dialects.texts import parse
 
-    text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    try:
+        text = sys.stdin.read() if given.file == "-" else Path(given.file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{given.file} is expected to be a text in UTF-8: {error}") from error
     module = parse(text, "stdin" if given.file == "-" else given.file)
     check(module)
     for name in given.passes:
@@ -112,7 +115,11 @@ def ran(module: Module, entry: str, given: Mapping[str, torch.Tensor]) -> Any:
         machine = Machine(module, team)
         return machine.call(name, *machine.arguments(name, given))
     program, partitions = program_read(module, name), dict[Expression, Partition]()
-    return runnable(program).run(*(_tensor(str(each.name), each.type, given, partitions) for each in program.inputs))
+    inputs = [_tensor(str(each.name), each.type, given, partitions) for each in program.inputs]
+    try:
+        return runnable(program).run(*inputs)
+    except (LookupError, RuntimeError, ArithmeticError) as error:  # as an operation refuses values
+        raise ValueError(f"@{name} cannot be run on these inputs: {error}") from error
 
 
 def _tensor(
@@ -122,6 +129,9 @@ def _tensor(
     if values.dtype != kind.dtype or values.ndim != len(kind.features) + (kind.rows is not None):
         raise ValueError(f"the input {name} is {kind}, got values {values.dtype} of shape {tuple(values.shape)}")
     if not kind.axes:
+        known = [(size, found) for size, found in zip(kind.features, values.shape, strict=False) if type(size) is int]
+        if kind.rows is None and any(size != found for size, found in known):
+            raise ValueError(f"the input {name} is {kind}, got values {values.dtype} of shape {tuple(values.shape)}")
         return Tensor(values, DENSE, kind.order)
     axes: list[Any] = []
     for axis in kind.axes:
@@ -157,9 +167,13 @@ def _entry(given: Mapping[str, torch.Tensor], name: str, what: str) -> torch.Ten
 
 
 def _loaded(path: str) -> Mapping[str, torch.Tensor]:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    return load_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is expected to be a file of safetensors: {error}") from error
 
 
 def _shown(result: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from tests.compiler.harness import packed
@@ -13,15 +15,19 @@ from tests.dialects.traced import differentiated, traced
 from tests.ops.samples import DTYPES
 from xdsl.ir import Operation
 
+import serrate as sr
 from serrate.compiler.compiling import runnable
 from serrate.dialects import lower_ptensor
 from serrate.dialects.attributes import PTensor
-from serrate.dialects.from_host import program_read
+from serrate.dialects.from_host import is_of_teams, program_read
+from serrate.dialects.from_text import programs_of
+from serrate.dialects.pipeline import check
 from serrate.dialects.ptensor import CLASSES, OPERATIONS
 from serrate.dialects.texts import Module, TextError, parse
 from serrate.dialects.to_text import module_of
 from serrate.ops.record import TABLE
 from serrate.program.program import Program
+from serrate.program.types import Value
 
 
 def lowered(program: Program) -> Module:
@@ -152,3 +158,81 @@ def test_what_is_lowered_is_not_lowered_again() -> None:
     module = lowered(traced(lambda x: x + 1, torch.ones(3)))
     with pytest.raises(TextError, match="is lowered already"):
         lower_ptensor.run(module)
+
+
+TEXTS = {
+    "f.mlir:1:1: a module of functions is expected, and the text is empty": "// nothing\n",
+    "f.mlir:2:1: the module has another function @f already": "func.func @f() { func.return }\n" * 2,
+    "f.mlir:2:3: host.call reads %y, which is made behind it": """func.func @f(%x: tensor<2xf32>) {
+  "host.call"(%y) {callee = "exp"} : (tensor<2xf32>) -> ()
+  %y = "host.call"(%x) {callee = "exp"} : (tensor<2xf32>) -> tensor<2xf32>
+  func.return
+}""",
+    "f.mlir:4:5: host.call reads %z, which is made behind it": """func.func @f(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %y = "host.fused"(%x) ({
+  ^bb0(%a: tensor<2xf32>):
+    %b = "host.call"(%z) {callee = "exp"} : (tensor<2xf32>) -> tensor<2xf32>
+    %z = "host.call"(%a) {callee = "exp"} : (tensor<2xf32>) -> tensor<2xf32>
+    "host.yield"(%b) : (tensor<2xf32>) -> ()
+  }) : (tensor<2xf32>) -> tensor<2xf32>
+  func.return %y : tensor<2xf32>
+}""",
+}
+
+
+TEXTS["f.mlir:1:18: result 'made' at position 0 does not verify: tensor"] = (
+    'func.func @f() { %d = "host.constant"() : () -> tensor<2xf32>\nfunc.return }'
+)
+
+
+@pytest.mark.parametrize("message", TEXTS)
+def test_texts_that_are_no_modules(message: str) -> None:
+    with pytest.raises(TextError, match=message):
+        parse(TEXTS[message], "f.mlir")
+
+
+@pytest.mark.parametrize("kind", ["!ptensor.ptensor<2 x f32>", "tensor<2xf32>"])
+def test_a_call_of_what_there_is_not(kind: str) -> None:
+    name = "ptensor.call" if "ptensor" in kind else "host.call"
+    text = f'func.func @f(%x: {kind}) {{\n"{name}"(%x) {{callee = "exponential"}} : ({kind}) -> ()\nfunc.return\n}}'
+    with pytest.raises(TextError, match=r"f.mlir:2:1: there is no operation exponential, and the call names no"):
+        program_read(parse(text, "f.mlir"), "f")
+
+
+def test_a_function_without_a_body_is_no_program() -> None:
+    declared = "func.func private @g(tensor<2xf32>) -> tensor<2xf32>"
+    text = f"{declared}\nfunc.func @f(%x: tensor<2xf32>) {{\nfunc.call @g(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+    module = parse(text.replace("\nfunc.call", "\n%y = func.call") + "func.return\n}", "f.mlir")
+    assert not is_of_teams(module, "f")
+    with pytest.raises(TextError, match=r"f.mlir:1:1: a program is one block of operations, got 0"):
+        program_read(module, "f")
+
+
+def test_something_else_than_functions_is_refused_beside_lowered_ones() -> None:
+    text = "%c = arith.constant 1 : i64\nfunc.func @f(%x: tensor<2xf32>) { func.return }"
+    with pytest.raises(TextError, match=r"f.mlir:1:1: a module has functions, and no arith.constant"):
+        check(parse(text, "f.mlir"))
+
+
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: (x, x), lambda x: None])
+def test_what_gives_its_argument_or_nothing_is_read_again(function: Callable[[sr.Tensor], object]) -> None:
+    program = traced(function, sr.ragged([[1.0], [], [2.0, 3.0]]))
+    assert program_read(lowered(program), "main") == program
+
+
+def test_names_that_no_value_may_have_are_kept() -> None:
+    value = Value(traced(lambda x: x, torch.ones(3)).inputs[0].type, "x-1 of all")
+    program = Program((value,), (), value)
+    assert program_read(lowered(program), "main").inputs == (value,)
+
+
+def test_functions_that_call_each_other_too_often() -> None:
+    kind = "!ptensor.ptensor<2 x f32>"
+    called = "\n".join(
+        f"func.func @f{each}(%x: {kind}) -> {kind} {{\n%y = func.call @f{each + 1}(%x) : ({kind}) -> {kind}\n"
+        f"func.return %y : {kind}\n}}"
+        for each in range(1000)
+    )
+    module = parse(f"{called}\nfunc.func @f1000(%x: {kind}) -> {kind} {{\nfunc.return %x : {kind}\n}}", "f.mlir")
+    with pytest.raises(TextError, match=r"f.mlir:\d+:1: @f\d+ is called by a function that is called by others"):
+        programs_of(module)

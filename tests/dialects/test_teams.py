@@ -199,3 +199,87 @@ def test_rows_go_to_other_ranks_and_come_back() -> None:
         return back[1].tolist() == counts.tolist()
 
     assert all(Team(3).run(work))
+
+
+def run_alone(module: Module, **given: torch.Tensor) -> list[Any]:
+    """What a module gives in a team of one process, for inputs by their names."""
+    machine = Machine(parse(str(dist_to_runtime.run(lower_ptensor.run(module))), "f.mlir"), SingleProcess())
+    return machine.call("main", *machine.arguments("main", given))
+
+
+@pytest.mark.parametrize("name", ["slice", "slice of a slice", "nothing of it", "halves", "all"])
+def test_inputs_belong_to_the_team_that_the_module_was_made_for(name: str) -> None:
+    function, operands = CASES[name]
+    found = run_alone(module_of_team(function, operands), x0=operands[0])
+    torch.testing.assert_close(found[0].values, function(*map(sr.asarray, operands)).values)
+    assert found[1] == TEAM
+
+
+@pytest.mark.parametrize("function", [lambda x: sr.sum(x), lambda x: x + 1])
+@pytest.mark.parametrize("given", [torch.ones(12, 4), torch.ones(11, 3), torch.ones(11), torch.ones(11, 4).int()])
+def test_inputs_of_other_types_are_refused(function: Callable[..., Any], given: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"the input x0 is .*11 x 4 x f32, team = 7.*, got values torch"):
+        run_alone(module_of_team(function, (X,)), x0=given)
+
+
+def test_ragged_inputs_beside_teams_are_refused() -> None:
+    text = """
+    func.func @main(%x: tensor<?xf32, #host.layout<n0 x @p0 x f32>>, %team: i64) -> i64 {
+      func.return %team : i64
+    }
+    """
+    machine = Machine(parse(text), SingleProcess())
+    with pytest.raises(ValueError, match="beside tensors of teams every input has a known shape"):
+        machine.arguments("main", {"x": torch.ones(3)})
+
+
+CALLS = {
+    "f.mlir:3:1: there is no operation exponential, and the call": """
+        "host.call"(%x) {callee = "exponential"} : (tensor<4xf32>) -> ()""",
+    "f.mlir:3:1: a team has no team.nothing; there are team.init_dtensor": """
+        "host.call"() {callee = "team.nothing"} : () -> ()""",
+    "f.mlir:3:1: team.fini_dtensor cannot be run: the team 1 knows no tensor": """
+        "host.call"(%t, %t) {callee = "team.fini_dtensor"} : (i64, i64) -> ()""",
+    "f.mlir:3:1: exp gives 1 values, and the text 0": """
+        "host.call"(%x) {callee = "exp"} : (tensor<4xf32>) -> ()""",
+    "f.mlir:3:1: add cannot be run: ": """
+        %y = "host.call"(%x) {callee = "add"} : (tensor<4xf32>) -> tensor<4xf32>""",
+    "f.mlir:4:1: exp reads %x, whose memory was given back": """
+        "host.free"(%x) : (tensor<4xf32>) -> ()
+"host.call"(%x) {callee = "exp"} : (tensor<4xf32>) -> ()""",
+    "f.mlir:3:1: a whole number is expected, got 1.0": "%c = arith.constant 1.0 : f32",
+    "f.mlir:3:1: a function may not call itself, and @main does": """
+        func.call @main(%x) : (tensor<4xf32>) -> ()""",
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_what_cannot_be_run_is_said_with_its_place(message: str) -> None:
+    text = (
+        f"func.func @main(%x: tensor<4xf32>) {{\n%t = arith.constant 1 : i64\n{CALLS[message].strip()}\nfunc.return\n}}"
+    )
+    with pytest.raises(TextError, match=message):
+        Machine(parse(text, "f.mlir"), SingleProcess()).call("main", Tensor(torch.ones(4)))
+
+
+def test_a_number_before_any_tensor_is_refused() -> None:
+    machine = Machine(parse("func.func @main(%t: i64, %g: i64) { func.return }"), SingleProcess())
+    with pytest.raises(ValueError, match="@main takes the number of a tensor before any tensor: i64"):
+        machine.arguments("main", {})
+
+
+@pytest.mark.parametrize(
+    "number, message",
+    [("%t", "a number that means nothing"), ("%g", r"has the shape \(4,\), and its team 1 says \(3,\)")],
+)
+def test_results_that_a_team_does_not_know(number: str, message: str) -> None:
+    text = f"""func.func @main(%x: tensor<?xf32>) -> (tensor<?xf32>, i64, i64) {{
+      %t = arith.constant 1 : i64
+      %n = arith.constant 3 : index
+      %u = "host.call"(%t, %n) {{callee = "team.init_dtensor"}} : (i64, index) -> i64
+      %g = "host.call"(%t, %n) {{callee = "team.init_dtensor"}} : (i64, index) -> i64
+      "host.call"(%t, %u) {{callee = "team.fini_dtensor"}} : (i64, i64) -> ()
+      func.return %x, %t, {number} : tensor<?xf32>, i64, i64
+    }}"""
+    with pytest.raises(TextError, match=f"f.mlir:7:7: result 0 of @main has {message.removeprefix('has ')}"):
+        Machine(parse(text, "f.mlir"), SingleProcess()).call("main", Tensor(torch.ones(4)))

@@ -40,12 +40,14 @@ def _merge(regions: list[DeviceRegionOp]) -> None:
     body = Block()
     for each in regions:
         last = each.body.block.last_op
+        yielded = [inside.get(value, value) for value in last.operands] if isinstance(last, YieldOp) else []
+        inside |= zip(each.results, yielded, strict=True)
         for operation in list(each.body.block.ops):
             operation.detach()  # type: ignore[no-untyped-call]
-            if not isinstance(operation, YieldOp):
+            if isinstance(operation, YieldOp):
+                operation.erase()  # what it alone reads, nobody does
+            else:
                 body.add_op(operation)
-        yielded = list(last.operands) if isinstance(last, YieldOp) else []
-        inside |= zip(each.results, yielded, strict=True)
     for operation in body.walk():
         operation.operands = [inside.get(each, each) for each in operation.operands]
     read = [value for value in inside if any(True for _ in value.uses)]  # those in the body read what stands there now

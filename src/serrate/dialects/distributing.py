@@ -15,13 +15,14 @@ from inspect import Parameter
 from typing import Any
 
 from xdsl.dialects.arith import AddiOp, MuliOp
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, StringAttr, i64
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IndexType, StringAttr, i64
 from xdsl.dialects.builtin import TensorType as BuiltinTensor
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from serrate.dialects import dist, host
 from serrate.dialects.attributes import TermAttr
-from serrate.dialects.layouts import ELEMENTS, lowered_type
+from serrate.dialects.layouts import ELEMENTS, Layout, lowered_type
 from serrate.dialects.objects import NONE, CannotWrite
 from serrate.dialects.terms import Node, Term
 from serrate.dialects.to_host import Lowering, Parts
@@ -32,6 +33,8 @@ from serrate.program.program import Instruction, Program, replaced, values_in
 from serrate.program.types import Value
 
 INDEX = IndexType()
+HELD = "host.held"
+"""The attribute of a function that says what its inputs are as wholes, and which teams hold them."""
 _CREATION = ("arange", "create", "eye", "linspace")
 _OF_ELEMENTS = (
     "elementwise_unary_op", "elementwise_unary_test", "elementwise_binary_op", "elementwise_binary_test", "cast",
@@ -86,6 +89,14 @@ class Distributing(Lowering):
         super().__init__(without_teams(program))
         self._gids: dict[Value, SSAValue] = {}
         self._places: dict[Value, _Place] = {}
+
+    def function(self, name: str) -> FuncOp:
+        """The function that the program became, which says what teams hold of its inputs: parts do not say it."""
+        made = super().function(name)
+        held = [replace(each.type, team=self.team_of(each)) for each in self.program.inputs]
+        if any(each.team is not None for each in held):
+            made.attributes[HELD] = ArrayAttr([Layout(self.scope.type_written(each).data) for each in held])
+        return made
 
     def team_of(self, value: Value) -> int | None:
         """The team that holds a value."""

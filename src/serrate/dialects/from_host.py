@@ -24,10 +24,12 @@ from serrate.program.types import Value
 
 
 def is_lowered(function: FuncOp) -> bool:
-    """Whether a function is one of the host dialect."""
+    """Whether a function is one of the host dialect: it has tensors or operations, and none of them is of ptensor."""
     types = (*function.function_type.inputs, *function.function_type.outputs)
-    inside = (each.name.partition(".")[0] for each in function.body.block.ops)
-    return not any(isinstance(each, PTensor) for each in types) and bool({"host", "region", "dist"} & {*inside})
+    inside = {each.name.partition(".")[0] for block in function.body.blocks for each in block.ops}
+    if "ptensor" in inside or any(isinstance(each, PTensor) for each in types):
+        return False
+    return bool({"host", "region", "dist"} & inside) or any(isinstance(each, BuiltinTensor) for each in types)
 
 
 def is_of_teams(module: Module, name: str) -> bool:
@@ -39,12 +41,14 @@ def is_of_teams(module: Module, name: str) -> bool:
         if here in seen or here not in functions:
             continue
         seen.add(here)
+        if not is_lowered(functions[here]):
+            continue
         for each in functions[here].walk():
             if any(result.type == i64 for result in each.results):
                 return True
             if isinstance(each, FunctionCallOp):
                 waiting.append(each.called)
-    return any(each.type == i64 for each in functions[name].body.block.args)
+    return any(each == i64 for each in functions[name].function_type.inputs)
 
 
 def program_read(module: Module, name: str) -> Program:

@@ -20,6 +20,7 @@ from serrate.dialects.terms import Node, Term, text_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import takes_any_number, usual_form
 from serrate.ops.checking import Comparison, found_types, has_rule, types_in
+from serrate.ops.record import TABLE
 from serrate.ops.recording import Names
 from serrate.passes.inline_calls import CannotInline, Inliner
 from serrate.passes.matching import Matching, Mismatch
@@ -28,15 +29,20 @@ from serrate.program.inputs import Inputs
 from serrate.program.program import Instruction, Program
 from serrate.program.types import TensorType, Value
 
-_REFUSALS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
+REFUSALS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
 """Errors by which an operation refuses operands and attributes that it does not take."""
+
+
+def only_functions(module: Module) -> None:
+    """Refuse a module that has something else than functions."""
+    for each in module.module.ops:
+        if not isinstance(each, FuncOp):
+            raise TextError(f"a module has functions, and no {each.name}", module.where(each))
 
 
 def programs_of(module: Module) -> dict[str, Program]:
     """The programs of all functions of a module, by their names."""
-    for each in module.module.ops:
-        if not isinstance(each, FuncOp):
-            raise TextError(f"a module has functions, and no {each.name}", module.where(each))
+    only_functions(module)
     functions = Functions(module)
     return {name: functions.program(name) for name in functions.there}
 
@@ -86,7 +92,11 @@ class Functions:
                 way = " calls ".join(f"@{each}" for each in (*self._open[self._open.index(name) :], name))
                 raise CannotRead(f"a function may not call itself, and {way}")
             self._open.append(name)
-            self.programs[name] = self.reader(self.there[name]).program()
+            try:
+                self.programs[name] = self.reader(self.there[name]).program()
+            except RecursionError as error:
+                message = f"@{name} is called by a function that is called by others, and these are too many"
+                raise TextError(message, self.module.where(self.there[name])) from error
             self._open.pop()
         return self.programs[name]
 
@@ -223,7 +233,7 @@ class Reader:
             _, found = inliner.call(name, operands)
         except CannotInline as error:
             raise CannotRead(str(error)) from error
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise CannotRead(f"@{name} does not take these operands: {error}") from error
         results = list(self._named(self._tensors(operation.results), operation.about("names")))
         for number, (value, right) in enumerate(zip(results, found, strict=True)):
@@ -263,6 +273,8 @@ class Reader:
             if operation.op_class.is_creation:
                 _check_team(attributes.pop("team", None), results)
             op, arguments, named = self._classed(operation, attributes, operands, about["form"])
+        if function is None and op not in TABLE:
+            raise CannotRead(f"there is no operation {op}, and the call names no function of its own")
         region = "" if about["region"] is None else str(self._read(about["region"], []))
         autocast = None if about["autocast"] is None else self._read(about["autocast"], [])
         result = self._structure(about["results"], results)
@@ -280,7 +292,7 @@ class Reader:
         guards = self.guards
         try:
             found = found_types(instruction, guards, self.scope.program)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise CannotRead(f"{instruction.op} does not take these operands: {error}") from error
         if len(found.guards) > len(guards):
             sides = ", ".join(text_of(self.scope.written(side)) for side in found.guards[len(guards)].sides)

@@ -10,7 +10,7 @@ from xdsl.dialects.func import FuncOp
 
 from serrate.dialects import coalesce_regions, dist_to_runtime, lower_ptensor, region_to_runtime
 from serrate.dialects.from_host import is_lowered
-from serrate.dialects.from_text import programs_of
+from serrate.dialects.from_text import only_functions, programs_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import module_of_all
 from serrate.passes import common_subexpressions, dead_code, explicit_keys, explicit_writes, inline_calls, vjp
@@ -30,7 +30,9 @@ class Pass:
 
 
 def check(module: Module) -> None:
-    """Refuse a module whose functions stand for no program, as far as they are not lowered."""
+    """Refuse a module of other things than functions, or whose functions stand for no program, as far as they are not
+    lowered."""
+    only_functions(module)
     if not any(isinstance(each, FuncOp) and is_lowered(each) for each in module.module.ops):
         programs_of(module)
 

@@ -12,16 +12,18 @@ from typing import Any
 import torch
 from xdsl.dialects.arith import AddiOp, MuliOp
 from xdsl.dialects.arith import ConstantOp as NumberOp
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntegerAttr, StringAttr, i64
 from xdsl.dialects.builtin import TensorType as BuiltinTensor
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from serrate.dialects import host, region
 from serrate.dialects.calls import CallOp as FunctionCallOp
+from serrate.dialects.calls import names_of
 from serrate.dialects.dist_to_runtime import TEAM
-from serrate.dialects.from_text import term_of
-from serrate.dialects.layouts import NAMES
+from serrate.dialects.distributing import HELD
+from serrate.dialects.from_text import REFUSALS, term_of
+from serrate.dialects.layouts import NAMES, Layout
 from serrate.dialects.objects import CannotRead, Scope
 from serrate.dialects.texts import Module, TextError
 from serrate.ops.record import TABLE
@@ -53,33 +55,86 @@ class Machine:
     def __init__(self, module: Module, team: TeamRuntime) -> None:
         self.module, self.team = module, team
         self.functions = {each.sym_name.data: each for each in module.module.ops if isinstance(each, FuncOp)}
+        self._open: list[str] = []
+        """The functions that run, each called by the one before."""
 
     def call(self, name: str, *arguments: Any) -> list[Any]:
         """What a function returns: tensors, devices by their names, and numbers."""
-        block = self.functions[name].body.block
+        block = self._block_of(name)
         if len(arguments) != len(block.args):
             raise ValueError(f"@{name} takes {len(block.args)} values, got {len(arguments)}")
-        return self._block(block, dict(zip(block.args, arguments, strict=True)))
+        if name in self._open:
+            raise CannotRead(f"a function may not call itself, and @{name} does")
+        self._open.append(name)
+        try:
+            made = self._block(block, dict(zip(block.args, arguments, strict=True)))
+            self._check_parts(name, made)
+            return made
+        finally:
+            self._open.pop()
+
+    def _block_of(self, name: str) -> Block:
+        """The operations of a function."""
+        function = self.functions[name]
+        if len(function.body.blocks) != 1:
+            count = len(function.body.blocks)
+            raise TextError(f"@{name} is one block of operations, got {count}", self.module.where(function))
+        return function.body.block
+
+    def _check_parts(self, name: str, made: Sequence[Any]) -> None:
+        """Refuse results that are not the parts which their team says that this process has."""
+        kinds = self.functions[name].function_type.outputs
+        for at, part in enumerate(made):
+            numbers = [
+                each for each, kind in zip(made[at + 1 : at + 3], kinds.data[at + 1 :], strict=False) if kind == i64
+            ]
+            if not isinstance(part, Tensor) or len(numbers) < 2:
+                continue
+            team, gid = numbers
+            place = self.module.where(self._block_of(name).last_op or self.functions[name])
+            try:
+                wanted = tuple(self.team.local_shape(team, gid))
+            except LookupError as error:
+                raise TextError(f"result {at} of @{name} has a number that means nothing: {error}", place) from error
+            found = tuple(part.values.shape)
+            if wanted != found:
+                raise TextError(
+                    f"result {at} of @{name} has the shape {found}, and its team {team} says {wanted}: the inputs are "
+                    f"not of the sizes that the module was made for",
+                    place,
+                )
 
     def arguments(self, name: str, given: Mapping[str, torch.Tensor]) -> list[Any]:
         """What a function takes, for values by the names of its tensors: a team gets to know each tensor, of which this
         process has all."""
         made: list[Any] = []
-        numbers = 0
-        for each in self.functions[name].body.block.args:
-            hint = each.name_hint or ""
+        numbers = place = 0
+        said = self.functions[name].attributes.get(HELD)
+        held = list(said.data) if isinstance(said, ArrayAttr) else []
+        names = names_of(self.functions[name].attributes.get("host.names"))
+        whole: Layout | None = None
+        for each in self._block_of(name).args:
+            hint = names[place] if place < len(names) else each.name_hint or f"unnamed{place}"
             numbers = 0 if isinstance(each.type, BuiltinTensor) else numbers + (each.type == i64)
             if isinstance(each.type, BuiltinTensor):
                 if hint not in given:
-                    raise ValueError(f"{hint!r}, the values of an input, is missing; there are {', '.join(given)}")
+                    there = ", ".join(given) or "none"
+                    raise ValueError(
+                        f"{hint!r}, the values of an input, is missing among the inputs; there are {there}"
+                    )
+                found = held[place] if place < len(held) else None
+                whole, place = found if isinstance(found, Layout) else None, place + 1
+                _check_input(hint, each.type, whole, given[hint])
                 made.append(Tensor(given[hint]))
             elif isinstance(each.type, host.Device):
                 made.append(each.type.data)
-            elif numbers == 1:
-                made.append(0)  # the team; behind it stands the number of the tensor
+            elif numbers == 1:  # behind the team stands the number of the tensor
+                made.append((whole.data.detail("team") if whole is not None else None) or 0)
             else:
-                shape = next(tuple(part.values.shape) for part in reversed(made) if isinstance(part, Tensor))
-                made.append(self.team.init_dtensor(0, shape))
+                tensors = [part for part in made if isinstance(part, Tensor)]
+                if not tensors:
+                    raise ValueError(f"@{name} takes the number of a tensor before any tensor: {each.type}")
+                made.append(self.team.init_dtensor(made[-1], tuple(tensors[-1].values.shape)))
         return made
 
     def _block(self, block: Block, values: Values) -> list[Any]:
@@ -90,10 +145,26 @@ class Machine:
             run = _RUN.get(type(operation))
             if run is None:
                 raise TextError(f"{operation.name} cannot be run: it has to be lowered", self.module.where(operation))
+            freed = next((each for each in operation.operands if each not in values), None)
+            if freed is not None:
+                name = f"%{freed.name_hint or freed.index}"
+                raise TextError(
+                    f"{_called(operation)} reads {name}, whose memory was given back", self.module.where(operation)
+                )
             try:
                 made = run(self, operation, values)
-            except CannotRead as error:
-                raise TextError(str(error), self.module.where(operation)) from error
+            except TextError:  # of an operation inside
+                raise
+            except RecursionError as error:
+                raise TextError("too many functions call each other here", self.module.where(operation)) from error
+            except REFUSALS as error:
+                said = str(error) if isinstance(error, CannotRead) else f"{_called(operation)} cannot be run: {error}"
+                raise TextError(said, self.module.where(operation)) from error
+            if len(made) != len(operation.results):
+                raise TextError(
+                    f"{_called(operation)} gives {len(made)} values, and the text {len(operation.results)}",
+                    self.module.where(operation),
+                )
             values.update(zip(operation.results, made, strict=True))
         return []
 
@@ -103,15 +174,21 @@ class Machine:
         said = {name: term_of(each) for name, each in operation.attributes.items()}
         callee = str(said["callee"])
         if callee.startswith(TEAM):
-            return _ASKED[callee.removeprefix(TEAM)](self.team, *operands, **_kind(operation))
+            asked = _ASKED.get(callee.removeprefix(TEAM))
+            if asked is None:
+                raise CannotRead(f"a team has no {callee}; there are {', '.join(f'{TEAM}{each}' for each in _ASKED)}")
+            return asked(self.team, *operands, **_kind(operation))
         scope = Scope(operands=operands)
         arguments = scope.read(said["arguments"]) if "arguments" in said else tuple(operands)
         named = scope.read(said["named"]) if "named" in said else {}
+        if "function" not in said and callee not in TABLE:
+            raise CannotRead(f"there is no operation {callee}, and the call names no function of its own")
         function = scope.read(said["function"]) if "function" in said else TABLE[callee].function
         if "function" in said:
             arguments = tuple(each.torch() if isinstance(each, Tensor) else each for each in arguments)
         made = function(*arguments, **named)
-        given = [made] if len(operation.results) == 1 else list(made if isinstance(made, tuple) else values_in(made))
+        is_one = len(operation.results) == 1 or isinstance(made, (Tensor, torch.Tensor))
+        given = [made] if is_one else list(made if isinstance(made, tuple) else values_in(made))
         return [Tensor(each) if isinstance(each, torch.Tensor) else each for each in given]
 
     def inside(self, operation: host.FusedOp | region.DeviceRegionOp, values: Values) -> Sequence[Any]:
@@ -119,6 +196,24 @@ class Machine:
         block = operation.body.block
         given = [values[each] for each in operation.operands]
         return self._block(block, values | dict(zip(block.args, given, strict=True)))
+
+
+def _check_input(name: str, kind: BuiltinTensor[Any], whole: Layout | None, values: torch.Tensor) -> None:
+    """Refuse values that are not of the type of an input, of which this process has the whole."""
+    if isinstance(kind.encoding, Layout):
+        raise ValueError(f"the input {name} is {kind}, and beside tensors of teams every input has a known shape")
+    sizes = tuple(kind.get_shape()) if whole is None else whole.data.dimensions
+    shape = tuple(values.shape)
+    fits = len(sizes) == len(shape) and all(a in (DYNAMIC_INDEX, b) for a, b in zip(sizes, shape, strict=True))
+    if not fits or values.dtype != getattr(torch, NAMES[kind.element_type]):
+        shown = kind if whole is None else whole
+        raise ValueError(f"the input {name} is {shown}, got values {values.dtype} of shape {shape}")
+
+
+def _called(operation: Operation) -> str:
+    """What an operation is in a message."""
+    callee = operation.attributes.get("callee")
+    return callee.data if isinstance(callee, StringAttr) else operation.name
 
 
 def _allocated(machine: Machine, operation: host.AllocOp, values: Values) -> Sequence[Any]:
@@ -135,7 +230,8 @@ def _freed(machine: Machine, operation: host.FreeOp, values: Values) -> Sequence
 
 
 def _number(machine: Machine, operation: NumberOp, values: Values) -> Sequence[Any]:
-    assert isinstance(operation.value, IntegerAttr)
+    if not isinstance(operation.value, IntegerAttr):
+        raise CannotRead(f"a whole number is expected, got {operation.value}")
     return [operation.value.value.data]
 
 

@@ -9,7 +9,7 @@ from xdsl.context import Context
 from xdsl.dialects.arith import Arith
 from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
@@ -74,7 +74,8 @@ class Module:
         if len(names) == 1:
             return names[0]
         if name not in names:
-            raise ValueError(f"there is no function @{name}; there are {', '.join(f'@{each}' for each in names)}")
+            there = ", ".join(f"@{each}" for each in names) or "none"
+            raise ValueError(f"there is no function @{name} in the module; there are: {there}")
         return name
 
     def where(self, operation: Operation) -> str:
@@ -100,15 +101,19 @@ def parse(text: str, name: str = "text") -> Module:
     model.mlir:1:1: ptensor.reduce has no rop summ
     """
     _check_quotes(text, name)
+    if not _COMMENT.sub("", text).strip():
+        raise TextError("a module of functions is expected, and the text is empty", f"{name}:1:1")
     try:
         parser = _Parser(text, name)  # reads the first word
         module = parser.parse_module()
         made = Module(module, parser.begins)
+        _check_names(made)
         for each in module.walk():
             try:
                 each.verify(verify_nested_ops=False)
             except VerifyException as error:
                 raise TextError(_first_line(error), made.where(each)) from error
+        _check_order(made)
     except ParseError as error:
         raise TextError(_first_line(error), _place(error.span)) from error
     except RecursionError as error:
@@ -124,12 +129,47 @@ _QUOTED = re.compile(r"""//[^\n]*|"(?:[^"\\\n\f\v\r]++|\\[\\"nt]|\\[0-9A-Fa-f]{2
 """A comment, or a text in quotes, whose end is there or not."""
 
 
+_COMMENT = re.compile(r"//[^\n]*")
+
+
 def _check_quotes(text: str, name: str) -> None:
     """Refuse a text in quotes that does not end in its line: xDSL takes a time for it that grows exponentially."""
     for found in _QUOTED.finditer(text):
         if found[0].startswith('"') and found[1] is None:
             place = Span(found.start(), found.end(), Input(text, name))
             raise TextError("a text in quotes does not end in its line, or has an unknown escape", _place(place))
+
+
+def _check_names(module: Module) -> None:
+    """Refuse two functions of one name."""
+    names: set[str] = set()
+    for each in module.module.ops:
+        if isinstance(each, FuncOp):
+            if each.sym_name.data in names:
+                raise TextError(f"the module has another function @{each.sym_name.data} already", module.where(each))
+            names.add(each.sym_name.data)
+
+
+def _check_order(module: Module) -> None:
+    """Refuse an operation that reads what is made behind it, or inside of an operation that does not hold it."""
+    known: set[SSAValue] = set()
+
+    def check(operation: Operation) -> None:
+        for each in operation.operands:
+            if each not in known:
+                name = f"%{each.name_hint}" if each.name_hint else "a value"
+                raise TextError(
+                    f"{operation.name} reads {name}, which is made behind it or inside of another operation",
+                    module.where(operation),
+                )
+        for block in (block for part in operation.regions for block in part.blocks):
+            known.update(block.args)
+            for each in block.ops:
+                check(each)
+            known.difference_update(block.args, *(each.results for each in block.ops))
+        known.update(operation.results)
+
+    check(module.module)
 
 
 def parse_type(text: str) -> PTensor:
@@ -158,7 +198,9 @@ def printed(module: Operation) -> str:
 def _first_line(error: Exception) -> str:
     message = error.msg if isinstance(error, ParseError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _place(span: Span) -> str:

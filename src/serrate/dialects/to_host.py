@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from xdsl.dialects.arith import ConstantOp as NumberOp
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, IndexType, IntegerAttr, IntegerType, StringAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from serrate.dialects import host, region
 from serrate.dialects.calls import CallOp as FunctionCallOp
 from serrate.dialects.layouts import lowered_type
-from serrate.dialects.to_text import Writer, attribute_of, placed_at
+from serrate.dialects.to_text import Writer, placed_at
 from serrate.ops.effects import DELETE
 from serrate.passes import explicit_keys, explicit_writes
 from serrate.passes.lower_ptensor import Called, Cutter, Fused, Step
@@ -82,7 +82,7 @@ class Lowering(Writer):
         made.attributes |= {f"host.{key}": each for key, each in self._about().items()}
         names = [each.name for each in program.inputs]
         if not all(_is_hint(str(each)) for each in names):
-            made.attributes["host.names"] = attribute_of(self.scope.written([str(each) for each in names]))
+            made.attributes["host.names"] = ArrayAttr([StringAttr(str(each)) for each in names])
         return made
 
     def write(self, program: Program, name: str) -> None:

@@ -43,8 +43,8 @@ def _is_known(device: str) -> bool:
         return True
     if device == "cuda":
         return torch.version.cuda is not None or torch.version.hip is not None
-    module = getattr(torch, device, None)
-    return module is not None and bool(module.is_available())
+    is_available = getattr(getattr(torch, device, None), "is_available", None)
+    return is_available is not None and bool(is_available())
 
 
 def found_types(instruction: Instruction, guards: tuple[Guard, ...], program: int | None) -> Typed:
