@@ -269,7 +269,7 @@ def test_a_number_before_any_tensor_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "number, message",
+    ("number", "message"),
     [("%t", "a number that means nothing"), ("%g", r"has the shape \(4,\), and its team 1 says \(3,\)")],
 )
 def test_results_that_a_team_does_not_know(number: str, message: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from xdsl.dialects.func import FuncOp
 
 from serrate.dialects import coalesce_regions, dist_to_runtime, lower_ptensor, region_to_runtime
-from serrate.dialects.from_host import is_lowered
+from serrate.dialects.from_host import HostFunctions, is_lowered, is_of_teams
 from serrate.dialects.from_text import only_functions, programs_of
 from serrate.dialects.texts import Module, TextError
 from serrate.dialects.to_text import module_of_all
@@ -30,11 +30,13 @@ class Pass:
 
 
 def check(module: Module) -> None:
-    """Refuse a module of other things than functions, or whose functions stand for no program, as far as they are not
-    lowered."""
+    """Refuse a module of other things than functions, or whose functions stand for no program. What is lowered over
+    teams is found wrong only when it runs."""
     only_functions(module)
-    if not any(isinstance(each, FuncOp) and is_lowered(each) for each in module.module.ops):
-        programs_of(module)
+    functions = HostFunctions(module)
+    for name in functions.there:
+        if not is_of_teams(module, name):
+            functions.program(name)
 
 
 def _on_programs(name: str, run: Callable[[Programs], Programs]) -> Callable[[Module], Module]:
