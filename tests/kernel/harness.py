@@ -13,6 +13,9 @@ from serrate.kernel import Lowered
 from serrate.kernel.check import run
 from serrate.kernel.parameters import faults
 
+NVCC = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Xcicc", "-O0", "-Xptxas", "-O0"]
+"""Compiles CUDA sources without optimizing them, which takes half the time: whether they compile is the question."""
+
 EPS = {
     torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-23, torch.float64: 2**-52,
     torch.complex64: 2**-23, torch.complex128: 2**-52,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.fusion.schedules import conditions
-from tests.kernel.harness import as_numpy, check, compare
+from tests.kernel.harness import NVCC, as_numpy, check, compare
 
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, Memory, ParallelType, TensorView, symbol
@@ -564,7 +564,7 @@ def test_nvcc_compiles_boxes(tmp_path: Path) -> None:
     narrow = made[0].target.source(made[0].variant_kernel(narrow=True, wide=True))
     (tmp_path / f"k{len(made)}.cu").write_text(narrow)
     names = [f"k{number}.cu" for number in range(len(made) + 1)]
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", *names]
+    command = [*NVCC, "-Werror=all-warnings", *names]
     subprocess.run(command, cwd=tmp_path, check=True)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.fusion.samples import nested, offsets_of
-from tests.kernel.harness import agree
+from tests.kernel.harness import NVCC, agree
 
 import serrate as sr
 from serrate.fusion import Fusion, ParallelType, TensorView
@@ -176,7 +176,7 @@ def test_cuda_reductions_compile(tmp_path: Path) -> None:
         y: TensorView = fusion.output(total, "y")
         y.parallelize(0, ParallelType.BIDx).split(1, 128).parallelize(2, ParallelType.TIDx)
         (tmp_path / f"{dtype}.cu").write_text(lower(fusion, y, target="cuda").source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", *(f"{dtype}.cu" for dtype in COMPLEX)]
+    command = [*NVCC, *(f"{dtype}.cu" for dtype in COMPLEX)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.fusion.samples import nested, offsets_of
-from tests.kernel.harness import check
+from tests.kernel.harness import NVCC, check
 
 from serrate.fusion import Fusion, ParallelType, Scalar, elementwise, functions, monoids, symbol
 from serrate.fusion.forms import library
@@ -98,7 +98,7 @@ def test_printed(tmp_path: Path) -> None:
     assert "left.y_squares_ + right.y_squares_" in source
     if shutil.which("nvcc") is not None:
         (tmp_path / "k.cu").write_text(source)
-        command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k.cu"]
+        command = [*NVCC, "-Werror=all-warnings", "k.cu"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr + done.stdout
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.kernel.golden_kernels import FOLDER, GOLDENS, function, inputs, path, text
-from tests.kernel.harness import check, compare
+from tests.kernel.harness import NVCC, check, compare
 
 from serrate.fusion.analysis import evaluate
 from serrate.fusion.functions import COMPARISONS
@@ -83,8 +83,7 @@ def test_cuda_sources_compile(tmp_path: Path) -> None:
     functions = [function(lowered(name)) for name in GOLDENS if lowered(name).target.name == "cuda"]
     source = tmp_path / "kernels.cu"
     source.write_text("\n".join([prelude("prelude.cuh"), *functions]))
-    options = ["-arch=sm_90", "-std=c++17", "-Werror=all-warnings"]
-    command = ["nvcc", "-cubin", *options, str(source)]
+    command = [*NVCC, "-Werror=all-warnings", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
 

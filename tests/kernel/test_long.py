@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.kernel.harness import check
+from tests.kernel.harness import NVCC, check
 from tests.kernel.printed_kernels import N, block_sum, buffer, f32, i, run
 
 from serrate.fusion import Fusion, ParallelType, TensorView, elementwise, symbol
@@ -258,6 +258,6 @@ def test_states_are_combined_by_named_parts(tmp_path: Path) -> None:
     source = cuda.source(Kernel(kernel.name, kernel.buffers, kernel.sizes, rewrite(kernel.body, change), kernel.launch))
     assert source.count("hypotf") < 200
     (tmp_path / "k.cu").write_text(source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k.cu"]
+    command = [*NVCC, "-Werror=all-warnings", "k.cu"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout

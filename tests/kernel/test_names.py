@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.kernel.harness import NVCC
 
 from serrate.fusion import Fusion, IterDomain, ParallelType
 from serrate.kernel import Lowered, cpp, cuda, lower
@@ -94,7 +95,7 @@ def test_cuda(tmp_path: Path) -> None:
     names = [summed(WORDS, "n", "i", "kernel", "cuda"), summed(["x", "y"], "HUGE_VAL", "M_E", "pow", "cuda")]
     for number, lowered in enumerate(names):
         (tmp_path / f"k{number}.cu").write_text(lowered.source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k0.cu", "k1.cu"]
+    command = [*NVCC, "-Werror=all-warnings", "k0.cu", "k1.cu"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+from tests.kernel.harness import NVCC
 from tests.kernel.printed_kernels import CUDA_KERNELS, body_of, buffer, reversed_in_shared_memory, row_sum
 
 from serrate.errors import ScheduleError
@@ -117,7 +118,7 @@ def test_cuda_sources_compile(tmp_path) -> None:
     for position, kernel in enumerate(CUDA_KERNELS.values()):
         paths.append(tmp_path / f"k{position}.cu")
         paths[-1].write_text(cuda.source(kernel))
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "--threads=2", *map(str, paths)]
+    command = [*NVCC, "-Werror=all-warnings", "--threads=2", *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
 

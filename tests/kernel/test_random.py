@@ -18,7 +18,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.kernel.harness import check
+from tests.kernel.harness import NVCC, check
 from tests.kernel.random_cases import accepted, expect_axis, lowered_or_refused, run_compiled
 from tests.kernel.random_schedules import draw
 
@@ -154,6 +154,6 @@ def test_cuda_sources_compile(seed: int, tmp_path: Path) -> None:
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     path = tmp_path / "kernels.cu"
     path.write_text("\n".join([headers, *shared, *sources]))
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", str(path)]
+    command = [*NVCC, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout

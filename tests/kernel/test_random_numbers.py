@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.fusion.samples import EVERY_LENGTHS, nested, offsets_of
-from tests.kernel.harness import agree
+from tests.kernel.harness import NVCC, agree
 
 import serrate as sr
 from serrate.fusion import Fusion, IterDomain, ParallelType, TensorDomain
@@ -116,6 +116,6 @@ def test_cuda_compiles(tmp_path: Path) -> None:
     y = fusion.output(fusion.uniform(fusion.input("x", ["n"]), 1, fusion.input("call", [], "int64")), "y")
     y.split(0, 128).parallelize(0, ParallelType.BIDx).parallelize(1, ParallelType.TIDx)
     (tmp_path / "kernel.cu").write_text(lower(fusion, y, target="cuda").source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "kernel.cu"]
+    command = [*NVCC, "-Werror=all-warnings", "kernel.cu"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.kernel.harness import as_numpy
+from tests.kernel.harness import NVCC, as_numpy
 
 import serrate as sr
 from serrate.fusion import Fusion, ParallelType
@@ -223,7 +223,7 @@ def test_cuda_compiles(tmp_path: Path) -> None:
     for arity, dtype in itertools.product((1, 2), DTYPES):
         paths.append(tmp_path / f"k{arity}_{dtype}.cu")
         paths[-1].write_text(lowered(arity, dtype, "cuda").source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "--threads=2", *map(str, paths)]
+    command = [*NVCC, "-Werror=all-warnings", "--threads=2", *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
 

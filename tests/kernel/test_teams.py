@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.kernel.harness import as_numpy, check
+from tests.kernel.harness import NVCC, as_numpy, check
 
 from serrate.errors import ScheduleError
 from serrate.fusion import Fusion, IterDomain, Memory, ParallelType, TensorView, symbol
@@ -260,7 +260,7 @@ def test_nvcc_compiles_it(tmp_path: Path) -> None:
     y = fusion.output(nested(fusion) * 2.0, "y").split(0, symbol("ranks"), inner_split=False)
     y.parallelize(0, ParallelType.DIDx).parallelize(1, ParallelType.BIDx).parallelize(3, ParallelType.TIDx)
     (tmp_path / "k.cu").write_text(lower(fusion, y, target="cuda").source)
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k.cu"]
+    command = [*NVCC, "-Werror=all-warnings", "k.cu"]
     subprocess.run(command, cwd=tmp_path, check=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.fusion.samples import nested, offsets_of
-from tests.kernel.harness import check
+from tests.kernel.harness import NVCC, check
 
 from serrate.fusion import Fusion, IterDomain, ParallelType, TensorView
 from serrate.fusion.binding import TORCH
@@ -73,7 +73,7 @@ def test_of_all_by_blocks(name: str, tmp_path: Path) -> None:
         check(kernel, [x])
     if shutil.which("nvcc") is not None:
         (tmp_path / "k.cu").write_text(kernel.source)
-        command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "k.cu"]
+        command = [*NVCC, "-Werror=all-warnings", "k.cu"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr + done.stdout
 

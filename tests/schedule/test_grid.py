@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.kernel.harness import NVCC
 from tests.schedule.required import REQUIRED, inputs_of
 from tests.schedule.running import check_steps
 
@@ -43,6 +44,6 @@ def test_their_sources_compile(tmp_path: Path) -> None:
     kernels = [each for planned in plans for step in planned.steps for each in step.kernels]
     named = [replace(each.kernel, name=f"kernel{number}") for number, each in enumerate(kernels)]
     (tmp_path / "kernels.cu").write_text(cuda.source(*named))
-    command = ["nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-Werror=all-warnings", "kernels.cu"]
+    command = [*NVCC, "-Werror=all-warnings", "kernels.cu"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
