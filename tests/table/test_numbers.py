@@ -234,7 +234,7 @@ def test_a_dtype_that_is_asked_for_has_the_numbers_or_the_first_is_refused(
     with pytest.raises(kind) as caught:
         sr.Table({"x": given}, schema)
     assert str(caught.value).startswith(f"column 'x': entry [{i}][{j}], {lists[i][j]!r}, ")
-    assert (f"torch.{name}" if name != "bool" else "bools") in str(caught.value)
+    assert (f"torch.{name}" if name != "bool" else "bool") in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if is_integer(dtype)])
