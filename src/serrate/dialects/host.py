@@ -120,13 +120,8 @@ class ConstantOp(IRDLOperation):
     traits = traits_def(NoMemoryEffect())
 
 
-@irdl_op_definition
-class StartOp(IRDLOperation):
-    """`start() {device}`: what follows, up to the `wait` of its stream, runs on a stream of this device."""
-
-    name = "host.start"
-    made = result_def(Stream)
-    traits = traits_def(MemoryWriteEffect())
+class OnDevice(IRDLOperation):
+    """An operation that names a device."""
 
     @property
     def device(self) -> str:
@@ -135,10 +130,23 @@ class StartOp(IRDLOperation):
         assert isinstance(said, StringAttr)
         return said.data
 
+    def verify_device(self, words: str) -> None:
+        """Refuse the operation, which `words` are about, if it names no device."""
+        if not isinstance(self.attributes.get("device"), StringAttr):
+            raise VerifyException(f'{words} names its device: device = "name"')
+
+
+@irdl_op_definition
+class StartOp(OnDevice):
+    """`start() {device}`: what follows, up to the `wait` of its stream, runs on a stream of this device."""
+
+    name = "host.start"
+    made = result_def(Stream)
+    traits = traits_def(MemoryWriteEffect())
+
     def verify_(self) -> None:
         """Refuse a start that names no device."""
-        if not isinstance(self.attributes.get("device"), StringAttr):
-            raise VerifyException('a start names its device: device = "name"')
+        self.verify_device("a start")
 
 
 @irdl_op_definition

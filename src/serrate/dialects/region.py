@@ -13,7 +13,7 @@ from xdsl.parser import Parser
 from xdsl.traits import IsTerminator, NoMemoryEffect, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from serrate.dialects.host import verify_block
+from serrate.dialects.host import OnDevice, verify_block
 
 
 @irdl_op_definition
@@ -26,7 +26,7 @@ class YieldOp(IRDLOperation):
 
 
 @irdl_op_definition
-class DeviceRegionOp(IRDLOperation):
+class DeviceRegionOp(OnDevice):
     """`device_region() {device} { operations }`: what stands inside runs on the device."""
 
     name = "region.device_region"
@@ -49,17 +49,9 @@ class DeviceRegionOp(IRDLOperation):
         """A region without results."""
         return cls.create(attributes={"device": StringAttr(device)}, regions=[body])
 
-    @property
-    def device(self) -> str:
-        """The name of its device."""
-        said = self.attributes["device"]
-        assert isinstance(said, StringAttr)
-        return said.data
-
     def verify_(self) -> None:
         """Refuse a region without a device, one inside of another, and results that are not what it yields."""
-        if not isinstance(self.attributes.get("device"), StringAttr):
-            raise VerifyException('a region names its device: device = "name"')
+        self.verify_device("a region")
         verify_block(self, self.body, [], [each.type for each in self.made])
         around = self.parent_op()
         while around is not None:

@@ -6,33 +6,24 @@ the name of a device is looked up: what the runtime of this machine does not hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from xdsl.dialects.builtin import StringAttr
 from xdsl.rewriter import Rewriter
 
 from serrate.dialects.host import StartOp, Stream, WaitOp
 from serrate.dialects.region import DeviceRegionOp, YieldOp
 from serrate.dialects.texts import Module, TextError
+from serrate.program.devices import device_named, require_device
 
 NAME = "region-to-runtime"
 
 
-def has_device(name: str) -> bool:
-    """Whether torch can run something on a device of this name, on this machine."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, ValueError):  # whichever the backend of a device raises
-        return False
-    return True
-
-
-def run(module: Module, has: Callable[[str], bool] = has_device) -> Module:
+def run(module: Module) -> Module:
     """The module without regions."""
     for region in [each for each in module.module.walk() if isinstance(each, DeviceRegionOp)]:
-        if not has(region.device):
-            raise TextError(f"this machine has no device {region.device}", module.where(region))
+        try:
+            require_device(device_named(region.device))
+        except ValueError as error:
+            raise TextError(str(error), module.where(region)) from error
         last = region.body.block.last_op
         yielded = list(last.operands) if isinstance(last, YieldOp) else []
         if isinstance(last, YieldOp):
