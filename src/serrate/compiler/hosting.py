@@ -24,7 +24,7 @@ from serrate.program.devices import require_device, stand_in
 from serrate.program.guards import Guard
 from serrate.program.partitions import Expression
 from serrate.program.program import Instruction, Program
-from serrate.program.sizes import Polynomial, Size, Slice, Symbol
+from serrate.program.sizes import Polynomial, Size, Slice, Symbol, lone_symbol
 from serrate.program.types import RaggedAxis, TensorType, Value
 from serrate.tensor.partition import Partition
 from serrate.tensor.structure import DENSE, Ragged, Structure
@@ -136,7 +136,7 @@ class _Writer:
         kind = value.type
         sizes = [*([] if kind.rows is None else [kind.rows]), *kind.features]
         for number, size in enumerate(sizes):
-            lone = _lone(size)
+            lone = lone_symbol(size)
             if lone is not None and lone not in self.sizes:
                 self.sizes[lone] = f"{self._values(value)}.shape[{number}]"
 
@@ -152,7 +152,7 @@ class _Writer:
                     partition = self.partitions[axis.partition] = self.variable("partition")
                     self.line(f"{partition} = {structure}.axes[{number}].partition")
             else:
-                lone = _lone(axis)
+                lone = lone_symbol(axis)
                 if lone is not None and lone not in self.sizes:
                     self.sizes[lone] = f"{structure}.axes[{number}]"
 
@@ -476,11 +476,3 @@ def _partitions_of(given: Size | Expression) -> set[Expression]:
         return {given}
     symbols = () if isinstance(given, int) else [each for monomial, _ in given.terms for each in monomial]
     return {part for each in symbols for part in each.of if isinstance(part, Expression)}
-
-
-def _lone(size: Any) -> Symbol | None:
-    """The symbol that a size is; None if it is something else."""
-    if isinstance(size, int) or len(size.terms) != 1:
-        return None
-    ((monomial, coefficient),) = size.terms
-    return monomial[0] if len(monomial) == 1 and coefficient == 1 else None

@@ -160,8 +160,3 @@ class PartitionAttr(Data[tuple[tuple[str, Term], ...]]):
         """Write what is known, by names."""
         inside = ", ".join(f"{name} = {text_of(term)}" for name, term in self.data)
         printer.print_string(f"<{inside}>")
-
-
-def is_term(attribute: Attribute) -> bool:
-    """Whether an attribute is one of these."""
-    return isinstance(attribute, (TermAttr, PartitionAttr))

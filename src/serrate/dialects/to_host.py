@@ -27,9 +27,6 @@ from serrate.passes.lower_ptensor import Called, Cutter, Fused, Step
 from serrate.program.program import Instruction, Program, values_in
 from serrate.program.types import Value
 
-ALLOCATES = "empty"
-"""The operation that gives memory as it is."""
-
 
 @dataclass(frozen=True)
 class Parts:
